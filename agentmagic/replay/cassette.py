@@ -1,8 +1,8 @@
-"""The file of a recording: one take for each turn, a version before them, images and other blobs after them.
+"""The cassette file: a version, then the recording of each turn (a take), then images and other large binary data.
 
-`Recording` appends the documents of a turn to the file as they come, and other processes may do the same; a take that
-was appended says which takes it replaces, and which it follows. `Cassette.save` writes the file anew in the order of
-the notebook. What a cassette says is untrusted: it may have been edited, cut, or written by anyone.
+`Recording` appends the documents of a turn to the file while the turn runs, and other processes can do the same. An
+appended take names the takes that it replaces, and the take that it follows. `Cassette.save` rewrites the file in the
+order of the notebook. A cassette is untrusted: anyone may have edited, cut or written it.
 """
 
 import base64
@@ -25,9 +25,9 @@ from agentmagic.replay.shorthand import SOURCES, Shorthand
 
 VERSION = 2
 OLDEST = 1
-"""The oldest format that is read."""
+"""The oldest format version that can be read."""
 LARGEST_INLINE = 8 * 1024
-"""Bytes; larger blobs stand at the end of the file, once each."""
+"""Bytes. A larger blob is written once, at the end of the file."""
 LARGEST_FILE = 256 * 2**20
 SUFFIX = ".cassette.yaml"
 
@@ -36,21 +36,21 @@ HEAD = f"{_TITLE}: {VERSION}\n"
 TURN, GOES_ON, MARK = "turn", "goes on", "recording"
 _END, _BLOB = "end", "blob"
 FACTS = ("model", "asked", "address")
-"""What the first document of a take leaves out if it is that of the take before."""
+"""Fields that the first document of a take leaves out if all of them are the same as in the take before."""
 _FIRST_KEY = re.compile(r"(?:[ \t]*(?:#.*)?\n)*\"?([a-z ]+)\"?:")
 _SEPARATOR = re.compile(r"^---[ \t]*\n", re.MULTILINE)
 _CONFLICT = re.compile(r"^(?:<{7}|\|{7}|={7}|>{7})(?: .*)?$", re.MULTILINE)
-"""The lines with which git marks what it could not merge. Texts are indented, so none of theirs is at this place."""
+"""The lines with which git marks a merge conflict. Recorded texts are indented, so they never start a line."""
 _NAMED_BLOB = re.compile(r'"=([0-9a-f]{16})"|: =([0-9a-f]{16})$', re.MULTILINE)
 
 
 class Take:
-    """The recording of one turn: its first document, and the others, which are read when they are needed.
+    """The recording of one turn: a first document, and further documents, which are parsed when they are needed.
 
-    `written` are the others as they stand in the file. `base` is the take whose requests those of this one are written
-    as differences to. `session` is the name of its session, "" in a script; `asked` is its prompt, to be compared.
-    `mark` says how a take was appended, until the file is in order: its `id`, the key of the take that it comes
-    `after`, and the keys of those that it stands `instead` of.
+    `written` has the text of the further documents, as in the file. `base` is the previous take: requests are written
+    as differences to its requests. `session` is the name of the session, "" in a script. `asked` is the prompt in the
+    form that is compared. `mark` describes an appended take until the file is put in order: its `id`, the key of the
+    take that it comes `after`, and the keys of the takes that it replaces (`instead`).
     """
 
     def __init__(self, head: Json, written: Iterable[str] = (), where: str = "") -> None:
@@ -77,17 +77,17 @@ class Take:
 
     @property
     def is_map(self) -> bool:
-        """Whether it is the recording of a map."""
+        """Whether this take is the recording of a map: one prompt for many rows."""
         return bool(self.head.get("map"))
 
     @property
     def where(self) -> str:
-        """The file and the prompt, for errors."""
+        """The file name and the prompt, for error messages."""
         return f"{self._where}, {self.prompt!r:.60}"
 
     @property
     def documents(self) -> list[Json]:
-        """The documents after the first. Raises CassetteError if one cannot be read, or is missing."""
+        """The documents after the first one. Raises CassetteError if a document cannot be read or is missing."""
         if self._documents is None:
             read = [documents.read(text, f"{self.where}:") for text in self.written]
             if read and _is_cut_off(read[-1]):
@@ -100,17 +100,17 @@ class Take:
 
     @cached_property
     def key(self) -> str:
-        """A digest of a take that is over, which stays when the file is put in order: requests and tools do not."""
+        """A digest that identifies a finished take. It skips what is rewritten when the file is put in order."""
         kept = (one.partition("\n")[0] if _kind(one) == "request" else one for one in self.written)
         return short_digest("".join((self.session, self.prompt, *(one for one in kept if _kind(one) != "sources"))))
 
     @property
     def edits(self) -> list[checks.Edit]:
-        """What was edited since it was recorded. Raises CassetteError if a document was lost, doubled or moved."""
+        """The edits made since the recording. Raises CassetteError if a document was lost, doubled or moved."""
         return checks.edits(self.head, self.documents, self.where)
 
     def replace(self, found: Sequence[Json], head: Json | None = None) -> None:
-        """Put other documents in the place of these. A take that was edited stays known as edited."""
+        """Replace the documents. If the take was edited by hand, it still counts as edited."""
         intact = False
         with suppress(CassetteError):
             intact = not self.edits
@@ -123,13 +123,13 @@ class Take:
         self.__dict__.pop("key", None)
 
     def append(self, written: str) -> None:
-        """Add a document as it stands in the file."""
+        """Add a document, given as its text in the file."""
         self.written.append(written)
         self._documents = None
         self.__dict__.pop("key", None)
 
     def add(self, document: Json) -> str:
-        """Add a document, and return it as it is written, "" if it is left out."""
+        """Add a document, and return the text to append to the file; "" if the document is left out."""
         self._check += checks.digest_of(document)
         if kind_of(document) == _END:
             document = {**document, "check": self._check}
@@ -141,7 +141,7 @@ class Take:
         return documents.SEPARATOR + self.written[-1]
 
     def text(self, before: "Take | None" = None) -> Iterator[str]:
-        """Yield the documents as they are written behind those of the take before."""
+        """Yield the text of each document. Facts that are the same as in the take before are left out."""
         facts = () if before is None else [name for name in FACTS if self.head.get(name) == before.head.get(name)]
         left_out = facts if len(facts) == len(FACTS) else ()
         head = {name: value for name, value in self.head.items() if name not in left_out}
@@ -150,10 +150,10 @@ class Take:
 
 
 class Blobs(dict[str, str]):
-    """The large blobs of a cassette in base64, by their digest."""
+    """The blobs (large binary data, such as images) of a cassette in base64, by their digest."""
 
     def keep(self, value: Any) -> Any:
-        """Return JSON of ours in which large blobs are named, and keep them."""
+        """Store the large blobs in JSON data, and return the data with each of them replaced by its name."""
 
         def keep(data: str) -> str:
             if len(data) * 3 // 4 <= LARGEST_INLINE:
@@ -165,7 +165,7 @@ class Blobs(dict[str, str]):
         return _with_bytes(value, keep)
 
     def written(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield the documents of these blobs."""
+        """Yield the documents of the blobs with these names."""
         for name in names:
             if (data := self.get(name)) is not None:
                 lines = "\n".join(data[start : start + 100] for start in range(0, len(data), 100))
@@ -173,7 +173,7 @@ class Blobs(dict[str, str]):
 
 
 class Cassette:
-    """One file of takes, in the order of the notebook. `Cassette.at` returns the same object for the same file."""
+    """One cassette file; its takes are in notebook order. `Cassette.at` returns the same object for the same file."""
 
     _known: ClassVar["WeakValueDictionary[Path, Cassette]"] = WeakValueDictionary()
 
@@ -183,12 +183,12 @@ class Cassette:
         self.blobs = Blobs()
         self.is_tidy = True
         self.state: tuple[int, ...] | None = None
-        """The state of the file when it was last read, or written by a recording."""
+        """The state of the file when it was last read, or last written by a recording."""
         self._begun: list[Take] = []
 
     @classmethod
     def at(cls, path: str | Path) -> "Cassette":
-        """Return the cassette of a file, which need not exist, read anew if the file was changed."""
+        """Return the cassette of a file, which need not exist. If the file has changed, it is read again."""
         place = Path(path).expanduser().absolute()
         cassette = cls._known.get(place)
         if cassette is None:
@@ -198,7 +198,7 @@ class Cassette:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a file."""
+        """Whether the file exists."""
         return self.path.is_file()
 
     def of_session(self, session: str) -> list[Take]:
@@ -208,7 +208,7 @@ class Cassette:
     # -- requests ------------------------------------------------------------------------------
 
     def chain_to(self, take: Take | None) -> Chain:
-        """Return the chain of requests up to the end of a take."""
+        """Return the chain of requests, each a difference to the one before, up to the end of a take."""
         takes: list[Take] = []
         while take is not None:
             takes.append(take)
@@ -220,7 +220,7 @@ class Cassette:
         return chain
 
     def requests(self, take: Take, chain: Chain) -> Iterator[tuple[Json, Json]]:
-        """Yield the documents of a take, each with what `Chain.feed` returns of it.
+        """Yield the documents of a take, each with the value that `Chain.feed` returns for it.
 
         Raises CassetteError for a request that refers to a message, part or tool that is missing.
         """
@@ -235,7 +235,7 @@ class Cassette:
             yield document, whole
 
     def sources(self, take: Take | None) -> Sequence[Json]:
-        """Return the tools of a take as they were listed, those of an earlier take if they were the same."""
+        """Return the lists of tools of a take. If they did not change, they are stored with an earlier take."""
         while take is not None:
             for document in reversed(take.documents):
                 if "sources" in document and document["sources"] != SOURCES["sources"]:
@@ -246,9 +246,9 @@ class Cassette:
     # -- reading -------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Read the file if it was changed since it was last read.
+        """Read the file if it has changed since it was last read.
 
-        Raises CassetteError for a file that cannot be read, or is no cassette of this version.
+        Raises CassetteError if the file cannot be read, or is not a cassette of a supported version.
         """
         now = None
         with suppress(OSError):
@@ -271,18 +271,18 @@ class Cassette:
             raise CassetteError(f"{self.path} is no text in UTF-8, so it is no cassette. Name another file.") from None
         except OSError as error:
             raise CassetteError(f"{self.path} cannot be read: {error.strerror}. Name another file.") from error
-        # A carriage return never stands in what we write: mail programs and editors put it at the ends of lines.
+        # We never write carriage returns. Mail programs and editors add them at the ends of lines.
         return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
     def _load(self, text: str) -> None:
-        """Take in the documents of a text."""
+        """Parse the text of a cassette into takes and blobs."""
         self._check_version(text)
         if _CONFLICT.search(text):
             message = f"{self.path} has the marks of a merge that git could not finish. Choose one side: "
             raise CassetteError(f"{message}git checkout --ours {self.path.name}, or --theirs.")
         pieces = _SEPARATOR.split(text)[1:]
         if pieces and not pieces[-1].endswith("\n"):
-            pieces.pop()  # cut off in the midst of a line
+            pieces.pop()  # the file was cut off in the middle of a line
         ids: dict[str, Take] = {}
         current: Take | None = None
         for number, piece in enumerate(pieces, 2):
@@ -311,7 +311,7 @@ class Cassette:
                 take.head.update({name: before.head[name] for name in FACTS if name in before.head})
 
     def _put_in_order(self) -> None:
-        """Put the takes in the order of the notebook, without those that another one stands instead of."""
+        """Sort the takes in the order of the notebook, and drop each take that another take replaces."""
         self.takes = []
         last: dict[str, Take] = {}
         known: dict[str, Take] = {}
@@ -325,7 +325,7 @@ class Cassette:
                 take.base = last.get(take.session)
                 self.takes = [one for one in self.takes if not (take.ended and one in instead)] + [take]
             last[take.session] = take
-            if not self.is_tidy:  # a take that is recorded again can have the key of the earlier one
+            if not self.is_tidy:  # a take that is recorded again can have the key of the earlier take, and wins
                 known[take.key] = take
 
     def _check_version(self, text: str) -> None:
@@ -355,7 +355,7 @@ class Cassette:
                 raise CassetteError(f"{where} is no blob with a name and data. Undo the edit.")
 
     def restore(self, value: Any) -> Any:
-        """Return JSON with its blobs. Raises CassetteError for one that is missing or damaged."""
+        """Return JSON data with each blob name replaced by the blob. Raises CassetteError for a missing or bad blob."""
 
         def restored(name: str) -> str:
             if not name.startswith("="):
@@ -371,9 +371,9 @@ class Cassette:
     # -- writing -------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write the whole file in order, by way of a temporary one. Raises CassetteError if it cannot be written."""
+        """Write the whole file in order, through a temporary file. Raises CassetteError if it cannot be written."""
         self._rebase()
-        for take in self.takes:  # one that is not over may be recorded by another process
+        for take in self.takes:  # an unfinished take keeps its marks: another process may still record it
             take.mark = {name: take.mark[name] for name in ("id", "instead") if not take.ended and name in take.mark}
         pairs = zip((None, *self.takes), self.takes, strict=False)
         body = [text for before, take in pairs for text in take.text(before)]
@@ -393,7 +393,7 @@ class Cassette:
             raise self.unwritable(error) from error
 
     def _rebase(self) -> None:
-        """Write requests anew, as differences to those of the take that now stands before, where that is another."""
+        """Write requests again as differences to the take that is now before theirs, if that is another take."""
         moved = {take.session for before, take in self._neighbours() if take.base is not before}
         whole = self._whole_requests(moved) if moved else {}
         chains = {session: Chain() for session in moved}
@@ -401,7 +401,7 @@ class Cassette:
         for before, take in list(self._neighbours()):
             if (chain := chains.get(take.session)) is None:
                 continue
-            if take not in whole:  # what cannot be read stays as it is, and so does what stands behind
+            if take not in whole:  # an unreadable take is not changed, and neither are the takes after it
                 del chains[take.session]
                 continue
             chain.begin(prompt_parts(take.head))
@@ -412,14 +412,14 @@ class Cassette:
             take.base = before
 
     def _neighbours(self) -> Iterator[tuple[Take | None, Take]]:
-        """Yield each take with the take of its session before it."""
+        """Yield pairs: the previous take of the same session (or None), and the take."""
         last: dict[str, Take] = {}
         for take in self.takes:
             yield last.get(take.session), take
             last[take.session] = take
 
     def _whole_requests(self, sessions: Collection[str]) -> dict[Take, list[Json]]:
-        """Return the whole requests of each take of some sessions."""
+        """Return the complete requests (not differences) of each take of these sessions."""
         found: dict[Take, list[Json]] = {}
         chains: dict[Take | None, Chain] = {}
         for take in self._begun:
@@ -431,18 +431,18 @@ class Cassette:
         return found
 
     def unwritable(self, error: OSError) -> CassetteError:
-        """Return the error of a file that cannot be written."""
+        """Return the error for a file that cannot be written."""
         return CassetteError(f"{self.path} cannot be written: {error.strerror}. Name another file for the cassette.")
 
 
 def place(takes: list[Take], take: Take, after: Take | None, instead: Collection[Take]) -> None:
-    """Put a take among others, and take those away that it stands instead of, unless it was not recorded to its end.
+    """Insert a take among others, and remove the takes that it replaces (`instead`), unless it is unfinished.
 
-    Its place is that of the first of those. Without any it is the place behind `after`, and without that, the place
-    before all other takes of its session.
+    It goes where the first replaced take was. If it replaces none, it goes behind `after`, or without `after` before
+    all other takes of its session.
     """
     at = next((index for index, one in enumerate(takes) if one in instead), None)
-    if instead and not take.ended:  # the earlier one stays until this one is whole
+    if instead and not take.ended:  # the earlier take stays until this take is complete
         at = None
         after = next((one for one in reversed(takes) if one.session == take.session), after)
     elif at is not None:
@@ -455,12 +455,12 @@ def place(takes: list[Take], take: Take, after: Take | None, instead: Collection
 
 
 def state_of(stat: os.stat_result) -> tuple[int, int, int]:
-    """Return which file it is, and which version of it. Two equal states are of the same content."""
+    """Return the inode, modification time and size of a file. Equal states mean equal content."""
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def named_blobs(text: str) -> Iterator[str]:
-    """Yield the names of the blobs that a document stands for."""
+    """Yield the names of the blobs that a document refers to."""
     yield from (one or other for one, other in _NAMED_BLOB.findall(text))
 
 
@@ -474,7 +474,7 @@ def _kind(text: str) -> str:
 
 
 def _with_bytes(value: Any, change: Callable[[str], str]) -> Any:
-    """Return JSON of ours in which each text that stands for bytes is changed."""
+    """Return JSON data in which `change` was applied to each text that stands for bytes."""
     match value:
         case {"$bytes": str() as data}:
             return {"$bytes": change(data)}
@@ -487,7 +487,7 @@ def _with_bytes(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _is_cut_off(document: Json) -> bool:
-    """Return whether a document, the last of a file, lacks the key that is written last."""
+    """Return whether the last document of a file lacks its last key, because the file was cut off."""
     if kind_of(document) == "answer":
         return ("chunks" if document.keys() & {"error", "stopped"} else "usage") not in document
     if kind_of(document) == "map":

@@ -1,7 +1,7 @@
-"""Checks the documents of a take before they are played: their forms, their order, and that none was edited or lost.
+"""Validates the documents of a take before a replay: their fields, their order, and whether any was edited or lost.
 
-The last document of a take has a `check`: a short digest of each document before it, which names the one that was
-edited. Requests have a longer one of their own, which covers what the model is sent: prompts, tools, answers, results.
+The last document of a take has a `check`: a short digest of each document before it, which shows the document that was
+edited. Each request has a longer digest, which covers all that the model receives: prompts, tools, answers, results.
 """
 
 import json
@@ -21,15 +21,15 @@ from agentmagic.text import clip
 MEND = "Undo the edit, or record it again."
 _QUOTES = " A text that looks like a number, or is true, false or null, needs quotes."
 DIGITS = 2
-"""Characters of a digest in a check, of 6 bits each."""
+"""Characters of one digest in a `check`, 6 bits each."""
 MOST_COUNTS = 8
-"""Numbers that `chunks.usage_list` writes."""
+"""The largest number of counts that `chunks.usage_list` writes."""
 
 ANSWERS = ("yes", "no", "always", "nobody")
-"""What a user answered to a question for approval."""
+"""The possible answers to a request for approval; "nobody" if no user answered."""
 _UNCHECKED = ("seconds", "steps", "ms", "check")
 _PIECES = ("chunks", "written", "withdrawn")
-"""The fields of an answer that say in which pieces its texts came."""
+"""The fields of an answer that record in which pieces its texts arrived."""
 
 Test = Callable[[Any], bool]
 
@@ -54,7 +54,7 @@ def _dict(test: Test) -> Test:
 
 
 def _form(**tests: Test) -> Test:
-    """Return the test of a mapping that has these fields; a field with `_` behind its name may be missing."""
+    """Return a test for a mapping with these fields. A field whose name here ends in `_` is optional."""
     return lambda value: isinstance(value, dict) and _misfit(cast("Json", value), tests) is None
 
 
@@ -75,7 +75,7 @@ def _place(value: Any) -> bool:
 
 
 def _rows(value: Any) -> bool:
-    """Return whether a text has a row of a map in each line."""
+    """Return whether each line of a text is a row of a map, as JSON."""
     try:
         return all(isinstance(json.loads(line)["key"], str) for line in value.split("\n"))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
@@ -95,7 +95,7 @@ def _tool(value: Any) -> bool:
 
 
 def _part(value: Any) -> bool:
-    """Return whether a value is a part of a message; `serialization.from_json` checks the rest of it."""
+    """Return whether a value looks like a part of a message; `serialization.from_json` checks the other fields."""
     match value:
         case {"type": "tool_call"}:
             return _CALL(value)
@@ -241,12 +241,12 @@ _FORMS: dict[str, dict[str, Test]] = {
     },
     "end": {"end": _TEXT, "error_": _TEXT, "steps_": _list(_seconds), "seconds_": _seconds, "check_": _TEXT},
 }
-"""The fields of each kind of document, and how each is tested; those with `_` behind the name may be missing."""
+"""The fields of each kind of document, with a test for each field. A field whose name ends in `_` is optional."""
 KINDS = tuple(_FORMS)
 
 
 def _misfit(data: Mapping[str, Any], tests: Mapping[str, Test]) -> str | None:
-    """Return the name of a field that is missing, has another form, or is not known; None if all are right."""
+    """Return the name of a field that is missing, invalid or unknown; None if all fields are valid."""
     known = {name.removesuffix("_"): test for name, test in tests.items()}
     missing = (name for name in tests if not name.endswith("_") and name not in data)
     wrong = (name for name, value in data.items() if name not in known or not known[name](value))
@@ -254,13 +254,13 @@ def _misfit(data: Mapping[str, Any], tests: Mapping[str, Test]) -> str | None:
 
 
 def check_head(head: Json, where: str) -> None:
-    """Raise CassetteError, which begins with `where`, if the first document of a take has another form."""
+    """Raise CassetteError if the first document of a take has an invalid field. `where` begins the message."""
     if (name := _misfit(head, _HEAD)) is not None:
         raise CassetteError(f"{where}: {name!r:.60} is missing or has another form. {MEND}")
 
 
 def check(documents: Sequence[Json], where: str) -> None:
-    """Raise CassetteError, which begins with `where`, if a document of a take has another form, or is not in order."""
+    """Raise CassetteError if a document of a take is invalid or out of order. `where` begins the message."""
     for document in documents:
         kind = kind_of(document)
         if kind not in _FORMS:
@@ -273,7 +273,7 @@ def check(documents: Sequence[Json], where: str) -> None:
 
 
 def _disorder(documents: Sequence[Json]) -> Iterator[str]:
-    """Yield what is wrong with the order of the documents."""
+    """Yield a message for each error in the order of the documents."""
     kinds = [kind_of(document) for document in documents]
     requests = [one["request"] for one in documents if kind_of(one) == "request"]
     if requests != list(range(1, len(requests) + 1)):
@@ -291,9 +291,9 @@ def _disorder(documents: Sequence[Json]) -> Iterator[str]:
         yield "two results have the same place"
     if "end" in kinds[:-1]:
         yield "a document stands behind the end"
-    if "map" in kinds:  # its rows are the answers
+    if "map" in kinds:  # a map has rows in place of answers
         return
-    # The last request has no answer if the process was killed before it came.
+    # If there is no `end`, the process may have been killed before the last answer arrived.
     missing = set(range(1, len(requests) + (kinds[-1:] == ["end"]))) - answered
     yield from (f"request {number} has no answer" for number in sorted(missing))
 
@@ -303,7 +303,7 @@ def _disorder(documents: Sequence[Json]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A document that was edited: its step, and the difference. A user may edit what is `minor`: texts of answers."""
+    """A document that was edited by hand. Only a `minor` edit, of an answer's text, is allowed."""
 
     step: int
     difference: Difference
@@ -311,10 +311,10 @@ class Edit:
 
 
 def digest_of(document: Json) -> str:
-    """Return the digest of a document; for an answer, behind it that of its texts, which a user may edit.
+    """Return the digest of a document. For an answer, a digest of its texts follows, because a user may edit them.
 
-    For rows of a map it is one for each row. It is "" for requests, for lists of tools, which they cover, and for the
-    usual end.
+    For rows of a map, return one digest per row. Return "" for requests, for lists of tools (covered by the digests in
+    the requests), and for a normal end.
     """
     if kind_of(document) == AGENT:
         return digest_of(document["document"])
@@ -337,9 +337,9 @@ def _digest(data: Any) -> str:
 
 
 def edits(head: Json, documents: Sequence[Json], where: str) -> list[Edit]:
-    """Return what was edited in a take, nothing if the take has no check.
+    """Return the edited documents of a take; an empty list if the take has no `check`.
 
-    Raises CassetteError, which begins with `where`, if documents were lost, doubled or moved.
+    Raises CassetteError, whose message begins with `where`, if documents were lost, doubled or moved.
     """
     recorded: str = documents[-1].get("check", "") if documents else ""
     if not recorded:
@@ -363,7 +363,7 @@ def _pieces(digests: str) -> list[str]:
 
 
 def _edit(document: Json, digest: str) -> Edit:
-    """Return how a document was edited. What was recorded is known by its digest alone, apart from approvals."""
+    """Return how a document was edited. Of the recorded value only the digest is known, except for approvals."""
     if kind_of(document) == AGENT:
         return replace(_edit(document["document"], digest), step=document["step"])
     kind, name = kind_of(document), document[kind_of(document)]

@@ -1,8 +1,8 @@
-"""The answer to a request, piece by piece: from the events of a model to a document, and back.
+"""Converts the answer to a request, which arrives in pieces, from model events to a document, and back.
 
-A document has the parts of the answer in whole. `chunks` says in which pieces they came, unless each text came word by
-word, and each call at once; `ms` says after how many milliseconds, unless there was no pause to be seen. `withdrawn`
-has the numbers of the parts that began as text and proved to be reasoning.
+The document has the complete parts of the answer. `chunks` records in which pieces they arrived; it is left out if each
+text came word by word, and each call in one piece. `ms` records the pause before each event in milliseconds; it is left
+out if the pauses were too short to notice. `withdrawn` lists the parts that began as text and proved to be reasoning.
 """
 
 import json
@@ -23,22 +23,22 @@ from agentmagic.serialization import from_json
 
 WORDS = "w"
 PIECES = {WORDS: re.compile(r"\S+\s*|\s+"), "t": re.compile(r"\s?[^\W\d_]+|\s?\d+|\s?[^\w\s]+|\s+")}
-"""How most streams are cut: into words, or into tokens. Such a piece is written as the letter."""
+"""Patterns of the pieces in most streams: words ("w") or tokens ("t"). A piece that fits is written as the letter."""
 WRITTEN = ("text", "reasoning")
-"""The parts that come word by word."""
+"""The types of parts whose text arrives in pieces."""
 SHORTEST = 50
-"""Milliseconds; the pauses of a shorter answer are not written."""
+"""Milliseconds. If an answer took less time, its pauses are not written."""
 ALIKE = 50
-"""Milliseconds by which pauses differ that are written as their mean; longer ones may differ by half."""
+"""Milliseconds. Pauses that differ from their mean by no more than this, or than half the mean, are written as it."""
 
 MOST_CHUNKS = 1_000_000
-"""Words of a line of runs; a few characters of a cassette could stand for any number of them."""
+"""Maximum number of chunks in one line: a short line such as `w*999999 w*999999` can stand for very many."""
 
 _RUN = re.compile(r"([+@-]\d{1,6}|[wt]|\d{1,9})(?:\*(\d{1,6}))?")
 
 
 class Answer:
-    """The answer to one request, heard event by event."""
+    """Builds the document of one answer from the events of the model."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -51,7 +51,7 @@ class Answer:
         self._end: Json = {}
 
     def feed(self, event: ModelEvent) -> None:
-        """Take an event of the model in."""
+        """Add an event of the model."""
         now = time.monotonic()
         self._ticks.append(round((now - self._last) * 1000))
         self._last = now
@@ -76,7 +76,7 @@ class Answer:
                 self._end["usage"] = usage_list(event.usage)
 
     def fail(self, error: BaseException, name: str) -> None:
-        """Take in that the model failed, or that the turn was stopped."""
+        """Record that the model `name` raised an error, or that the turn was stopped."""
         if not isinstance(error, Exception):
             self._end["stopped"] = True
             return
@@ -123,12 +123,12 @@ class Answer:
             **self._end,
             **({"ms": times} if times else {}),
             **({"chunks": chunks} if usage is None or chunks != WORDS else {}),
-            **({} if usage is None else {"usage": usage}),  # last: an answer without it was cut off, or failed
+            **({} if usage is None else {"usage": usage}),  # the last key: without it, the answer was cut off or failed
         }
 
 
 def spellings(part: Mapping[str, Any]) -> list[str]:
-    """Return how the deltas of a part may spell it, which need not be written then."""
+    """Return the texts that the deltas of a part usually add up to. Such a text need not be written."""
     if part["type"] in WRITTEN:
         return [part.get("text", "")]
     arguments = part.get("arguments", {})
@@ -141,7 +141,7 @@ def spellings(part: Mapping[str, Any]) -> list[str]:
 
 
 def usual(parts: Iterable[Json], letter: str) -> str:
-    """Return the chunks of an answer whose texts came in pieces of one kind, and each call at once."""
+    """Return the `chunks` of an answer whose texts came in pieces of one kind, and each call in one piece."""
     words: list[str] = []
     for place, part in enumerate(parts):
         text = spellings(part)[0]
@@ -151,10 +151,10 @@ def usual(parts: Iterable[Json], letter: str) -> str:
 
 
 def usage_list(usage: Usage) -> list[Any]:
-    """Return the counts of a usage; zeros at the end go.
+    """Return the counts of a usage as a list, without zeros at the end.
 
-    These are input, cached, output and reasoning tokens, the cost, the tokens written to a cache, with those that it
-    keeps for an hour, and searches.
+    In order: input, cached, output and reasoning tokens, the cost, all tokens written to a cache, those of them that
+    the cache keeps for an hour, and searches.
     """
     counts = [usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens, usage.cost]
     counts += [usage.cache_write_tokens, usage.cache_write_1h_tokens, usage.searches]
@@ -164,7 +164,7 @@ def usage_list(usage: Usage) -> list[Any]:
 
 
 def usage_of(counts: Sequence[Any]) -> Usage:
-    """Return the usage that `usage_list` wrote."""
+    """Return the usage from a list that `usage_list` returned."""
     whole: list[Any] = [*counts, *(0, 0, 0, 0, 0.0, 0, 0, 0)[len(counts) :]]
     given, cached, output, reasoning, cost, *written = whole
     return Usage(given, cached, output, reasoning, 0, cost, *written)
@@ -173,7 +173,7 @@ def usage_of(counts: Sequence[Any]) -> Usage:
 def _flow(
     flow: Sequence[tuple[str, int, str]], places: Mapping[int, int], joined: Mapping[int, str], calls: Collection[int]
 ) -> Iterator[str]:
-    """Yield a word for each event: where a part begins and ends, and how long each piece of it is."""
+    """Yield one word of the `chunks` line per event: the beginning or end of a part, or the length of a piece."""
     heard = dict.fromkeys(places, 0)
     blanks = {index for index, text in joined.items() if redact(text) != text}
     current, usual_piece = -1, WORDS
@@ -187,7 +187,7 @@ def _flow(
             current = index
         start = heard[index]
         heard[index] += len(text)
-        if index in blanks:  # the pieces are not those of the blanked text: it comes as one
+        if index in blanks:  # secrets were blanked, so the pieces no longer fit: write the text as one piece
             if not start:
                 yield str(len(redact(joined[index])))
             continue
@@ -199,14 +199,14 @@ def _flow(
 
 
 def _runs(words: Iterable[str]) -> Iterator[str]:
-    """Yield words; the same word several times in a row comes once, with their number."""
+    """Yield words; a word that repeats several times in a row is yielded once, as `word*count`."""
     for word, group in groupby(words):
         count = sum(1 for _ in group)
         yield word if count == 1 else f"{word}*{count}"
 
 
 def _pauses(ticks: Iterable[int]) -> str:
-    """Return pauses on one line, those that are about the same as their mean."""
+    """Return the pauses as one line; pauses of about the same length are written as their mean."""
     runs: list[list[int]] = [[]]
     for tick in ticks:
         mean = sum(runs[-1]) / max(len(runs[-1]), 1)
@@ -220,7 +220,10 @@ def _pauses(ticks: Iterable[int]) -> str:
 
 
 def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
-    """Yield the events of an answer. Raises ValueError, KeyError, TypeError or IndexError if it cannot be read."""
+    """Yield the model events of a recorded answer.
+
+    Raises ValueError, KeyError, TypeError or IndexError if the document cannot be read.
+    """
     parts = [from_json(restore(part)) for part in answer["parts"]]
     texts = [str(answer.get("written", {}).get(str(place), "")) for place in range(len(parts))]
     withdrawn = answer.get("withdrawn", ())
@@ -232,7 +235,7 @@ def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
     for place, data in enumerate(answer["parts"]):
         if not texts[place] and place in lengths:
             found = [one for one in spellings(data) if lengths[place] in (len(one), -1)]
-            texts[place] = found[0]  # IndexError: the text was edited, and its chunks were not
+            texts[place] = found[0]  # raises IndexError if the text was edited, but not its chunks
     heard, current = [0] * len(parts), 0
     for word in flow:
         if word[0] in "+-@":
@@ -254,7 +257,7 @@ def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
 
 
 def unrolled(line: str) -> Iterator[str]:
-    """Yield each word of a line of runs. Raises ValueError for a word of no such line, and for too many words."""
+    """Yield each word of a line, `word*count` repeated. Raises ValueError for an unknown word or too many words."""
     left = MOST_CHUNKS
     for word in str(line).split():
         found = _RUN.fullmatch(word)
@@ -270,7 +273,7 @@ def unrolled(line: str) -> Iterator[str]:
 
 
 def _lengths(flow: Sequence[str]) -> dict[int, int]:
-    """Return how long the pieces of each part are together; -1 if that is not told."""
+    """Return the total length of the pieces of each part; -1 if they are words or tokens, written without lengths."""
     lengths: dict[int, int] = {}
     current = 0
     for word in flow:

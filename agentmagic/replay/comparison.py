@@ -1,8 +1,8 @@
-"""Compares a model request with the recorded one, and names the cause of each difference.
+"""Compares a model request with the recorded request, and names the cause of each difference.
 
-A `RequestRecord` is the canonical form of a request: one line of JSON for each message and tool, in which secrets are
-blanked and keys are sorted. Ids of calls, opaque data of providers and the order of tools are left out, and media are
-replaced by their digest. So the usual comparison is one of equal strings. Only a request that differs is read again.
+A `RequestRecord` is the canonical form of a request: one line of JSON for each message and tool, with secrets blanked
+and keys sorted. Call ids, opaque data of providers and the order of tools are left out, and media are replaced by their
+digest. Records are compared as strings; the JSON is parsed only if the strings differ.
 """
 
 import json
@@ -54,17 +54,17 @@ Cause = Literal[
 ABSENT = "(absent)"
 """Stands for a value that only one of the two requests has."""
 MOST = 20
-"""Differences that are named of one request."""
+"""Maximum number of differences that are reported for one request."""
 LONGEST = 200
-"""Characters of a value that are shown. Of a longer one the piece around the difference is shown."""
+"""Maximum number of characters shown of a value. Of a longer value, the part around the difference is shown."""
 MOST_WAYS = 5_000
-"""Places from which the rest of two prompts is compared."""
+"""Maximum number of position pairs from which the rests of two prompts are compared."""
 BEFORE = 40
-"""Characters before the difference in such a piece."""
+"""Characters shown before the difference if a value is cut."""
 
 _LINE_ENDS = re.compile(r"[^\S\n]+$", re.MULTILINE)
 _MARKS = re.compile(r"\n +[~^]+(?=\n|$)")
-"""The line below a line of a traceback, which not every Python writes."""
+"""The line of marks below a code line in a traceback; not every Python version writes it."""
 _HANDLE = re.compile(rf'({READER}\(id=)"(?:[^"\\]|\\.)*"')
 
 
@@ -72,7 +72,7 @@ _HANDLE = re.compile(rf'({READER}\(id=)"(?:[^"\\]|\\.)*"')
 class RequestRecord:
     """A request in canonical form.
 
-    `settings` and each of `tools`, `messages`, `values` and `project` are a line of JSON.
+    `settings`, and each item of `tools`, `messages`, `values` and `project`, is one line of JSON.
     """
 
     model: str
@@ -85,7 +85,7 @@ class RequestRecord:
 
     @property
     def digest(self) -> str:
-        """A digest of the whole, 32 hexadecimal characters."""
+        """A digest of all fields, 32 hexadecimal characters."""
         whole = (self.model, self.instructions, self.settings, *self.tools, "", *self.messages, "", *self.values)
         whole += ("", *self.project) if self.project else ()
         return blake2b("\n".join(whole).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -93,7 +93,7 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference of two requests: its cause, the path of the field, and both values, cut to a moderate length."""
+    """One difference between two requests: its cause, the path of the field, and both values, shortened."""
 
     cause: Cause
     field: str
@@ -105,14 +105,14 @@ class Difference:
 
 
 class RequestRecords:
-    """Makes the records of the requests of a conversation; each message and each tool is written once."""
+    """Builds the records of the requests of a conversation; converts each message and each tool only once."""
 
     def __init__(self) -> None:
         self._messages = EachOnce(_message)
         self._tools = EachOnce(_tool)
 
     def __call__(self, request: Request, model: str, values: Sequence[PromptValue] = ()) -> RequestRecord:
-        """Return the record of a request to the model of this full name, with the values in its prompt."""
+        """Return the record of a request. `model` is the model's full name, `values` are the values in the prompt."""
         instructions = request.instructions
         if request.output is not None:
             instructions = instructions.removesuffix(request.output.instructions).rstrip()
@@ -129,7 +129,7 @@ class RequestRecords:
 
 
 def record_line(data: Any) -> str:
-    """Return JSON data as the line that stands for it in a record."""
+    """Return JSON data as one line in the canonical form of records."""
     return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
@@ -149,7 +149,7 @@ def _settings(request: Request) -> str:
 
 def _tool(tool: ToolDef) -> str:
     examples = [[example.question, example.arguments] for example in tool.examples]
-    # The name comes first in the line, so that sorted lines are sorted by name.
+    # The name is the first key in the line, so sorting the lines sorts the tools by name.
     data = {"_": tool.name, "description": tool.description, "parameters": tool.parameters, "examples": examples}
     return record_line(blanked(data))
 
@@ -168,7 +168,7 @@ def _part(part: Part) -> dict[str, Any]:  # noqa: PLR0911  (one return for each 
             data = blanked(replace(part, call_id="", content=(), server=""))
             return data | {"content": [_part(inner) for inner in part.content]}
         case ToolCall():
-            # The tool that reads on in a result names a call by its id.
+            # READER reads more of a long result, which it names by a call id. Call ids differ in each run.
             arguments = {**part.arguments, "id": ""} if part.name == READER else part.arguments
             return blanked(replace(part, id="", arguments=arguments, provider_data=None))
         case HostedCall():
@@ -186,10 +186,10 @@ def _part(part: Part) -> dict[str, Any]:  # noqa: PLR0911  (one return for each 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Results that were told to be other than recorded: they are no differences again.
+    """Results already reported as different from the recording; they do not count as differences again.
 
-    `places` are those of the results in a request: the number of the message, and that of the part. `texts` are pairs
-    of texts, the recorded and the new one, which may stand in the last message, if that is a question of the loop.
+    `places` are the positions of the results in a request: the index of the message, and of the part in the message.
+    `texts` are pairs of a recorded and a new text. The last message can contain them, if it is a question of the loop.
     """
 
     places: Collection[tuple[int, int]] = ()
@@ -197,9 +197,9 @@ class Known:
 
 
 def compare(recorded: RequestRecord, asked: RequestRecord, known: Known | None = None) -> tuple[Difference, ...]:
-    """Return how a request differs from the recorded one, the most likely cause first; nothing if they are the same.
+    """Return how a request differs from the recorded request, the most likely cause first; () if they are equal.
 
-    If nothing differs that matters to a model, or is not known, the one difference has the cause "cosmetic".
+    If all differences are known or do not matter to a model, return one difference with the cause "cosmetic".
     """
     if recorded == asked:
         return ()
@@ -208,7 +208,7 @@ def compare(recorded: RequestRecord, asked: RequestRecord, known: Known | None =
 
 
 def compare_results(recorded: ToolResult, returned: ToolResult) -> tuple[Difference, ...]:
-    """Return how the result of a call differs from the recorded one in what matters to a model."""
+    """Return the differences between a call's result and the recorded result that matter to a model."""
     return tuple(islice(_result(_part(recorded), _part(returned)), MOST))
 
 
@@ -232,7 +232,7 @@ def _differences(old: RequestRecord, new: RequestRecord, known: Known) -> Iterat
 
 
 def _project_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Difference]:
-    """Yield the files of the project that are other ones: how their texts differ, or only that they do."""
+    """Yield a difference for each project file that was added, removed or changed, and for a changed order."""
     before, after = ({one["file"]: one for one in map(json.loads, files)} for files in (old, new))
     for file in [*before, *(file for file in after if file not in before)]:
         one, other = before.get(file), after.get(file)
@@ -242,7 +242,7 @@ def _project_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Dif
             )
         elif one["text"] != other["text"]:
             yield from _walk("rules", file, one["text"], other["text"])
-        elif one["digest"] != other["digest"] and one["kind"] != "rules":  # else only white space differs
+        elif one["digest"] != other["digest"] and one["kind"] != "rules":  # in a rules file, only white space differs
             yield _difference("rules", file, f"(digest {one['digest']})", f"(digest {other['digest']})")
     if before == after and old != new:
         yield _difference("rules", "order", ", ".join(before), ", ".join(after))
@@ -250,7 +250,7 @@ def _project_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Dif
 
 def _tool_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Difference]:
     before, after = ({tool.pop("_"): tool for tool in map(json.loads, tools)} for tools in (old, new))
-    # Whether there is a tool that reads on in long results follows from the length of the results.
+    # READER, which reads more of long results, is offered only if a result is long. So it is not compared itself.
     only_one = (before.keys() - after.keys(), after.keys() - before.keys())
     gone, added = (", ".join(sorted(names - {READER})) for names in only_one)
     if gone or added:
@@ -270,11 +270,11 @@ class _Messages:
         self._old = [json.loads(line) for line in old.messages]
         self._new = [json.loads(line) for line in new.messages]
         asked = [place for place, one in enumerate(self._new) if one["role"] == "user"]
-        self._prompts = asked[-1 if self._listing is None else -2 :] or [0]  # a plan asks a question behind the prompt
+        self._prompts = asked[-1 if self._listing is None else -2 :] or [0]  # planning adds a question after the prompt
         self._values = _paired_values(old.values, new.values)
 
     def differences(self) -> Iterator[Difference]:
-        """Yield the differences, those of the model's own messages only if there is no other."""
+        """Yield the differences. The model's own messages are compared only if nothing else differs."""
         changed = [(one, other) for one, other in self._values if not is_cosmetic(one["text"], other["text"])]
         for before, after in changed:
             cause: Cause = "rules" if before["kind"] == "command" else "value"
@@ -299,7 +299,7 @@ class _Messages:
             yield from _walk("prompt", f"history[{place}]", self._old[index], self._new[place])
 
     def _pairs(self) -> tuple[list[tuple[int, int]], bool]:
-        """Return the positions of messages to compare, and whether both histories have the same order."""
+        """Return pairs of indexes of messages to compare, and whether both histories have the same order."""
         old, new = self._lines
         roles = [[one["role"] for one in messages] for messages in (self._old, self._new)]
         if roles[0] == roles[1] and sorted(old) != sorted(new):
@@ -311,7 +311,7 @@ class _Messages:
         return [(i, j) for i, j in pairs if self._old[i]["role"] == self._new[j]["role"]], False
 
     def _prompt(self, place: int, before: Any, after: Any, changed: Sequence[tuple[Any, Any]]) -> Iterator[Difference]:
-        """Yield the differences of two messages of the user that no changed value explains."""
+        """Yield the differences between two messages of the user that no changed value explains."""
         name = "prompt" if place in self._prompts else f"history[{place}]"
         if len(before["parts"]) != len(after["parts"]):
             yield _difference("prompt", name, _words(before), _words(after))
@@ -334,7 +334,7 @@ class _Messages:
                 yield from _walk("prompt", name, part, other)
 
     def _with_sorted_tools(self, text: str) -> str:
-        """Return a prompt of a plan with its lists of tools in the order of their names: their order means nothing."""
+        """Return a planning prompt with the names in its lists of tools sorted, because their order has no meaning."""
         if self._listing is None:
             return text
         return self._listing.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text)
@@ -350,7 +350,7 @@ class _Messages:
 
 
 def _result(part: Any, other: Any) -> Iterator[Difference]:
-    """Yield the differences of a result. Its text and its structured value often say the same: one of them is told."""
+    """Yield the differences of a result. If the content differs, the structured value, often the same, is skipped."""
     path = f"results.{part['name']}"
     found = list(_walk("tool result", path, *map(_content, (part, other))))
     yield from found
@@ -359,22 +359,22 @@ def _result(part: Any, other: Any) -> Iterator[Difference]:
 
 
 def _listing(names: Sequence[str]) -> re.Pattern[str]:
-    """Return the pattern of a list of tools."""
+    """Return a pattern that matches a comma-separated list of these tool names."""
     one = "|".join(map(re.escape, names)) or "(?!)"
     return re.compile(rf"(?<!\w)(?:{one})(?:, (?:{one}))+(?!\w)")
 
 
 def _paired_values(old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, Any]]:
-    """Return the values that stand at the same places of both prompts; none if others are written there."""
+    """Return pairs of the values at the same positions of both prompts; [] if the prompts name other values."""
     pairs = [(json.loads(one), json.loads(other)) for one, other in zip(old, new, strict=False)]
     same = len(old) == len(new) and all(one["written"] == other["written"] for one, other in pairs)
     return pairs if same else []
 
 
 def _explained(old: str, new: str, changed: Sequence[tuple[str, str]]) -> bool:
-    """Return whether two texts differ only in these values, each pair of them at any number of places."""
-    seen = set[tuple[int, int]]()  # each is looked at once: texts that repeat a value have many ways to one
-    left = [(0, 0)]  # where the rest of each text begins
+    """Return whether two texts differ only in these pairs of values, each at any number of positions."""
+    seen = set[tuple[int, int]]()  # repeated values give many ways to the same positions: visit them once
+    left = [(0, 0)]  # positions from which both texts are still to be compared
     while left and len(seen) < MOST_WAYS:
         start, other = rest = left.pop()
         if rest in seen:
@@ -392,7 +392,7 @@ def _explained(old: str, new: str, changed: Sequence[tuple[str, str]]) -> bool:
 
 
 def _content(result: Any) -> Any:
-    """Return the content of a result; for one text, its JSON if it is JSON, so that a difference has a path in it."""
+    """Return the content of a result. A single text that is JSON is parsed, so that a difference has a path in it."""
     match result["content"]:
         case [{"type": "text", "text": text}]:
             data = _read_json(text)
@@ -402,7 +402,7 @@ def _content(result: Any) -> Any:
 
 
 def _read_json(text: str) -> Any:
-    """Return the object or list of a text that is JSON, else None."""
+    """Return the object or list that a text contains as JSON, or None."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -425,7 +425,7 @@ def _prompts(messages: Sequence[Any]) -> str:
 
 
 def _walk(cause: Cause, path: str, before: Any, after: Any) -> Iterator[Difference]:
-    """Yield the differences of two JSON values, each at the deepest path that both have."""
+    """Yield the differences between two JSON values, each at the deepest path that both values have."""
     match before, after:
         case dict(), dict():
             one, other = cast("dict[str, Any]", before), cast("dict[str, Any]", after)
@@ -444,7 +444,7 @@ def _walk(cause: Cause, path: str, before: Any, after: Any) -> Iterator[Differen
 
 
 def is_cosmetic(before: str, after: str) -> bool:
-    """Return whether two texts differ only in line ends, order of JSON, ids, marks of tracebacks, and secrets."""
+    """Return whether two texts differ only in line ends, key order in JSON, ids, traceback marks, and secrets."""
     if before == after:
         return True
     one, other = _tidy(before), _tidy(after)
@@ -459,7 +459,7 @@ def _tidy(text: str) -> str:
 
 
 def _fits_blanks(blanked: str, text: str) -> bool:
-    """Return whether a text is the blanked one with the secrets in it, which this machine may not know as secrets."""
+    """Return whether `text` equals `blanked` with secrets in place of blanks. The secrets may be unknown here."""
     first, *rest = blanked.split(BLANK)
     if not rest or not text.startswith(first):
         return False
@@ -473,7 +473,7 @@ def _fits_blanks(blanked: str, text: str) -> bool:
 
 def _difference(cause: Cause, field: str, before: Any, after: Any) -> Difference:
     one, other = (value if isinstance(value, str) else record_line(value) for value in (before, after))
-    if one == other:  # of two types
+    if one == other:  # the same text, but values of two types
         one, other = (f"{record_line(value)} ({_type_of(value)})" for value in (before, after))
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
     start = max(same - BEFORE, 0) if max(len(one), len(other)) > LONGEST else 0
@@ -481,7 +481,7 @@ def _difference(cause: Cause, field: str, before: Any, after: Any) -> Difference
 
 
 def _type_of(value: Any) -> str:
-    """Return the type of a JSON value, in words."""
+    """Return the name of a JSON value's type, for messages."""
     kinds = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list"}
     return "nothing" if value is None else kinds.get(cast("Any", type(value)), "an object")
 
