@@ -1,4 +1,4 @@
-"""The takes inside a take: those of the agents that calls of the turn have asked, as documents that name the call."""
+"""Takes inside a take: the turns of agents that were called as tools, stored as documents that name the call."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -8,9 +8,9 @@ from agentmagic.replay.exchange import AGENT, Json, kind_of
 
 
 def take_inside(take: Take, call: Json) -> Take | None:
-    """Return the take of the agent that a call has asked, None without one; `call` is a document that says its place.
+    """Return the take of the agent that was called, or None. `call` is any document with the place of the call.
 
-    Raises CassetteError for documents that are not those of a turn.
+    Raises CassetteError if the documents of the agent's turn are invalid.
     """
     of_call = [one["document"] for one in take.documents if kind_of(one) == AGENT and _place(one) == _place(call)]
     if not of_call:
@@ -24,22 +24,22 @@ def take_inside(take: Take, call: Json) -> Take | None:
 
 
 def inner_takes(take: Take) -> list[Take]:
-    """Return the takes of all agents that calls of the turn have asked. Raises CassetteError."""
+    """Return the takes of all agents that were called in the turn. Raises CassetteError if one is invalid."""
     firsts = {str(_place(one)): one for one in reversed(take.documents) if kind_of(one) == AGENT}
     takes = [take_inside(take, one) for one in reversed(firsts.values())]
     return [one for one in takes if one is not None]
 
 
 def with_inner(take: Take, change: Callable[[Take], Sequence[Json]]) -> list[Json]:
-    """Return the documents of a take, with those that `change` makes of each inner take in the place of its own.
+    """Return the documents of a take, with the documents of each inner take replaced by the result of `change`.
 
-    Raises CassetteError.
+    Raises CassetteError if an inner take is invalid.
     """
     left: dict[str, Iterator[Json]] = {}
     found: list[Json] = []
     for one in take.documents:
         place = str(_place(one)) if kind_of(one) == AGENT else ""
-        if place and place not in left:  # the head of an inner take, which stays
+        if place and place not in left:  # the head of an inner take is not changed
             inner = take_inside(take, one)
             left[place] = iter(() if inner is None else change(inner))
             found.append(one)
@@ -49,5 +49,5 @@ def with_inner(take: Take, change: Callable[[Take], Sequence[Json]]) -> list[Jso
 
 
 def _place(document: Json) -> tuple[object, object]:
-    """Return where the call of a document stands, as the document has it."""
+    """Return the step and the call number in a document, not converted."""
     return document["step"], document["call"]

@@ -1,4 +1,4 @@
-"""What a replay must know of the model of a turn: it does not make the model."""
+"""Facts about the model of a turn that a replay needs, because a replay does not create the model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ from agentmagic.serve.client_model import ClientModel
 
 
 def model_facts(recipe: Agent, model: Model) -> Json:
-    """Return what the head of a take says of a model."""
+    """Return the facts about a model that the head of a take stores."""
     spec, kept = _spec(recipe), honoured(model, recipe.settings).given
     facts: Json = {
         "model": model.name,
@@ -27,7 +27,7 @@ def model_facts(recipe: Agent, model: Model) -> Json:
 
 
 def model_name(recipe: Agent, take: Take | None, real: Callable[[], Model]) -> str:
-    """Return the name of the model that a turn asks for. No model is made for it if a take answers."""
+    """Return the name of the model that a turn asks for. The model is created only if there is no take."""
     if take is None:
         return real().name
     head, spec = take.head, _spec(recipe)
@@ -36,7 +36,7 @@ def model_name(recipe: Agent, take: Take | None, real: Callable[[], Model]) -> s
 
 
 def _spec(recipe: Agent) -> str:
-    """Return the model as the user wrote it, without the folders of a command, "" if none is chosen."""
+    """Return the model as the user wrote it, with folders removed from a command; "" if no model is chosen."""
     own = recipe.model
     chosen: Any = (own if isinstance(own, ClientModel) else settings.model_override() or own) or ""
     return shown_name(chosen) if isinstance(chosen, str) else str(chosen.name)

@@ -1,4 +1,4 @@
-"""Records one turn: what its model is sent and answers, its tools and their results, its user."""
+"""Records one turn: the requests and answers, the tools and their results, and the answers of the user."""
 
 import re
 from collections import defaultdict
@@ -38,18 +38,21 @@ if TYPE_CHECKING:
     from agentmagic.replay.recording import Recording
 
 DIGITS = 3
-"""Digits of seconds behind the point."""
+"""Decimal places of the seconds in a recording."""
 DIGEST = 12
-"""Hexadecimal digits of the digest of a request."""
+"""Hexadecimal digits that a recording has of a request's digest."""
 
 _FILE = re.compile(r'File "([^"\n]+)"')
 
 Place = tuple[int, ...]
-"""Where a call stands: its step and its place in the model's message; its number behind that if a tool made it."""
+"""The place of a call: its step, and its index in the model's message. If a tool made the call, its number follows."""
 
 
 class Calls:
-    """Where the calls of a turn stand, by the call's id. `inner` has the calls that a tool has made, by the tool's."""
+    """The places of the calls of a turn, by call id. `inner` has the calls that a tool made, by the tool's own call id.
+
+    `started` has the calls that have started to run, by call id.
+    """
 
     def __init__(self) -> None:
         self.places: dict[str, Place] = {}
@@ -59,7 +62,7 @@ class Calls:
         self._count = 0
 
     def feed(self, event: Event) -> None:
-        """Take an event of the turn in."""
+        """Process an event of the turn."""
         match event:
             case StepStarted():
                 self._step, self._count = self._step + 1, 0
@@ -78,12 +81,12 @@ class Calls:
                 pass
 
     def maker(self, call_id: str) -> str:
-        """Return the id of the tool's call that has made a call, "" for a call of the model."""
+        """Return the id of the tool call that made this call, "" if the model made it."""
         return next((parent for parent, made in self.inner.items() if call_id in made), "")
 
 
 class TurnRecorder:
-    """Writes the documents of one take, until one of them cannot be written."""
+    """Writes the documents of one take. After a document could not be written, nothing more is written."""
 
     def __init__(self, recording: "Recording | InnerRecording", take: Take, chain: Chain) -> None:
         self._recording = recording
@@ -97,7 +100,7 @@ class TurnRecorder:
         self._failed = False
 
     def copy(self, documents: Iterable[tuple[Json, Json]]) -> None:
-        """Write documents of another take, each with what it stands for in whole."""
+        """Write documents of another take, each given with its complete form (see `Chain.feed`)."""
         for document, whole in documents:
             self.write(self._chain.difference(document, whole))
             self._requests += "request" in document
@@ -105,7 +108,7 @@ class TurnRecorder:
     def tools(
         self, sources: Sequence[Json], chosen: Sequence[str] | None, hosted: Mapping[HostedTool, bool] | None = None
     ) -> None:
-        """Write the tools of the turn, once. `hosted` says which tools the model's provider carries out itself."""
+        """Write the tools of the turn, only once. `hosted` says for each hosted tool whether the provider runs it."""
         if not self._listed:
             self._listed = True
             few = {} if chosen is None else {"chosen": list(chosen)}
@@ -113,7 +116,7 @@ class TurnRecorder:
             self.write({"sources": self._chain.listed(sources), **few, **({"hosted": own} if own else {})})
 
     def request(self, request: Request, digest: str) -> int:
-        """Write a request as its difference to the one before, and return its number."""
+        """Write a request as its difference to the previous request, and return its number."""
         self._requests += 1
         difference = self._chain.encode(self._recording.encoder.request(request))
         self.write({"request": self._requests, "digest": digest, **difference})
@@ -126,15 +129,15 @@ class TurnRecorder:
         self.write(document)
 
     def waited(self, seconds: float) -> None:
-        """Write how long the turn waits before it asks again."""
+        """Write how many seconds the turn waits before it sends the request again."""
         self.write({"wait": seconds})
 
     def aside(self, call_id: str, kind: str, *values: Any) -> None:
-        """Keep what a call reports or asks while it runs."""
+        """Store a message or a question of a running call. It is written with the result of the call."""
         self._asides[call_id].append([kind, *map(blanked, values)])
 
     def asked(self, question: ApprovalAsked | QuestionAsked, intent: Intent | None, place: Place) -> None:
-        """Write what the user answered."""
+        """Write the answer of the user to an approval or a question."""
         if isinstance(question, QuestionAsked):
             answer = intent.text if isinstance(intent, Reply) else None
             self.write({"question": redact(question.text), "answer": answer and redact(answer)})
@@ -151,7 +154,7 @@ class TurnRecorder:
         self.write(document)
 
     def heard(self, event: Event, calls: Calls) -> Event:
-        """Write what an event of the turn tells. Return it with the times that are written."""
+        """Write the content of an event. Return the event with its seconds rounded as they are written."""
         match event:
             case StepFinished():
                 event = replace(event, seconds=round(event.seconds, DIGITS))
@@ -206,7 +209,7 @@ class TurnRecorder:
         self.write(document)
 
     def _made(self, call_id: str, maker: str, calls: Calls) -> Json:
-        """Note among what a tool does that a call which it made is over, and return the fields of that call."""
+        """Store, with the tool that made a call, that the call has ended. Return the fields of the call's document."""
         self._ended.add(call_id)
         asides, made = self._asides[maker], calls.inner[maker]
         if asides and asides[-1][0] == "inner":
@@ -217,12 +220,12 @@ class TurnRecorder:
         return {**begun, "arguments": blanked(made[call_id].arguments)}
 
     def _unfinished(self, call_id: str, maker: str, calls: Calls) -> None:
-        """Write a call that was not over when the tool that had made it was."""
+        """Write a call that had not ended when the tool that made it ended."""
         head = {"inner": calls.inner[maker][call_id].name, **_named(calls.places[call_id])}
         self.write({**head, **self._made(call_id, maker, calls), "unfinished": True})
 
     def inside(self, name: str, place: Place, head: Json) -> "TurnRecorder":
-        """Begin the take of an agent that a call has asked, and return its recorder: it stands inside this take."""
+        """Begin the take of an agent that was called as a tool, inside this take. Return its recorder."""
         recording, chain = InnerRecording(self, self._recording, {AGENT: name, **_named(place)}), Chain()
         take = Take(head)
         recording.append(take, head)
@@ -230,7 +233,7 @@ class TurnRecorder:
         return TurnRecorder(recording, take, chain)
 
     def write(self, document: Json) -> None:
-        """Write a document. Raises CassetteError once: after that nothing is written, so that the turn can end."""
+        """Write a document. Raises CassetteError once; later calls write nothing, so that the turn can end."""
         if self._failed:
             return
         try:
@@ -241,7 +244,7 @@ class TurnRecorder:
 
 
 class InnerRecording:
-    """Writes the documents of a turn inside another one, each as a document of that one which names the call."""
+    """Writes the documents of an agent's turn into the take that called the agent, each with the place of the call."""
 
     def __init__(self, recorder: TurnRecorder, recording: "Recording | InnerRecording", call: Json) -> None:
         self.encoder = recording.encoder
@@ -255,8 +258,8 @@ class InnerRecording:
 
 
 def _shorter_path(found: re.Match[str]) -> str:
-    """Return a path in a traceback without what is of this machine alone: the folder of a package, or all folders."""
-    with suppress(OSError, RuntimeError):  # the name of a user, or the current folder, may be none
+    """Return a traceback's path without folders that only this machine has: relative, or from `site-packages` on."""
+    with suppress(OSError, RuntimeError):  # the user after `~`, or the current folder, may not exist
         path = Path(found[1]).expanduser()
         if not path.is_absolute():
             return found[0]
@@ -272,13 +275,13 @@ def _named(place: Place) -> Json:
 
 
 def place_of(document: Json) -> Place:
-    """Return where the call of a document stands. Raises ValueError, KeyError or TypeError if it is not told."""
+    """Return the place of a document's call. Raises ValueError, KeyError or TypeError if the place is missing."""
     call = document["call"]
     return int(document["step"]), *map(int, cast("list[Any]", call) if isinstance(call, list) else [call])
 
 
 def source_of(tools: Sequence[Tool], problems: Sequence[str], notices: Sequence[str], *, local: bool) -> Json:
-    """Return the tools of one source as JSON."""
+    """Return the list of tools of one toolset as JSON."""
     source: Json = {"local": True} if local else {}
     source["tools"] = [definition(tool.definition) for tool in tools]
     source["problems"] = [redact(problem) for problem in problems]

@@ -1,4 +1,4 @@
-"""What a turn on tape is given: a model, sources of tools, and a user, each recorded or played back."""
+"""The tape of one turn: it wraps the model, the toolsets and the user of the turn, to record or replay each of them."""
 
 import asyncio
 from collections import deque
@@ -67,13 +67,13 @@ if TYPE_CHECKING:
 
 GOES_ON = "The recorded answers go on."
 EMPTY = "(empty)"
-"""What a request for a judgement says of a result without text."""
+"""The text for an empty result in a request for a judgement."""
 
 
 class KnownResults:
-    """What a session was told to be other than recorded: results, by the ids of their calls, with the texts of both.
+    """Results that were reported as different from the recording: `calls` has their call ids, `texts` both texts.
 
-    `edited` says that an edit of the tape was told, which all later requests have too.
+    `edited` is True once an edit of the recording was reported, because all later requests contain the edit too.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class KnownResults:
         self.texts: list[tuple[str, str]] = []
 
     def add(self, call_id: str, recorded: ToolResult, returned: ToolResult) -> None:
-        """Take a result in."""
+        """Add a result: as recorded, and as returned now."""
         self.calls.add(call_id)
         one, other = recorded.text, redact(returned.text)
         pairs = [(one, other), (f"({recorded.status}):", f"({returned.status}):")]
@@ -93,9 +93,9 @@ class KnownResults:
         self.texts += [(before or EMPTY, after or EMPTY) for before, after in dict.fromkeys(pairs) if before != after]
 
     def of(self, request: Request, recorded: str, prompt: str) -> Known:
-        """Return what is known of a request of a turn, whose recorded prompt may differ in white space."""
+        """Return the known results in a request. `recorded` and `prompt`, the turn's prompts, can differ in spaces."""
         texts = self.texts
-        if redact(request.messages[-1].text) == prompt:  # what the user wrote differs for no result
+        if redact(request.messages[-1].text) == prompt:  # no result is in the user's own prompt
             texts = []
         elif recorded != prompt and is_cosmetic(recorded, prompt):
             texts = [*texts, (recorded, prompt)]
@@ -110,11 +110,11 @@ class KnownResults:
 
 @dataclass(kw_only=True)
 class TurnTape:
-    """One turn on tape.
+    """One turn that is recorded or replayed.
 
-    `player` plays it, None if nothing of it is recorded. `record` makes a recorder when the first request is not on the
-    tape; None means that nothing is recorded. `real` makes the model that is asked then, `name` is what the turn calls
-    its model. `records`, `verdicts` and `known` are those of the session, `settle` is called when the turn is over.
+    `player` replays the turn; None if it is not recorded. `record` creates a recorder when a request is not in the
+    recording; None if the mode does not record. `real` creates the live model. `name` is the model's name in the turn.
+    `records`, `verdicts` and `known` belong to the session. `settle` is called when the turn is over.
     """
 
     mode: Replay
@@ -132,22 +132,22 @@ class TurnTape:
 
     def __post_init__(self) -> None:
         self.frozen = self.mode in ("replay", "replay-tools", "auto") and self.player is not None
-        """Whether no tool runs."""
+        """Whether no tool runs: calls get their recorded results."""
         self.calls = Calls()
         self.sources: dict[int, Json] = {}
-        self.taped: dict[int, Tool] = {}  # by the id of the tool
+        self.taped: dict[int, Tool] = {}  # by the `id()` of the real tool
         self.chosen: Sequence[str] | None = None
         self.hosted: dict[HostedTool, bool] = {}
         self._asked = 0
         self._results: list[Difference] = []
         self._compared = 0
         self._ended: set[Place] = set()
-        """The calls that are over."""
+        """The places of the calls that have ended."""
         self.recorder = self.record() if self.player is None and self.record is not None else None
 
     @property
     def project(self) -> Collection[str] | None:
-        """The files of the project that the recording used, by name; None if a model is asked about them."""
+        """The names of the project files in the recording; None if requests go to a live model."""
         if self.mode not in PLAYED:
             return None
         return () if self.player is None else tuple(one["file"] for one in self.player.project)
@@ -161,21 +161,21 @@ class TurnTape:
 
     @property
     def model(self) -> Model:
-        """The model of the turn, as the loop sees it."""
+        """The model for the loop of the turn."""
         if self.player is None or self.mode == "replay-tools":
             real = self.real()
             return _PreparedModel(self, real) if isinstance(real, Preparing) else TapedModel(self, real)
         return TapedModel(self, None)
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether the provider carried out a tool. With a tool that is new, no request is as recorded."""
+        """Return whether the provider ran a hosted tool. With a new tool, no request equals the recorded request."""
         assert self.player is not None  # noqa: S101  (else the real model is asked)
         known = self.player.hosts(tool)
         if known is not None or self.mode != "auto" or self.record is None:
-            return known is not False  # a replay fails, and names what is new
+            return known is not False  # with a new tool, the replay fails and names the tool
         here = hosts(self.real(), tool)
         if here and self.recorder is None:
-            self._fork(next(iter(self.player.asked), None))  # before the user is asked about it
+            self._fork(next(iter(self.player.asked), None))  # before the user is asked to approve the tool
         return here
 
     async def stream(self, request: Request) -> "AsyncIterator[ModelEvent]":
@@ -195,7 +195,7 @@ class TurnTape:
                 yield event
 
     def _find(self, request: Request, number: int) -> Json | None:
-        """Return the recorded request to play, None if the model is to be asked. Raises ReplayMismatch."""
+        """Return the recorded request to play, or None if the request is sent to the model. Raises ReplayMismatch."""
         if self.player is None or self.recorder is not None:
             return None
         if number == 1:
@@ -208,7 +208,7 @@ class TurnTape:
             self._tell_edited_request(found)
         others = [one for one in differences if one.cause != COSMETIC]
         if self.mode == "replay-model" and found is not None and {one.cause for one in others} == {"tool result"}:
-            self._tell(others)  # of a turn that was not on tape
+            self._tell(others)  # these results are from a turn that was not on tape
             parts = [part for message in request.messages for part in message.parts]
             self.known.calls |= {part.call_id for part in parts if isinstance(part, ToolResult)}
             others = []
@@ -221,11 +221,11 @@ class TurnTape:
         if self.mode == "auto" and self.record is not None:
             self._fork(found)
             return None
-        # What the model was asked after a result that is not as recorded may differ for that alone.
+        # Earlier differences in results come first: they may be the only reason why this request differs.
         raise mismatch(self.player.cassette, self.player.take, number, [*self._results, *others], prompt)
 
     def _tell_edits(self, player: Player) -> None:
-        """Tell what was edited in the take. If a user may not edit that, raise ReplayMismatch, or with `auto` fork."""
+        """Warn about edits of the take. If an edit is not allowed, raise ReplayMismatch, or in the mode `auto` fork."""
         if not player.take.ended:
             where = f"Cell {clip(self.prompt, 60)!r}: its recording in {player.cassette.path.name} has no end"
             self.notices.append(Notice("warning", f"{where}, and is played as far as it goes. Record the cell again."))
@@ -243,7 +243,7 @@ class TurnTape:
             raise mismatch(player.cassette, player.take, edits[0].step, found, self.prompt)
 
     def _tell_edited_request(self, request: Json) -> None:
-        """Tell once that a take without a check was edited: its request is on the tape, and is not what was sent."""
+        """Warn once that a take without a `check` was edited: the digest of a request does not fit its content."""
         if not self.known.edited:
             where = f"Cell {clip(self.prompt, 60)!r}, step {request['request']}: the recording was edited"
             words = f"{where}, in an answer or a result before this request. It is played as it stands."
@@ -251,7 +251,7 @@ class TurnTape:
         self.known.edited = True
 
     def _compare(self, event: ToolFinished) -> None:
-        """Tell how the result of a call that really ran differs from the recorded one."""
+        """Warn if the result of a call that really ran differs from the recorded result."""
         call, place = self.calls.started.get(event.result.call_id), self.calls.places.get(event.result.call_id, ())
         assert self.player is not None  # noqa: S101  (of the caller)
         recorded = None if call is None else self.player.recorded_result(place, call)
@@ -260,19 +260,19 @@ class TurnTape:
             self._tell(found)
 
     def _tell(self, differences: Sequence[Difference]) -> None:
-        """Tell the user what a tool returned other than recorded, and keep it for the verdict of the next request."""
+        """Warn the user about results that differ from the recording. The next verdict includes these differences."""
         self._results += differences
         for one in differences:
             where = f"Cell {clip(self.prompt, 60)!r}, step {self._asked + 1}: {one.field} is not as recorded"
             self.notices.append(Notice("warning", f"{where} {both(one)} {GOES_ON}"))
 
     def _fork(self, request: Json | None) -> None:
-        """Go on live from here, and record the turn anew with what is the same before."""
+        """Continue live from this request on. Record the turn again, with the documents before the request."""
         assert self.player is not None  # noqa: S101  (only what is played can fork)
         self._go_live(self.player.before(request))
 
     def _go_live(self, before: Sequence[tuple[Json, Json]]) -> None:
-        """Record the turn anew from here, behind these documents."""
+        """Record the turn again from here on, after these documents."""
         assert self.record is not None  # noqa: S101  (only a mode that records goes on live)
         self.recorder = self.record()
         self.recorder.copy(before)
@@ -301,14 +301,14 @@ class TurnTape:
             recorder.answer(answer.document())
 
     async def rest(self, seconds: float) -> None:
-        """Wait before a request is sent again. On the tape nothing is waited for if the replay is not timed."""
+        """Wait before a request is sent again. A replay waits only if it is timed."""
         if self.recorder is not None:
             self.recorder.waited(seconds)
         if self.recorder is not None or self.player is None or self.player.timed:
             await asyncio.sleep(seconds)
 
     def told(self, prompt: Message) -> Message:
-        """Return a prompt with what the model was told of proposed cells when the turn was recorded."""
+        """Return a prompt with the recorded part that says which proposed cells were kept, in place of the new part."""
         if self.player is None or self.mode == "replay-tools":
             return prompt
         cassette, head = self.player.cassette, self.player.take.head
@@ -318,7 +318,7 @@ class TurnTape:
     # -- tools ---------------------------------------------------------------------------------
 
     def toolsets(self, sources: Sequence[Toolset]) -> tuple[Toolset, ...]:
-        """Return sources of tools whose lists and calls are on the tape."""
+        """Return toolsets whose lists and calls are recorded, or come from the recording."""
         return taped(self, sources, self.player.sources if self.player is not None and self.frozen else None)
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
@@ -351,7 +351,7 @@ class TurnTape:
         return document
 
     def recorder_at(self, place: Place) -> TurnRecorder:
-        """Return the recorder; if the tape is played up to a call, go on live from there, as `_fork` does."""
+        """Return the recorder. If the turn was replayed up to this call, continue live from here, as `_fork` does."""
         if self.recorder is None:
             assert self.player is not None  # noqa: S101  (else the turn is recorded from its beginning)
             self._go_live(self.player.before_call(place, self._ended))
@@ -361,25 +361,25 @@ class TurnTape:
     # -- what an outside agent does itself -----------------------------------------------------
 
     def was_asked(self, call: ToolCall) -> bool:
-        """Return whether it was decided, when the call was recorded, if it may run."""
+        """Return whether, in the recording, the user decided about the call, or the call was not run."""
         return self.player is not None and self.player.was_asked(self.calls.places.get(call.id, (0, 0)))
 
     def plan(self, entries: Sequence[Sequence[str]]) -> None:
-        """Record an outside agent's plan: the words and the status of each entry."""
+        """Record the plan of an outside agent: the text and the status of each entry."""
         if self.recorder is not None:
             self.recorder.write({"plan": [blanked(list(entry)) for entry in entries]})
 
     def plans(self, *, settled: bool) -> Sequence[Sequence[Sequence[str]]]:
-        """Return the recorded plans behind the last step, those before its first result, or with `settled` the rest."""
+        """Return the recorded plans of the last step: before its first result, or if `settled`, after that result."""
         return () if self.player is None else self.player.plans.get((self._asked, settled), ())
 
     # -- the user, and what happens ------------------------------------------------------------
 
     def ask(self, ask: Ask) -> Ask:
-        """Return the function that asks the user in this turn: its answers are recorded, or come from the tape."""
+        """Return a function that asks the user: the answers are recorded, or come from the recording."""
 
         async def on_tape(question: ApprovalAsked | QuestionAsked) -> Intent | None:
-            # A pause of step mode is of today's user. So is trust in files: a cassette may come with them.
+            # Always ask the user about a pause of step mode, and about trust in files: a cassette may come with them.
             if question.step or (isinstance(question, QuestionAsked) and question.files):
                 return await ask(question)
             call = question.call.id if isinstance(question, ApprovalAsked) else ""
@@ -394,7 +394,7 @@ class TurnTape:
         return on_tape
 
     def heard(self, event: Event) -> Event:
-        """Take in an event of the turn, and return the event to emit."""
+        """Process an event of the turn, and return the event to emit."""
         self.calls.feed(event)
         if isinstance(event, ToolFinished):
             self._ended.add(self.calls.places.get(event.result.call_id, (0, 0)))
@@ -411,14 +411,14 @@ class TurnTape:
         try:
             try:
                 event = event if self.recorder is None else self.recorder.heard(event, self.calls)
-            finally:  # a take that cannot be written to its end is not left open: its file would not be read again
+            finally:  # also if the end of the take cannot be written: the file of an open take is not read again
                 self.settle(self)
         except CassetteError as error:
-            self.notices.append(Notice("warning", str(error)))  # the turn is over: the next one tells
+            self.notices.append(Notice("warning", str(error)))  # the turn is over, so the next turn shows it
         return event
 
     async def play(self, turn: TurnContext, channel: Channel, run: PlayTurn = run_turn) -> Outcome:
-        """Run the turn on tape, and return its outcome: an error if requests of the recording were not asked."""
+        """Run the turn on tape, and return its outcome, with an error if a recorded request was not played."""
         if self.player is not None and (task := asyncio.current_task()) is not None:
             self.player.halt = task.cancel
         on_tape = replace(channel, ask=self.ask(channel.ask), ask_inside=channel.ask_inside or channel.ask)
@@ -432,7 +432,7 @@ class TurnTape:
         return outcome
 
     def left_over(self) -> ReplayMismatch | None:
-        """Return what is wrong if requests of the recording were not asked."""
+        """Return an error if recorded requests were not played, or None."""
         player = self.player
         if player is None or self.recorder is not None or self.mode != "replay" or not player.unplayed:
             return None
@@ -442,7 +442,7 @@ class TurnTape:
 
 
 class TapedModel:
-    """The model of a turn on tape. `real` is the model that is asked, or None if the tape answers."""
+    """The model of a turn on tape. `real` is the live model, or None if the recording answers."""
 
     def __init__(self, tape: TurnTape, real: Model | None) -> None:
         head = {} if tape.player is None else tape.player.take.head
@@ -454,24 +454,24 @@ class TapedModel:
         self.real = real
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
-        """Return the names of the settings that the model honours, or honoured when it was recorded."""
+        """Return the names of the settings that the model honours, or honoured in the recording."""
         if self.real is not None:
             return honoured(self.real, settings).given
         return [name for name in settings.given if name not in self._left_out]
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether the provider carries out a tool itself, or did when it was recorded."""
+        """Return whether the provider runs a hosted tool itself, or did so in the recording."""
         here = self._tape.hosted[tool] = self._tape.hosts(tool) if self.real is None else hosts(self.real, tool)
         return here
 
     def advice(self) -> str:
-        """Return the advice that the model gives, or gave when it was recorded."""
+        """Return the model's advice, a sentence for the user, or the recorded advice."""
         if self.real is None:
             return self._advice
         return self.real.advice() if isinstance(self.real, Advising) else ""
 
     def choose(self, tools: Sequence[ToolDef], question: str) -> Sequence[ToolDef]:
-        """Return the tools that the model can handle."""
+        """Return the tools that the model chooses, or chose in the recording, for a question."""
         player = self._tape.player
         if self.real is None and player is not None:
             return [tool for tool in tools if player.chosen is None or tool.name in player.chosen]
@@ -486,12 +486,12 @@ class TapedModel:
         return self._tape.stream(request)
 
     def metered(self, usage: Usage) -> Usage:
-        """Return the usage of one request, which has its cost on the tape; that of a client's call is none."""
+        """Return the usage of one request; its cost is set already. The usage is empty for an outside client's call."""
         return Usage() if self.name.startswith(SERVED) else usage
 
     @property
     def live(self) -> bool:
-        """Whether the last request was sent to a model."""
+        """Whether the last request was sent to a live model."""
         return self.real is not None or self._tape.forked
 
     async def rest(self, seconds: float) -> None:
@@ -504,5 +504,5 @@ class TapedModel:
 
 class _PreparedModel(TapedModel):
     async def prepare(self) -> None:
-        """Load the model behind."""
+        """Load the live model."""
         await cast("Preparing", self.real).prepare()
