@@ -1,4 +1,4 @@
-"""Asks the rows of a map, on the engine: as many at a time as pace and budget allow, each in a turn of its own."""
+"""Asks the rows of a map on the engine thread: each in its own turn, as many at a time as pace and budget allow."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from agentmagic.tools.base import Tool, as_of_now, list_sources, not_told
 
 
 class Driver:
-    """Asks the rows of a map, whose outcomes the ledger keeps; it runs on the engine."""
+    """Asks the rows of a map on the engine thread, and stores their outcomes in the ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.reader = RowReader(ledger.work, ledger.tally)
@@ -39,7 +39,7 @@ class Driver:
         self._turns: RowTurns | None = None
 
     async def run(self) -> None:
-        """Ask the rows, until all have an outcome or the map ends before. Cancelling it stops the map."""
+        """Ask the rows until all have an outcome, or the map ends early. To stop the map, cancel this coroutine."""
         why: MapEnd = "done"
         ledger = self._ledger
         ledger.main = asyncio.current_task()
@@ -61,7 +61,7 @@ class Driver:
         await self._settle(why)
 
     async def _settle(self, why: MapEnd) -> None:
-        """Wait for the rows under way, which are cancelled if the map was stopped or has failed."""
+        """Wait for the rows under way, or cancel them if the map was stopped or has failed. Then end the map."""
         ledger = self._ledger
         while self._turns:
             if why == "stopped" or ledger.error is not None:
@@ -79,7 +79,7 @@ class Driver:
         ledger.tell()
 
     async def _tools(self) -> list[Tool]:
-        """Return the tools of the rows, and say what rows cannot do."""
+        """Return the tools of the rows, and add notices about missing tools and about calls that are denied."""
         turn, notices = self._ledger.work.turn, self._ledger.tally.notices
         tools, problems = await list_sources(turn.toolsets)
         notices.extend(redact(words) for words in not_told(problems, turn.unreachable))
@@ -109,7 +109,7 @@ class Driver:
                     await turns.start(prompt)
                 else:
                     batched.waiting.append(prompt)
-        except UsageError as error:  # the rows that were read keep their answers
+        except UsageError as error:  # raised below, after the rows that could be read were asked
             unreadable = error
         if batched is not None:
             await batched.ask()
@@ -133,7 +133,7 @@ class Driver:
         return file
 
     def _costs(self, file: MapFile, tools: Sequence[Tool]) -> Costs:
-        """Begin with what the rows of the file have cost; rows in doubt may have cost as much as others on average."""
+        """Return the costs, which begin with those of the rows in the file. A row in doubt counts at average cost."""
         work, spent = self._ledger.work, file.spent
         if self._tape is not None:
             spent += self._tape.spent(file)
@@ -150,7 +150,7 @@ class Driver:
         return costs
 
     def _is_known(self, prompt: RowPrompt, file: MapFile) -> bool:
-        """Take the outcome of a row that is not asked: it has an answer, or cannot be asked."""
+        """Return whether a row is not asked, because it has an answer or cannot be asked. Save its outcome if so."""
         if self._tape is not None and self._tape.keep(prompt):
             return True
         known = file.ended.get(prompt.key)
@@ -163,7 +163,7 @@ class Driver:
         return prompt.prompt is None
 
     def _recipe(self, tools: Sequence[Tool]) -> Recipe:
-        """Return what all rows are asked, and a digest of each part of it."""
+        """Return the description of the request that all rows share, with a digest of each part."""
         turn, prompts = self._ledger.work.turn, self._ledger.work.prompts
         schema = turn.agent.output_schema
         definitions = [
@@ -182,7 +182,7 @@ class Driver:
 
 
 def _denied(turn: TurnContext, tools: Sequence[Tool]) -> list[str]:
-    """Return the notice about tools whose calls would be asked about: no one is asked in a row."""
+    """Return a notice about tools whose calls need approval: they are denied, because a row cannot ask the user."""
     gate = ApprovalGate(policy_of(turn.agent.permission), turn.approvals)
     names = [
         one.name

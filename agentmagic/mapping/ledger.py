@@ -1,4 +1,4 @@
-"""What became of the rows of a map: in the result, in its file, and in the reports of its progress."""
+"""Collects the outcomes of the rows of a map: for its result, its file, and its progress reports."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,16 +15,16 @@ from agentmagic.runtime.engine import void
 from agentmagic.text import clip
 
 INTERVAL = 0.1
-"""Seconds between two reports of progress at least (ten a second)."""
+"""Minimum number of seconds between two progress reports (ten a second)."""
 
 
 class Ledger:
-    """Keeps what became of the rows of a map, on the engine.
+    """Collects the outcomes of the rows of a map. It is used on the engine thread.
 
-    `rows` are those that have an outcome, by place, `finished` the same in the order in which they ended, and
-    `doubtful` those that may have been paid twice. `running` counts rows that are asked now. `error` is why the map has
-    failed, and `main` the task that an error cancels. `request` is a digest of what all rows are asked. `changed` is
-    called when a row has ended, `told` with each report of progress, and `recorded` with each outcome.
+    `rows` are the rows that have an outcome, by place. `finished` are the same rows in the order in which they ended.
+    `doubtful` are rows that may have been paid for twice. `running` counts the rows under way. `error` is the error
+    that made the map fail; it cancels the task `main`. `request` is a digest of the request that all rows share.
+    `changed` is called when a row has ended, `told` with each progress report, and `recorded` with each outcome.
     """
 
     def __init__(self, work: MapWork, told: Callable[[MapProgress], None], changed: Callable[[], None]) -> None:
@@ -45,7 +45,7 @@ class Ledger:
         self._report: asyncio.TimerHandle | None = None
 
     def keep(self, prompt: RowPrompt, known: RowEnded) -> bool:
-        """Take the answer of an earlier run; return False for one that does not fit the form any more."""
+        """Use the outcome of an earlier run. Return False if its answer does not fit the output schema any more."""
         value = None
         if self._schema is not None and known.status == "answered":
             try:
@@ -59,7 +59,7 @@ class Ledger:
         return True
 
     def note(self, prompt: RowPrompt, ended: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
-        """Take what became of a row into the result."""
+        """Add the outcome of a row to the result. A `kept` outcome is from an earlier run."""
         row = MapRow(
             prompt.place,
             self.work.rows.label(prompt.place),
@@ -80,15 +80,15 @@ class Ledger:
         return row
 
     def label(self, prompt: RowPrompt) -> str:
-        """Return how a row is called, in a text of bounded length."""
+        """Return the label of a row, cut to 100 characters."""
         return clip(str(self.work.rows.label(prompt.place)), 100)
 
     def asked(self, prompt: RowPrompt) -> RowAsked:
-        """Return the line that says that a row is about to be asked."""
+        """Return the line for the file which says that a row is about to be asked."""
         return RowAsked(prompt.key, self.label(prompt), digest(self.request, prompt.key))
 
     def write(self, *lines: Line) -> None:
-        """Append to the file. A file that cannot be written ends the map, and what was answered stays in the result."""
+        """Append lines to the file. If the file cannot be written, end the map; answered rows stay in the result."""
         assert self.file is not None  # noqa: S101  (opened by the driver before rows are asked)
         try:
             self.file.write(*lines)
@@ -103,14 +103,14 @@ class Ledger:
             raise
 
     def end(self, error: AgentMagicError) -> None:
-        """End the map with an error, unless it has one."""
+        """End the map with an error, unless it has an error already."""
         if self.error is None:
             self.error = error
             if self.main is not None:
                 self.main.cancel()
 
     def tell_soon(self) -> None:
-        """Have the progress reported, at most ten times a second."""
+        """Schedule a progress report, at most ten a second."""
         if self._report is None:
             self._report = asyncio.get_running_loop().call_later(INTERVAL, self.tell)
 
@@ -122,5 +122,5 @@ class Ledger:
         self._told(self.progress())
 
     def progress(self) -> MapProgress:
-        """Return how far the map has come."""
+        """Return the current progress of the map."""
         return self.tally.progress(self.running, "" if self.work.path is None else str(self.work.path))

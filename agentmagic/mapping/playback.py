@@ -1,4 +1,4 @@
-"""Plays a map from a cassette, and records it there: its rows, and the figures that it ended with."""
+"""Replays a map from a cassette, and records it there: its rows, and its totals at the end."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from agentmagic.tools.base import Tool
 
 
 class Playback:
-    """Plays a map from its tape, and records it. `rows` are recorded outcomes that hold while others are asked."""
+    """Replays a map from its tape, and records it. `rows` are recorded outcomes to use while other rows are asked."""
 
     def __init__(self, ledger: Ledger, reader: RowReader, tape: MapTape) -> None:
         self.rows: dict[str, RowEnded] = {}
@@ -31,9 +31,9 @@ class Playback:
         self._tape = tape
 
     async def play(self, tools: Sequence[Tool]) -> MapEnd:
-        """Take the rows that are on the tape into the result. Return why the map is over, "" if rows are to be asked.
+        """Add the recorded rows to the result. Return why the map is over, or "" if rows must be asked.
 
-        Raises ReplayMismatch, and CassetteError for what cannot be played.
+        Raises ReplayMismatch if the map differs from the recording, and CassetteError if it cannot be played.
         """
         ledger, tape, turn, prompts = self._ledger, self._tape, self._ledger.work.turn, self._ledger.work.prompts
         tape.begin(
@@ -64,7 +64,7 @@ class Playback:
         return self._over(tools)
 
     def _over(self, tools: Sequence[Tool]) -> MapEnd:
-        """Take the recorded figures, and return why the recorded map was over."""
+        """Set the totals to the recorded totals, and return why the recorded map ended."""
         ledger, figures, end = self._ledger, self._tape.figures, self._tape.end
         tally, rows = ledger.tally, {row.key: row for row in ledger.finished}
         tally.notices = [*ledger.work.notices, *map(str, figures.get("notices", ()))]
@@ -81,26 +81,26 @@ class Playback:
         return cast("MapEnd", end["end"] if end["end"] in get_args(MapEnd) else "done")
 
     def spent(self, file: MapFile) -> Usage:
-        """Return what the recorded rows have cost that are not in the file."""
+        """Return the usage of the recorded rows that are not in the file."""
         return sum((ended.usage for key, ended in self.rows.items() if key not in file.ended), Usage())
 
     def live(self) -> MapWork:
-        """Return the work with the model that rows are asked of."""
+        """Return the work with the live model, for the rows that must be asked."""
         work = self._ledger.work
         return replace(work, turn=replace(work.turn, model=self._tape.real()))
 
     def start(self) -> None:
-        """Begin to record, if the mode does. Raises CassetteError."""
+        """Start recording if the mode records. Raises CassetteError if the cassette cannot be written."""
         self._ledger.recorded = self.note
         self._tape.start(self._ledger.work.path)
 
     def keep(self, prompt: RowPrompt) -> bool:
-        """Take the recorded outcome of a row, while others are asked; return False if there is none."""
+        """Use the recorded outcome of a row. Return False if there is none that fits, so that the row is asked."""
         ended = self.rows.get(prompt.key)
         return ended is not None and self._ledger.keep(prompt, ended)
 
     def note(self, ended: RowEnded) -> None:
-        """Record the outcome of a row. A cassette that cannot be written ends the map."""
+        """Record the outcome of a row. If the cassette cannot be written, end the map."""
         if self._tape.recorder is None:
             return
         try:
@@ -109,13 +109,13 @@ class Playback:
             self._ledger.end(error)
 
     def finish(self) -> None:
-        """Record how the map has ended, and show the figures as they are recorded."""
+        """Record how the map has ended, and report the totals rounded as in the recording."""
         if self._tape.recorder is None:
             return
         ledger, tally, seen = self._ledger, self._ledger.tally, self._ledger.progress()
         rate, seconds = rounded(seen.rate), rounded(seen.seconds)
         tally.fix(tally.kept, rate, seconds)
-        notices = tally.notices[len(ledger.work.notices) :]  # the others are of today's environment
+        notices = tally.notices[len(ledger.work.notices) :]  # the first notices are about this environment
         figures = {"kept": tally.kept, "total": tally.total, "rate": rate, "seconds": seconds, "notices": notices}
         doubtful = [row.key for row in ledger.doubtful]
         keys = [row.key for _, row in sorted(ledger.rows.items())]
@@ -127,10 +127,10 @@ class Playback:
 
 
 class _RecordedRows:
-    """The outcomes of the rows of a map that is played, by their keys, in the order in which the rows ended.
+    """The recorded outcomes of a map's rows, by row key, in the order in which the rows ended.
 
-    `file` is the file of the map, open for reading, if the rows stand there. Raises CassetteError if that file is
-    missing and nothing can be recorded, or if a row cannot be read.
+    `file` is the file of the map, open for reading, if the rows are stored there. Raises CassetteError if that file is
+    missing and the mode does not record, or if a row cannot be read.
     """
 
     def __init__(self, tape: MapTape, path: Path | None) -> None:
@@ -155,8 +155,8 @@ class _RecordedRows:
             )
 
     def has(self, asked: Mapping[str, tuple[RowPrompt, str]]) -> bool:
-        """Return whether these rows, with their labels, are those of the recording. Raises ReplayMismatch."""
-        if self.file is not None:  # what could not be asked is not in the file
+        """Return whether these rows, with their labels, are the recorded rows. Raises ReplayMismatch."""
+        if self.file is not None:  # the file does not have the rows that could not be asked
             lost = {key: (prompt, label) for key, (prompt, label) in asked.items() if prompt.problem}
             self.ended |= {
                 key: RowEnded(key, label, "failed", error=prompt.problem) for key, (prompt, label) in lost.items()
@@ -166,11 +166,11 @@ class _RecordedRows:
         return self._tape.has({key: label for key, (_, label) in asked.items()}, known, lines)
 
     def kept(self) -> dict[str, RowEnded]:
-        """Return the outcomes that hold if other rows are asked: errors too, unless the map was broken off."""
+        """Return the outcomes to use if other rows are asked: answers, and errors if the recorded map was complete."""
         statuses = ("answered", "failed") if self._tape.ended == "done" else ("answered",)
         return {key: ended for key, ended in self.ended.items() if ended.status in statuses}
 
 
 def line_of(ended: RowEnded) -> bytes:
-    """Return the line of an outcome."""
+    """Return an outcome as a line of JSON, as in the file of a map."""
     return encode_record(fitting(ended)[0])

@@ -1,4 +1,4 @@
-"""The rows of a map: read from frames, lists and iterators, and put back beside the answers."""
+"""The rows of a map: read from frames, lists and iterators, and joined with the answers in a frame."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -10,19 +10,18 @@ from agentmagic.text import a_type, listed
 from agentmagic.values.frames import is_frame
 
 ROW = "row"
-"""The name of the whole row in a prompt: its dict of values, or the value that the row is."""
+"""The name of the whole row in a prompt: its dict of values, or the value itself if a row is a single value."""
 
 Values = Mapping[str, Any]
 Answers = Mapping[str, Sequence[Any]]
-"""Columns to put beside the rows: a name, and a value for each row."""
+"""Columns to add to the rows: for each name, a value for each row."""
 
 
 class Rows:
-    """Many rows, each a mapping of names to values; `total` is None for an iterator, whose length is not known.
+    """The rows of a map, each a mapping of names to values.
 
-    `names` are those that a prompt can use. `read` yields the rows, with the values of some of the names, and `label`
-    says how a row is called: the label of a frame's index, or the place. `frame` puts columns beside the rows of some
-    places. Rows of an iterator are kept as they are read.
+    `names` are the names that a prompt can use. `total` is the number of rows; it is None for an iterator until all
+    rows were read. Rows of an iterator are stored as they are read.
     """
 
     def __init__(self, names: Sequence[str], total: int | None) -> None:
@@ -30,15 +29,15 @@ class Rows:
         self.total = total
 
     def read(self, names: Iterable[str]) -> Iterator[Values]:
-        """Yield each row, with at least the values of these names that it has."""
+        """Yield each row with the values of these names, if the row has them. It can have more values."""
         raise NotImplementedError
 
     def label(self, place: int) -> Any:
-        """Return how the row of a place is called."""
+        """Return the label of the row at a place: from a frame's index, or else the place."""
         return place
 
     def frame(self, places: Sequence[int], answers: Answers) -> Any:
-        """Return a data frame of the rows of these places, with these columns."""
+        """Return a data frame of the rows at these places, with the answers as further columns."""
         raise NotImplementedError
 
 
@@ -92,7 +91,7 @@ class _FrameRows(Rows):
 
 
 def _beside(frame: Any, answers: Answers) -> Any:
-    """Return a copy of a frame of pandas with further columns."""
+    """Return a copy of a pandas frame with the answers as further columns."""
     pandas: Any = import_module("pandas")
     return pandas.concat([frame, pandas.DataFrame(dict(answers), index=frame.index)], axis=1)
 
@@ -134,7 +133,7 @@ def _values(row: Any) -> Values:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value says that there is none: None, NaN, and NA and NaT of pandas."""
+    """Return whether a value stands for a missing value: None, NaN, or NA or NaT of pandas."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float) and value != value  # noqa: PLR0124  (NaN alone is not itself)

@@ -1,4 +1,4 @@
-"""A map under way, as its caller holds it. It can be used from any thread and any event loop."""
+"""The object that a caller gets for a running map. It can be used from any thread and any event loop."""
 
 import asyncio
 import threading
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from agentmagic.host import MapView
 
 AT_BEST = 10
-"""How many times as fast as its sample a map may be: a sample of 20 rows never fills the pace of a provider."""
+"""A map can be this many times as fast as its sample, because a sample of 20 rows does not reach the full pace."""
 
 
 class MapRun:
-    """A map under way: await it, iterate over its rows as they end, stop it, look at its frame so far.
+    """A map under way: await it, iterate over its rows as they end, stop it, or look at the frame so far.
 
     It starts on the engine at once, in a copy of the caller's context.
     """
@@ -47,7 +47,7 @@ class MapRun:
 
     @property
     def progress(self) -> MapProgress:
-        """How far the map has come."""
+        """The current progress of the map."""
         return self._ledger.progress()
 
     @property
@@ -70,10 +70,10 @@ class MapRun:
         return remove
 
     def wait(self) -> MapResult:
-        """Wait for the result in synchronous code. The main thread runs synchronous tools of the rows meanwhile.
+        """Wait for the result in synchronous code. Meanwhile, the main thread runs synchronous tools of the rows.
 
-        Raises MapFailed, or the error that kept the map from beginning, each with what was answered as `.result`; and
-        KeyboardInterrupt if the user interrupted: then `so_far` has the rows until there.
+        Raises MapFailed, or the error that prevented the map from starting. `result` of the error has the rows that
+        were answered. Raises KeyboardInterrupt if the user interrupts; `so_far` then returns the rows until then.
         """
         interrupted = threading.Event()
 
@@ -91,7 +91,7 @@ class MapRun:
         return self.result()
 
     def so_far(self) -> MapResult:
-        """Return the result with the rows that have an outcome by now."""
+        """Return the result with the rows that have an outcome so far."""
         ledger = self._ledger
         rows = tuple(row for _, row in sorted(ledger.rows.copy().items()))
         work = ledger.work
@@ -133,7 +133,7 @@ class MapRun:
         return f"<MapRun: {seen.done:,}{of} rows, {seen.ended or 'running'}>"
 
     def _estimate(self, rows: tuple[MapRow, ...]) -> Estimate | None:
-        """Return what all rows may take, after a sample."""
+        """Return an estimate of the cost and time of all rows after a sample; None without a sample."""
         ledger = self._ledger
         asked = [row for row in rows if row.usage.requests]
         if ledger.work.settings.sample is None or not asked:
@@ -144,7 +144,7 @@ class MapRun:
         mean = sum(row.seconds for row in asked) / len(asked)
         took = ledger.progress().seconds
         at_once = max(1.0, mean * len(asked) / max(took, 0.001))
-        # At worst as many are asked at a time as in the sample; at best each row waits for none of the others.
+        # Slowest: as many rows at a time as in the sample. Fastest: `concurrency` rows, or AT_BEST times as many.
         bound = ledger.work.settings.concurrency or at_once * AT_BEST
         slowest = mean * len(sizes) / at_once
         fastest = mean * max(1.0, len(sizes) / bound)
@@ -174,7 +174,7 @@ class MapRun:
             self._cancel()
         try:
             await self._driver.run()
-        except BaseException as error:  # else callers would wait for ever after a defect of ours
+        except BaseException as error:  # also for a bug of ours: otherwise callers would wait forever
             self.settled.set_exception(error)
             raise
         else:

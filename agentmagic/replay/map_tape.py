@@ -141,7 +141,7 @@ class MapTape:
             self.take, self.lines = None, {}
 
     def _verdict(self, found: Sequence[Difference]) -> bool:
-        """Save a verdict, and return whether no difference matters. Else raise ReplayMismatch if nothing is recorded."""
+        """Save a verdict, and return whether no difference matters. Otherwise, raise ReplayMismatch unless recording."""
         self.verdicts.append(Verdict(self.prompt, 1, found[0].cause if found else "same", tuple(found)))
         others = [one for one in found if one.cause != COSMETIC]
         if others and self.record is None:

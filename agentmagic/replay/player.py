@@ -119,7 +119,8 @@ class Player:
     ) -> tuple[Json | None, tuple[Difference, ...]]:
         """Return the equal recorded request and (), or else the next recorded request and its differences.
 
-        `known` differences are left out. If no recorded request remains, the request is None. If the digests of both
+
+        `known` differences are left out. The request is None if no recorded request remains. If the digests of both
         requests differ, but no difference is returned, the recording was edited.
         """
         left = [one for one in self.asked if one["request"] not in self._played]
@@ -279,7 +280,7 @@ class Player:
         return None if found is None or found["result"] != call.name else self.finished(found, call).result
 
     def result_of(self, place: Place, call: ToolCall) -> Json | None:
-        """Return the recorded result at the place of a call, or of an equal call in the turn; None if neither exists."""
+        """Return the recorded result at the place of a call, or of an equal call in the turn, or None."""
         if place in self._inner.made:
             return self._inner.made[place]
         known = (self._results.get(place), *self._results.values())

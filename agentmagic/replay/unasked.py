@@ -2,8 +2,7 @@
 
 Only the end of a run shows that a turn was not asked for. `%agent replay --report` lists such turns at any time, the
 pytest fixture at the end of a test, and a script or kernel on stderr when its process ends. A program that runs
-notebooks in kernels, which may be killed, sets the environment variable in UNASKED to a folder: each process writes
-its turns to a file there.
+notebooks in kernels, which may be killed, sets AGENTMAGIC_UNASKED to a folder: each process writes its turns there.
 """
 
 import atexit
