@@ -81,6 +81,6 @@ def replace_file(target: Path, text: str) -> None:
 
 
 def _not_written(target: Path, error: OSError) -> UsageError:
-    taken = target.parent.exists() and not target.parent.is_dir()
-    why = f"{target.parent} is no folder" if taken else error.strerror
+    parent_is_file = target.parent.exists() and not target.parent.is_dir()
+    why = f"{target.parent} is no folder" if parent_is_file else error.strerror
     return UsageError(f"{target} cannot be written: {why}. Choose another place.")

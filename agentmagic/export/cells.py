@@ -76,14 +76,14 @@ class _Function:
     def takes(self, arguments: Mapping[str, Any]) -> bool:
         """Return whether the function accepts the arguments without conversion."""
         try:
-            converted = json_schema.arguments_for(self.signature, arguments)
+            parameters = json_schema.arguments_for(self.signature, arguments)
         except ToolError:
             return False
         # Compare types too: a member of a string enumeration equals its string.
-        pairs = ((value, arguments[key]) for key, value in converted.items() if key in arguments)
-        alike = all(value == given and type(value) in (type(given), float) for value, given in pairs)
+        pairs = ((value, arguments[key]) for key, value in parameters.items() if key in arguments)
+        alike = all(value == argument and type(value) in (type(argument), float) for value, argument in pairs)
         # Other keys come from an alias or from a default in `Field`, and the function itself knows neither.
-        alike &= converted.keys() == arguments.keys()
+        alike &= parameters.keys() == arguments.keys()
         return alike and self.plain and self.signature.context is None and not self.signature.by_name
 
 
@@ -142,8 +142,8 @@ def _call(card: ToolCard, call: ToolCall, function: _Function | None) -> _Cell:
 
 
 def _why(card: ToolCard) -> str:
-    said = card.result.text if card.result else card.reason
-    return f"Not called here, since {_WHY.get(card.state, 'it was not finished')}: {said}".rstrip(": ")
+    reason = card.result.text if card.result else card.reason
+    return f"Not called here, since {_WHY.get(card.state, 'it was not finished')}: {reason}".rstrip(": ")
 
 
 def _set_up(cells: Sequence[_Cell]) -> Iterator[_Cell]:
@@ -192,9 +192,9 @@ def is_name(text: str) -> bool:
 
 def _written(callee: str, first: list[str], arguments: Mapping[str, Any]) -> str:
     """Return the source code of a call, secrets blanked. Raises ValueError if an argument cannot be a literal."""
-    named = [f"{key}={_literal(value, name=key)}" for key, value in arguments.items() if is_name(key)]
+    keywords = [f"{key}={_literal(value, name=key)}" for key, value in arguments.items() if is_name(key)]
     others = {key: value for key, value in arguments.items() if not is_name(key)}
-    items = [*first, *named, *([f"**{_literal(others)}"] if others else [])]
+    items = [*first, *keywords, *([f"**{_literal(others)}"] if others else [])]
     line = f"{callee}({', '.join(items)})"
     return line if len(line) <= WIDEST else f"{callee}(\n" + "".join(f"    {item},\n" for item in items) + ")"
 

@@ -80,6 +80,8 @@ def _turn(turn: Turn) -> Json:
 
 def _request(messages: Iterable[Message], provider: str, instructions: str = "") -> Request:
     # Blank secrets before encoding: in the format of an API, bytes are text, and would be searched for secrets too.
-    cleaned = [serialization.from_json(serialization.to_json(message, _clean)) for message in messages]
-    sent = (replace(one, parts=tuple(as_sent(part, provider) for part in one.parts)) for one in repaired(cleaned))
-    return Request(tuple(sent), _clean(instructions))
+    safe_messages = [serialization.from_json(serialization.to_json(message, _clean)) for message in messages]
+    api_messages = (
+        replace(one, parts=tuple(as_sent(part, provider) for part in one.parts)) for one in repaired(safe_messages)
+    )
+    return Request(tuple(api_messages), _clean(instructions))

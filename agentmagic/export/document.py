@@ -91,11 +91,11 @@ class _MarkdownRenderer:
         yield quote(prompt_of(Message("user", tuple(words.own_parts(block)))))
 
     def values(self, block: ValuesBlock) -> Iterator[str]:
-        quoted = shown(block.prompt.text)
+        prompt_text = shown(block.prompt.text)
         contents = ((value, as_text(one) if isinstance(one, Media) else one) for value, one in words.values(block))
         # Leave out a data frame such as `{sales}`: it is in the prompt, which is quoted above.
-        left = ((value, text) for value, text in contents if not ("\n" in value.text and value.text in quoted))
-        parts = [f"{plain(value.written)}:\n\n{fence(text)}" for value, text in left]
+        further = ((value, text) for value, text in contents if not ("\n" in value.text and value.text in prompt_text))
+        parts = [f"{plain(value.written)}:\n\n{fence(text)}" for value, text in further]
         line = words.values_line(block)
         yield _folded(escape(line), *parts) if parts else f"*{plain(line)}*"
 
@@ -115,8 +115,8 @@ class _MarkdownRenderer:
     def checklist(self, block: ChecklistBlock) -> Iterator[str]:
         yield f"**{plain(words.plan_heading(block))}**"
         for row in block.rows:
-            told = filter(None, (words.task_title(row), words.task_state(row), one_line(shown(row.summary), 200)))
-            yield f"- {words.GLYPHS[words.TASK_STATES[row.state]]} {plain(': '.join(told))}"
+            fragments = filter(None, (words.task_title(row), words.task_state(row), one_line(shown(row.summary), 200)))
+            yield f"- {words.GLYPHS[words.TASK_STATES[row.state]]} {plain(': '.join(fragments))}"
 
     def question(self, block: QuestionBlock) -> Iterator[str]:
         yield quote(f"**Question:** {plain(block.text)}")
@@ -137,9 +137,13 @@ class _MarkdownRenderer:
         yield quote(f"**Retry:** {plain(words.retry(block, times=True))}")
 
     def progress(self, block: ProgressBlock) -> Iterator[str]:
-        seen = block.progress
-        figures = map_words.figures(seen, times=True)
-        lines = (" · ".join((map_words.heading(seen), *figures)), *map_words.errors(seen), *map_words.notices(seen))
+        progress = block.progress
+        figures = map_words.figures(progress, times=True)
+        lines = (
+            " · ".join((map_words.heading(progress), *figures)),
+            *map_words.errors(progress),
+            *map_words.notices(progress),
+        )
         yield quote("\\\n".join(map(plain, lines)))
 
     def footer(self, block: FooterBlock) -> Iterator[str]:
@@ -152,18 +156,18 @@ def answer(block: TextBlock) -> Iterator[str]:
     """Yield an answer, with citation numbers as links to the cited pages, and the list of its sources."""
     leads_to = {source.number: link(source.url) for source in block.sources}
 
-    def written(number: int) -> str:
+    def cite(number: int) -> str:
         return f"[[{number}]]({leads_to[number]})" if leads_to[number] else rf"\[{number}\]"
 
-    yield prose(block.text, placed(block.text, block.citations, block.sources), written)
+    yield prose(block.text, placed(block.text, block.citations, block.sources), cite)
     if block.sources:
         yield "**Sources**"
         yield "\n".join(map(_source, block.sources))
 
 
 def _source(source: Source) -> str:
-    quoted = "".join(f"\n\n  > {plain(one)}" for one in quotes_of(source))
-    return _page(rf"\[{source.number}\] ", source_title(source), source.url) + quoted
+    quotes = "".join(f"\n\n  > {plain(one)}" for one in quotes_of(source))
+    return _page(rf"\[{source.number}\] ", source_title(source), source.url) + quotes
 
 
 def _page(number: str, title: str, url: str) -> str:
@@ -182,8 +186,8 @@ def _heading(card: ToolCard) -> Markup:
     server = f"({'agent' if card.agent else shown(card.server)})" if card.server else ""
     tail = " · ".join(filter(None, (words.card_state(card), words.duration(card.seconds) if card.seconds else "")))
     name = f"↳ {name}" if card.inner else words.hosted_title(card) or name
-    told = " ".join(filter(None, (server, words.short_arguments(card), f"[{tail}]" if tail else "")))
-    heading = Markup("{} <code>{}</code> {}").format(words.GLYPHS[card.state], name, " ".join(told.split()))
+    details = " ".join(filter(None, (server, words.short_arguments(card), f"[{tail}]" if tail else "")))
+    heading = Markup("{} <code>{}</code> {}").format(words.GLYPHS[card.state], name, " ".join(details.split()))
     return heading.rstrip()
 
 
@@ -234,12 +238,12 @@ def _json(value: object) -> str:
 # -- Markdown from texts of any origin ----------------------------------------------------------------
 
 
-def prose(text: str, marks: Iterable[Mark] = (), written: Callable[[int], str] = str) -> str:
+def prose(text: str, marks: Iterable[Mark] = (), render: Callable[[int], str] = str) -> str:
     """Return Markdown of any origin made safe: HTML in it is shown as text, and an open fence is closed.
 
-    `marks` are the positions of citation numbers in the text. `written` returns the Markdown for a number.
+    `marks` are the positions of citation numbers in the text. `render` returns the Markdown for a number.
     """
-    source, note = cut_apart(marked(shown(text), marks, written, " ").strip("\n"), LONGEST)
+    source, note = cut_apart(marked(shown(text), marks, render, " ").strip("\n"), LONGEST)
     whole = _closed(_without_html(source))
     return f"{whole}\n\n*{note}*" if note else whole
 
@@ -257,16 +261,16 @@ def without_html(markdown: str) -> str:
 
 def _untagged(markdown: str) -> Iterator[str]:
     """Yield lines of Markdown without tags. A code block that has a tag becomes escaped HTML."""
-    lines, done = markdown.split("\n"), 0
+    lines, position = markdown.split("\n"), 0
     for token in _parser().parse(markdown):
         if token.type in ("fence", "code_block") and token.map and token.level == 0 and _TAG.search(token.content):
             start, end = token.map
-            yield from map(_without_tags, lines[done:start])
+            yield from map(_without_tags, lines[position:start])
             # A blank line ends HTML for some renderers, so write a space into each blank line.
             code = (line or "&#32;" for line in str(escape(token.content.rstrip("\n"))).split("\n"))
             yield "<pre><code>" + "\n".join(code) + "</code></pre>"
-            done = end
-    yield from map(_without_tags, lines[done:])
+            position = end
+    yield from map(_without_tags, lines[position:])
 
 
 def _without_tags(line: str) -> str:

@@ -60,20 +60,20 @@ class BatchedRows:
         assert file is not None  # noqa: S101  (opened before the rows are read)
         under_way = {name: keys & rows.keys() for name, keys in file.batches.items() if keys & rows.keys()}
         earlier = {key for keys in under_way.values() for key in keys}
-        left = [prompt for prompt in self.waiting if prompt.key not in earlier]
+        remaining = [prompt for prompt in self.waiting if prompt.key not in earlier]
         for key in earlier:
             self._aside[key] = self._worst(rows[key])
             self._costs.shared.owe(self._aside[key])
-        if left and not self._costs.measured.is_set():  # under a cap, one row measures how tokens count
-            await self._turns.start(left.pop(0))
+        if remaining and not self._costs.measured.is_set():  # under a cap, one row measures how tokens count
+            await self._turns.start(remaining.pop(0))
             await self._costs.measured.wait()
         try:
-            while left or under_way:
-                fitting, words = self._fitting(left)
+            while remaining or under_way:
+                fitting, reason = self._fitting(remaining)
                 under_way |= await self._send(fitting)
-                left = left[len(fitting) :]
+                remaining = remaining[len(fitting) :]
                 if not under_way:
-                    raise BudgetExhausted(words)
+                    raise BudgetExhausted(reason)
                 self._ledger.running += sum(map(len, under_way.values()))
                 for name, keys in under_way.items():
                     await self._collect(name, {key: rows[key] for key in keys})
@@ -82,13 +82,13 @@ class BatchedRows:
             self._leave(rows)
             raise
 
-    def _fitting(self, left: Sequence[RowPrompt]) -> tuple[list[RowPrompt], str]:
+    def _fitting(self, prompts: Sequence[RowPrompt]) -> tuple[list[RowPrompt], str]:
         """Reserve usage for as many rows as the budgets allow. Return these rows, and why no further row fits."""
         fitting: list[RowPrompt] = []
-        for prompt in left:
+        for prompt in prompts:
             worst = self._worst(prompt)
-            if words := self._costs.shared.reserve(worst):
-                return fitting, words
+            if reason := self._costs.shared.reserve(worst):
+                return fitting, reason
             self._aside[prompt.key] = worst
             fitting.append(prompt)
         return fitting, ""
@@ -99,7 +99,7 @@ class BatchedRows:
 
     async def _send(self, prompts: Sequence[RowPrompt]) -> dict[str, set[str]]:
         """Send rows in batches. Return the keys of the rows by batch id."""
-        sent: dict[str, set[str]] = {}
+        batches: dict[str, set[str]] = {}
         rows = {prompt.key: prompt for prompt in prompts}
         async for piece in split(self._batches, [(prompt.key, self._request(prompt)) for prompt in prompts]):
             keys = tuple(key for key, _ in piece)
@@ -111,8 +111,8 @@ class BatchedRows:
                     self._ledger.write(*(self._failed(rows[key], error) for key in keys))
                 raise
             self._ledger.write(BatchSent(name, keys))
-            sent[name] = set(keys)
-        return sent
+            batches[name] = set(keys)
+        return batches
 
     def _request(self, prompt: RowPrompt) -> Request:
         assert prompt.prompt is not None  # noqa: S101  (rows without one are not asked)
@@ -156,21 +156,21 @@ class BatchedRows:
         worst = self._aside.pop(prompt.key)
         if isinstance(answer, ProviderError):
             self._costs.shared.give_back(worst, answer.usage or Usage())
-            ended = self._failed(prompt, answer)
-            self._ledger.write(ended)
-            self._ledger.note(prompt, ended)
+            outcome = self._failed(prompt, answer)
+            self._ledger.write(outcome)
+            self._ledger.note(prompt, outcome)
             return
         purse = self._turns.purse(prompt)
         purse.hold(worst)
         await self._turns.begin(prompt, purse, Collected(self._ledger.work.turn.model, answer))
 
     def _failed(self, prompt: RowPrompt, error: ProviderError) -> RowEnded:
-        words = clip(redact(str(error)), LONGEST_ERROR)
-        return RowEnded(prompt.key, self._ledger.label(prompt), "failed", error=words)
+        message = clip(redact(str(error)), LONGEST_ERROR)
+        return RowEnded(prompt.key, self._ledger.label(prompt), "failed", error=message)
 
     def _leave(self, rows: dict[str, RowPrompt]) -> None:
         """Save the outcome "in a batch" for rows that the provider still works on."""
         file = self._ledger.file
-        sent = {key for keys in file.batches.values() for key in keys} if file is not None else set[str]()
-        for key in sent & self._aside.keys():  # other rows have their answer, and a turn of their own
+        batch_keys = {key for keys in file.batches.values() for key in keys} if file is not None else set[str]()
+        for key in batch_keys & self._aside.keys():  # other rows have their answer, and a turn of their own
             self._ledger.note(rows[key], RowEnded(key, self._ledger.label(rows[key]), "in a batch"))

@@ -82,10 +82,10 @@ class Driver:
         """Return the tools of the rows, and add notices about missing tools and about calls that are denied."""
         turn, notices = self._ledger.work.turn, self._ledger.tally.notices
         tools, problems = await list_sources(turn.toolsets)
-        notices.extend(redact(words) for words in not_told(problems, turn.unreachable))
-        offered, _ = as_of_now(tools.values())
-        notices.extend(_denied(turn, list(offered.values())))
-        return list(offered.values())
+        notices.extend(redact(problem) for problem in not_told(problems, turn.unreachable))
+        current, _ = as_of_now(tools.values())
+        notices.extend(_denied(turn, list(current.values())))
+        return list(current.values())
 
     async def _ask(self, tools: Sequence[Tool]) -> None:
         """Ask the rows that have no answer yet."""
@@ -97,7 +97,7 @@ class Driver:
         costs = self._costs(file, tools)
         turns = self._turns = RowTurns(ledger, costs)
         turns.doubts |= file.doubtful | file.repeated
-        batched = BatchedRows(ledger, costs, turns, [tool.name for tool in tools]) if work.settings.batch else None
+        batches = BatchedRows(ledger, costs, turns, [tool.name for tool in tools]) if work.settings.batch else None
         if self._tape is not None:
             self._tape.start()
         unreadable: UsageError | None = None
@@ -105,14 +105,14 @@ class Driver:
             async for prompt in self.reader.wanted():
                 if self._is_known(prompt, file):
                     continue
-                if batched is None:
+                if batches is None:
                     await turns.start(prompt)
                 else:
-                    batched.waiting.append(prompt)
+                    batches.waiting.append(prompt)
         except UsageError as error:  # raised below, after the rows that could be read were asked
             unreadable = error
-        if batched is not None:
-            await batched.ask()
+        if batches is not None:
+            await batches.ask()
         await turns.wait()
         if unreadable is not None:
             raise unreadable
@@ -134,16 +134,16 @@ class Driver:
 
     def _costs(self, file: MapFile, tools: Sequence[Tool]) -> Costs:
         """Return the costs, which begin with those of the rows in the file. A row in doubt counts at average cost."""
-        work, spent = self._ledger.work, file.spent
+        work, usage = self._ledger.work, file.spent
         if self._tape is not None:
-            spent += self._tape.spent(file)
-        if (lost := file.lost + len(file.doubtful)) and file.ended:
-            share = lost / len(file.ended)
-            cost = None if spent.cost is None else spent.cost * share
-            spent += Usage(int(spent.input_tokens * share), 0, int(spent.output_tokens * share), cost=cost)
+            usage += self._tape.spent(file)
+        if (doubt_count := file.lost + len(file.doubtful)) and file.ended:
+            share = doubt_count / len(file.ended)
+            cost = None if usage.cost is None else usage.cost * share
+            usage += Usage(int(usage.input_tokens * share), 0, int(usage.output_tokens * share), cost=cost)
         common = tokens_of_tools(work.turn.agent.whole_instructions, [tool.definition for tool in tools])
         common += sum(map(tokens_of_message, work.turn.history.messages))
-        own = Budget("map", work.settings.max_cost, work.settings.max_tokens, spent)
+        own = Budget("map", work.settings.max_cost, work.settings.max_tokens, usage)
         costs = Costs(work.turn, common, (own, *work.budgets))
         if costs.notice:
             self._ledger.tally.notices.append(costs.notice)
@@ -153,12 +153,12 @@ class Driver:
         """Return whether a row is not asked, because it has an answer or cannot be asked. Save its outcome if so."""
         if self._tape is not None and self._tape.keep(prompt):
             return True
-        known = file.ended.get(prompt.key)
-        if known is not None and known.status == "answered" and self._ledger.keep(prompt, known):
+        outcome = file.ended.get(prompt.key)
+        if outcome is not None and outcome.status == "answered" and self._ledger.keep(prompt, outcome):
             return True
         if prompt.prompt is None:
             self._ledger.note(prompt, RowEnded(prompt.key, self._ledger.label(prompt), "failed", error=prompt.problem))
-        elif known is not None and known.status == "in doubt" and self._turns is not None:
+        elif outcome is not None and outcome.status == "in doubt" and self._turns is not None:
             self._turns.doubts.add(prompt.key)
         return prompt.prompt is None
 
@@ -185,12 +185,12 @@ def _denied(turn: TurnContext, tools: Sequence[Tool]) -> list[str]:
     """Return a notice about tools whose calls need approval: they are denied, because a row cannot ask the user."""
     gate = ApprovalGate(policy_of(turn.agent.permission), turn.approvals)
     names = [
-        one.name
-        for one in tools
-        if gate.decide(one.definition, {}, asks=one.ask, code=one.code, web=one.hosted is not None).verdict == "ask"
+        tool.name
+        for tool in tools
+        if gate.decide(tool.definition, {}, asks=tool.ask, code=tool.code, web=tool.hosted is not None).verdict == "ask"
     ]
     if not names:
         return []
     rules = ", ".join(f'Rule("allow", "{name}")' for name in names[:3])
-    denied = f"A row cannot ask you, so calls of {listed(names, 5)} are denied."
-    return [f"{denied} To let them run, give the agent permission=Policy([{rules}])."]
+    sentence = f"A row cannot ask you, so calls of {listed(names, 5)} are denied."
+    return [f"{sentence} To let them run, give the agent permission=Policy([{rules}])."]

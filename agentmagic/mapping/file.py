@@ -121,10 +121,10 @@ class Recipe:
         """The first line of the file of a map."""
         return MapBegun(VERSION, own_version(), self.prompt, self.model, dict(self.parts))
 
-    def changes(self, begun: MapBegun) -> list[str]:
+    def changes(self, header: MapBegun) -> list[str]:
         """Return the names of the parts that differ from the recipe in the file."""
-        names = dict.fromkeys((*self.parts, *begun.recipe))
-        return [name for name in names if self.parts.get(name) != begun.recipe.get(name)]
+        names = dict.fromkeys((*self.parts, *header.recipe))
+        return [name for name in names if self.parts.get(name) != header.recipe.get(name)]
 
 
 class MapFile:
@@ -165,12 +165,12 @@ class MapFile:
             self._hold(tempfile.TemporaryFile(buffering=0))  # noqa: SIM115  (see there)
             self.write(recipe.line)
             return
-        begun = _beginning(path)
+        header = _beginning(path)
         self._lock = _locked(path)
         try:
-            begun = self._read(path) if begun else None
+            header = self._read(path) if header else None
             self._hold(path.open("ab+", buffering=0))
-            self._go_on(begun, recipe, again=again)
+            self._go_on(header, recipe, again=again)
         except BaseException:
             self.close()
             raise
@@ -182,12 +182,12 @@ class MapFile:
 
     def write(self, *lines: Line) -> None:
         """Append lines, and return when the operating system has accepted them. Raises OSError."""
-        written = [encode_record(fitting(line)[0]) for line in lines]
-        whole = b"".join(written)
+        texts = [encode_record(fitting(line)[0]) for line in lines]
+        whole = b"".join(texts)
         with self._guard:
             place = self._file.seek(0, os.SEEK_END)
             append(self._file.fileno(), whole)
-        for line, text in zip(lines, written, strict=True):
+        for line, text in zip(lines, texts, strict=True):
             self._note(line, place, len(text))
             place += len(text)
 
@@ -208,16 +208,16 @@ class MapFile:
 
     def _read(self, path: Path) -> MapBegun | None:
         """Read the file, and return the last line that describes the request of all rows, or None."""
-        begun: MapBegun | None = None
+        header: MapBegun | None = None
         place = 0
-        with path.open("rb") as opened:
-            for text in iter(lambda: opened.readline(LONGEST_LINE), b""):
+        with path.open("rb") as file:
+            for text in iter(lambda: file.readline(LONGEST_LINE), b""):
                 log = _LOG.match(text)
                 line = RowLog(log[1].decode(), ()) if log else decoded_line(text)
-                begun = line if isinstance(line, MapBegun) else begun
+                header = line if isinstance(line, MapBegun) else header
                 self._note(line if text.endswith(b"\n") else None, place, len(text))
                 place += len(text)
-        return begun
+        return header
 
     def _note(self, line: Line | None, place: int, size: int) -> None:
         match line:
@@ -228,8 +228,8 @@ class MapFile:
                 self.repeated.clear()
                 self.spent, self.lost = Usage(), 0
             case RowAsked():
-                known = self.ended.get(line.key)
-                if line.key in self.doubtful or (known is not None and known.status == "in doubt"):
+                outcome = self.ended.get(line.key)
+                if line.key in self.doubtful or (outcome is not None and outcome.status == "in doubt"):
                     self.repeated.add(line.key)
                     self.lost += line.key in self.doubtful
                 self.doubtful.add(line.key)
@@ -248,19 +248,19 @@ class MapFile:
             case None:
                 self.damaged += 1
 
-    def _go_on(self, begun: MapBegun | None, recipe: Recipe, *, again: bool) -> None:
+    def _go_on(self, header: MapBegun | None, recipe: Recipe, *, again: bool) -> None:
         """Continue the file, or begin a new one. Raises UsageError if the recipe differs, unless `again` is set."""
-        if begun is None:  # the file is empty, or has only a part of the first line
+        if header is None:  # the file is empty, or has only a part of the first line
             self._file.truncate(0)
         elif not _ends_line(self._file):  # the process was killed while it wrote
             self._file.write(b"\n")
-        changed = [] if begun is None else recipe.changes(begun)
-        if changed and not again:
+        changes = [] if header is None else recipe.changes(header)
+        if changes and not again:
             raise UsageError(
-                f"{self.path} holds the answers to another {listed(changed)}, and was left as it is. Ask all rows anew "
+                f"{self.path} holds the answers to another {listed(changes)}, and was left as it is. Ask all rows anew "
                 "with again=True (--again), or name another file."
             )
-        if begun is None or changed:
+        if header is None or changes:
             self.write(recipe.line)
 
 
@@ -280,19 +280,19 @@ def decoded_line(text: bytes) -> Line | None:
 def _beginning(path: Path) -> bool:
     """Return whether the path has the file of a map. Raises UsageError for any other file, and for a newer format."""
     try:
-        with path.open("rb") as opened:
-            text = opened.readline(LONGEST_LINE)
+        with path.open("rb") as file:
+            text = file.readline(LONGEST_LINE)
     except FileNotFoundError:
         return False
-    begun = decoded_line(text)
-    if isinstance(begun, MapBegun) and begun.version <= VERSION:
+    header = decoded_line(text)
+    if isinstance(header, MapBegun) and header.version <= VERSION:
         return True
-    if isinstance(begun, MapBegun):
+    if isinstance(header, MapBegun):
         raise UsageError(
             f"{path} is of a newer agentmagic, and was left as it is. Update agentmagic here, or name another file."
         )
-    torn = not text.endswith(b"\n") and _BEGINNING.startswith(text[: len(_BEGINNING)])
-    if text and not torn:
+    incomplete = not text.endswith(b"\n") and _BEGINNING.startswith(text[: len(_BEGINNING)])
+    if text and not incomplete:
         raise UsageError(f"{path} is no file of a map, and was left as it is. Name another file.")
     return False
 

@@ -24,10 +24,10 @@ class Ledger:
     `rows` are the rows that have an outcome, by place. `finished` are the same rows in the order in which they ended.
     `doubtful` are rows that may have been paid for twice. `running` counts the rows under way. `error` is the error
     that made the map fail; it cancels the task `main`. `request` is a digest of the request that all rows share.
-    `changed` is called when a row has ended, `told` with each progress report, and `recorded` with each outcome.
+    `on_row` is called when a row has ended, `on_progress` with each progress report, and `recorded` with each outcome.
     """
 
-    def __init__(self, work: MapWork, told: Callable[[MapProgress], None], changed: Callable[[], None]) -> None:
+    def __init__(self, work: MapWork, on_progress: Callable[[MapProgress], None], on_row: Callable[[], None]) -> None:
         self.work = work
         self.rows: dict[int, MapRow] = {}
         self.finished: list[MapRow] = []
@@ -37,44 +37,44 @@ class Ledger:
         self.file: MapFile | None = None
         self.error: AgentMagicError | None = None
         self.recorded: Callable[[RowEnded], object] = void
-        self._told = told
-        self._changed = changed
+        self._told = on_progress
+        self._changed = on_row
         self._schema = work.turn.agent.output_schema
         self.main: asyncio.Task[Any] | None = None
         self.request = ""
         self._report: asyncio.TimerHandle | None = None
 
-    def keep(self, prompt: RowPrompt, known: RowEnded) -> bool:
+    def keep(self, prompt: RowPrompt, outcome: RowEnded) -> bool:
         """Use the outcome of an earlier run. Return False if its answer does not fit the output schema any more."""
         value = None
-        if self._schema is not None and known.status == "answered":
+        if self._schema is not None and outcome.status == "answered":
             try:
-                data = {self._schema.wrapped_in: known.value} if self._schema.wrapped_in else known.value
-                value = self._schema.read(known.answer) if known.answer else self._schema.convert(data)
+                data = {self._schema.wrapped_in: outcome.value} if self._schema.wrapped_in else outcome.value
+                value = self._schema.read(outcome.answer) if outcome.answer else self._schema.convert(data)
             except ValueError:
                 return False
-        row = self.note(prompt, known, value, kept=True)
+        row = self.note(prompt, outcome, value, kept=True)
         if self.file is not None and row.key in self.file.repeated:
             self.doubtful.append(row)
         return True
 
-    def note(self, prompt: RowPrompt, ended: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
+    def note(self, prompt: RowPrompt, outcome: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
         """Add the outcome of a row to the result. A `kept` outcome is from an earlier run."""
         row = MapRow(
             prompt.place,
             self.work.rows.label(prompt.place),
-            ended.key,
-            ended.status,
-            value if self._schema is not None else ended.answer or None,
-            ended.error,
-            ended.usage,
-            ended.steps,
-            ended.seconds,
+            outcome.key,
+            outcome.status,
+            value if self._schema is not None else outcome.answer or None,
+            outcome.error,
+            outcome.usage,
+            outcome.steps,
+            outcome.seconds,
         )
         self.rows[prompt.place] = row
         self.finished.append(row)
         self.tally.note(row, kept=kept)
-        self.recorded(ended)
+        self.recorded(outcome)
         self._changed()
         self.tell_soon()
         return row
@@ -95,11 +95,11 @@ class Ledger:
         except (OSError, ValueError) as error:
             where = self.work.path or "The temporary file of the map"
             reason = getattr(error, "strerror", None) or error
-            failed = MapFailed(
+            failure = MapFailed(
                 f"{where} cannot be written: {reason}. No further row is asked; the result has the rows until here. "
                 "Make room, and run the cell again."
             )
-            self.end(failed)
+            self.end(failure)
             raise
 
     def end(self, error: AgentMagicError) -> None:

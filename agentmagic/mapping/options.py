@@ -77,9 +77,9 @@ class MapSettings:
     @classmethod
     def of(cls, options: MapOptions) -> Self:
         """Return the settings from the caller's options and the defaults. Raises TypeError for an unknown option."""
-        known = MapOptions.__annotations__
-        if unknown := options.keys() - known.keys():
-            raise TypeError(f"A map has no option {min(unknown)!r}. Its options: {', '.join(known)}.")
+        names = MapOptions.__annotations__
+        if unknown := options.keys() - names.keys():
+            raise TypeError(f"A map has no option {min(unknown)!r}. Its options: {', '.join(names)}.")
         return cls(**options)
 
     def recipe(self, usual: Agent) -> Agent:
@@ -88,7 +88,7 @@ class MapSettings:
         return recipe if self.tools is None else replace(recipe, tools=tuple(self.tools), mcp=())
 
 
-def _is_path(given: object) -> bool:
+def _is_path(value: object) -> bool:
     """Return whether a value can be the path of a file. A URL cannot: it would create folders with odd names."""
-    text = str(given) if isinstance(given, (str, Path)) else ""
+    text = str(value) if isinstance(value, (str, Path)) else ""
     return text not in ("", ".") and "\0" not in text and "://" not in text

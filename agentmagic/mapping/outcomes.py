@@ -64,9 +64,9 @@ class MapResult:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        seen, cost = self.progress, self.usage.cost
-        parts = [counted(seen.total or len(self.rows), "row"), f"{seen.answered:,} answered"]
-        parts += [f"{seen.failed:,} failed"] if seen.failed else []
+        progress, cost = self.progress, self.usage.cost
+        parts = [counted(progress.total or len(self.rows), "row"), f"{progress.answered:,} answered"]
+        parts += [f"{progress.failed:,} failed"] if progress.failed else []
         parts += [f"{counted(len(self.doubtful), 'row')} in doubt"] if self.doubtful else []
         parts += [] if not cost else [f"${cost:.4f}"]
         return f"<MapResult: {', '.join(parts)}>"
@@ -105,18 +105,18 @@ class MapResult:
         Select the row by its label in the frame or, with `place`, by its number in the column `_run`. Raises UsageError
         if there is no such row or more than one, or if the row was not asked.
         """
-        found = [row for row in self.rows if (row.index == index if place is None else row.place == place)]
+        matches = [row for row in self.rows if (row.index == index if place is None else row.place == place)]
         name = index if place is None else place
-        if len(found) > 1:
-            places = listed([str(row.place) for row in found], 5)
-            raise UsageError(f"{len(found)} rows have the index {name!r}. Choose one by its place: {places}.")
-        if not found:
+        if len(matches) > 1:
+            places = listed([str(row.place) for row in matches], 5)
+            raise UsageError(f"{len(matches)} rows have the index {name!r}. Choose one by its place: {places}.")
+        if not matches:
             raise UsageError(f"There is no row {name!r} with an outcome.")
-        events = self._file.events(found[0].key) if self._file is not None else ()
-        if not events and found[0].steps:
+        events = self._file.events(matches[0].key) if self._file is not None else ()
+        if not events and matches[0].steps:
             raise UsageError(f"Row {name!r} was replayed: its run is not on the cassette. Ask it live to see its run.")
         if not events:
-            raise UsageError(f"Row {name!r} was not asked, so it has no run: {found[0].error or found[0].status}.")
+            raise UsageError(f"Row {name!r} was not asked, so it has no run: {matches[0].error or matches[0].status}.")
         return _result(events)
 
     def _all(self) -> Iterator[MapRow]:
@@ -124,9 +124,9 @@ class MapResult:
         if self.estimate is not None or self._source.total is None:
             yield from self.rows
             return
-        known = {row.place: row for row in self.rows}
+        rows_by_place = {row.place: row for row in self.rows}
         for place in range(self._source.total):
-            yield known.get(place) or self._unasked(place)
+            yield rows_by_place.get(place) or self._unasked(place)
 
     def _unasked(self, place: int) -> MapRow:
         return MapRow(place, self._source.label(place), "", "not asked")
@@ -158,14 +158,14 @@ def _fields(rows: Sequence[MapRow], schema: OutputSchema | None) -> Answers:
 def _plain(value: Any) -> Any:
     """Return a value for a cell of a frame: models and data classes become dicts, also inside lists."""
     if isinstance(value, list):
-        return [_plain(one) for one in cast("list[Any]", value)]
+        return [_plain(item) for item in cast("list[Any]", value)]
     is_record = hasattr(value, "model_dump") or (dataclasses.is_dataclass(value) and not isinstance(value, type))
     return record(value) if is_record else value
 
 
-def _renamed(columns: Answers, taken: Collection[str]) -> Answers:
+def _renamed(columns: Answers, input_names: Collection[str]) -> Answers:
     """Return the columns, with `_2` added to each name that an input column has already."""
-    return {f"{name}_2" if name in taken else name: values for name, values in columns.items()}
+    return {f"{name}_2" if name in input_names else name: values for name, values in columns.items()}
 
 
 def record(item: Any) -> Mapping[str, Any]:

@@ -48,19 +48,21 @@ class Playback:
         )
         if tape.take is None:
             return ""
-        recorded = await engine().in_pool(partial(_RecordedRows, tape, ledger.work.path))
-        asked: dict[str, tuple[RowPrompt, str]] = {}
+        recording = await engine().in_pool(partial(_RecordedRows, tape, ledger.work.path))
+        prompts_by_key: dict[str, tuple[RowPrompt, str]] = {}
         async for prompt in self._reader.wanted():
-            if len(asked) == tape.count:
+            if len(prompts_by_key) == tape.count:
                 break
-            asked[prompt.key] = replace(prompt, prompt=None), ledger.label(prompt)
-        if not recorded.has(asked):
-            self.rows = recorded.kept()
+            prompts_by_key[prompt.key] = replace(prompt, prompt=None), ledger.label(prompt)
+        if not recording.has(prompts_by_key):
+            self.rows = recording.kept()
             return ""
-        ledger.file = recorded.file
-        for key in [key for key in recorded.ended if key in asked]:
-            if not ledger.keep(asked[key][0], recorded.ended[key]):
-                raise CassetteError(f"The recorded answer of row {asked[key][1]} does not fit. Record the cell again.")
+        ledger.file = recording.file
+        for key in [key for key in recording.ended if key in prompts_by_key]:
+            if not ledger.keep(prompts_by_key[key][0], recording.ended[key]):
+                raise CassetteError(
+                    f"The recorded answer of row {prompts_by_key[key][1]} does not fit. Record the cell again."
+                )
         return self._over(tools)
 
     def _over(self, tools: Sequence[Tool]) -> MapEnd:
@@ -82,7 +84,7 @@ class Playback:
 
     def spent(self, file: MapFile) -> Usage:
         """Return the usage of the recorded rows that are not in the file."""
-        return sum((ended.usage for key, ended in self.rows.items() if key not in file.ended), Usage())
+        return sum((outcome.usage for key, outcome in self.rows.items() if key not in file.ended), Usage())
 
     def live(self) -> MapWork:
         """Return the work with the live model, for the rows that must be asked."""
@@ -96,15 +98,15 @@ class Playback:
 
     def keep(self, prompt: RowPrompt) -> bool:
         """Use the recorded outcome of a row. Return False if there is none that fits, so that the row is asked."""
-        ended = self.rows.get(prompt.key)
-        return ended is not None and self._ledger.keep(prompt, ended)
+        outcome = self.rows.get(prompt.key)
+        return outcome is not None and self._ledger.keep(prompt, outcome)
 
-    def note(self, ended: RowEnded) -> None:
+    def note(self, outcome: RowEnded) -> None:
         """Record the outcome of a row. If the cassette cannot be written, end the map."""
         if self._tape.recorder is None:
             return
         try:
-            self._tape.note(line_of(ended))
+            self._tape.note(line_of(outcome))
         except CassetteError as error:
             self._ledger.end(error)
 
@@ -112,8 +114,8 @@ class Playback:
         """Record how the map has ended, and report the totals rounded as in the recording."""
         if self._tape.recorder is None:
             return
-        ledger, tally, seen = self._ledger, self._ledger.tally, self._ledger.progress()
-        rate, seconds = rounded(seen.rate), rounded(seen.seconds)
+        ledger, tally, progress = self._ledger, self._ledger.tally, self._ledger.progress()
+        rate, seconds = rounded(progress.rate), rounded(progress.seconds)
         tally.fix(tally.kept, rate, seconds)
         notices = tally.notices[len(ledger.work.notices) :]  # the first notices are about this environment
         figures = {"kept": tally.kept, "total": tally.total, "rate": rate, "seconds": seconds, "notices": notices}
@@ -122,8 +124,8 @@ class Playback:
         error = "" if ledger.error is None else str(ledger.error)
         try:
             self._tape.finish(tally.ended, error, keys, tally.spent, **figures, doubtful=doubtful)
-        except CassetteError as failed:
-            ledger.error = ledger.error or failed
+        except CassetteError as cassette_error:
+            ledger.error = ledger.error or cassette_error
 
 
 class _RecordedRows:
@@ -139,38 +141,38 @@ class _RecordedRows:
         self.ended: dict[str, RowEnded] = {}
         if tape.file is None:
             for key, line in tape.lines.items():
-                ended = decoded_line(line.encode())
-                if not isinstance(ended, RowEnded):
+                outcome = decoded_line(line.encode())
+                if not isinstance(outcome, RowEnded):
                     raise CassetteError(f"{tape.cassette.path.name}: row {key!r:.40} cannot be read. Record it again.")
-                self.ended[key] = ended
+                self.ended[key] = outcome
             return
-        place = path if path is not None and path.is_file() else tape.file
-        if place.is_file():
-            self.file = MapFile(place, None)
+        file = path if path is not None and path.is_file() else tape.file
+        if file.is_file():
+            self.file = MapFile(file, None)
             self.ended = self.file.ended
         elif tape.record is None:
             raise CassetteError(
-                f"{place} has the recorded rows of {tape.prompt!r:.60}, and is not there. Restore it, or record the "
+                f"{file} has the recorded rows of {tape.prompt!r:.60}, and is not there. Restore it, or record the "
                 "cell anew, with %agent record (AGENTMAGIC_REPLAY=record)."
             )
 
-    def has(self, asked: Mapping[str, tuple[RowPrompt, str]]) -> bool:
+    def has(self, rows: Mapping[str, tuple[RowPrompt, str]]) -> bool:
         """Return whether these rows, with their labels, are the recorded rows. Raises ReplayMismatch."""
         if self.file is not None:  # the file does not have the rows that could not be asked
-            lost = {key: (prompt, label) for key, (prompt, label) in asked.items() if prompt.problem}
+            unaskable = {key: (prompt, label) for key, (prompt, label) in rows.items() if prompt.problem}
             self.ended |= {
-                key: RowEnded(key, label, "failed", error=prompt.problem) for key, (prompt, label) in lost.items()
+                key: RowEnded(key, label, "failed", error=prompt.problem) for key, (prompt, label) in unaskable.items()
             }
-        known = {key: ended.row for key, ended in self.ended.items()}
-        lines = (line_of(self.ended[key]) for key in asked if key in self.ended)
-        return self._tape.has({key: label for key, (_, label) in asked.items()}, known, lines)
+        recorded_labels = {key: outcome.row for key, outcome in self.ended.items()}
+        lines = (line_of(self.ended[key]) for key in rows if key in self.ended)
+        return self._tape.has({key: label for key, (_, label) in rows.items()}, recorded_labels, lines)
 
     def kept(self) -> dict[str, RowEnded]:
         """Return the outcomes to use if other rows are asked: answers, and errors if the recorded map was complete."""
         statuses = ("answered", "failed") if self._tape.ended == "done" else ("answered",)
-        return {key: ended for key, ended in self.ended.items() if ended.status in statuses}
+        return {key: outcome for key, outcome in self.ended.items() if outcome.status in statuses}
 
 
-def line_of(ended: RowEnded) -> bytes:
+def line_of(outcome: RowEnded) -> bytes:
     """Return an outcome as a line of JSON, as in the file of a map."""
-    return encode_record(fitting(ended)[0])
+    return encode_record(fitting(outcome)[0])

@@ -1,4 +1,4 @@
-"""The prompts of the rows of a map: one template, filled with the values of each row."""
+"""The prompts for the rows of a map: one template, filled with the values of each row."""
 
 import hashlib
 import re
@@ -54,10 +54,10 @@ class RowPrompts:
     """
 
     def __init__(self, prompt: Prompt, rows: Rows, namespace: Mapping[str, Any], attacher: Attacher) -> None:
-        written, *further = as_prompt(prompt).parts
-        if not isinstance(written, Text):
+        first_part, *further = as_prompt(prompt).parts
+        if not isinstance(first_part, Text):
             raise UsageError("The prompt of a map begins with a text that names a column, as {review} does.")
-        self.written = written.text
+        self.written = first_part.text
         self._rows = rows
         self._attacher = attacher
         self._further: list[Content] = [part for part in further if isinstance(part, Content)]
@@ -103,33 +103,33 @@ class RowPrompts:
 
     def read(self) -> Iterator[RowPrompt]:
         """Yield the prompt of each row."""
-        seen = Counter[str]()
+        counts = Counter[str]()
         for place, values in enumerate(self._rows.read(self.used)):
-            made = self._of(place, values)
-            seen[made.key] += 1
-            if (number := seen[made.key]) > 1:
-                made = RowPrompt(place, f"{made.key}-{number}", made.prompt, made.values, made.problem)
-            yield made
+            prompt = self._of(place, values)
+            counts[prompt.key] += 1
+            if (number := counts[prompt.key]) > 1:
+                prompt = RowPrompt(place, f"{prompt.key}-{number}", prompt.prompt, prompt.values, prompt.problem)
+            yield prompt
 
     def _of(self, place: int, values: Values) -> RowPrompt:
         if problem := self._problem(values):
             return RowPrompt(place, digest("", str(place)), None, (), problem)
         try:
-            filled = self._template.fill({**self._namespace, **values}, self._attacher)
-            prompt = self._prompt(filled)
+            filling = self._template.fill({**self._namespace, **values}, self._attacher)
+            prompt = self._prompt(filling)
         except Exception as error:  # noqa: BLE001  (a value of the user's class may raise anything)
             return RowPrompt(place, digest("", str(place)), None, (), one_line(said(error), LONGEST_PROBLEM))
-        own = [one for one in filled.attachments if one not in self._template.pieces]
+        own = [one for one in filling.attachments if one not in self._template.pieces]
         key = digest(*(encode(one.part) for one in own))
-        if filled.left:
-            return RowPrompt(place, key, None, (), one_line(filled.left[0], LONGEST_PROBLEM))
+        if filling.left:
+            return RowPrompt(place, key, None, (), one_line(filling.left[0], LONGEST_PROBLEM))
         if problem := next((self._loss(one) for one in own if one.loss), ""):
             return RowPrompt(place, key, None, (), problem)
-        return RowPrompt(place, key, prompt, tuple(one.told for one in filled.attachments))
+        return RowPrompt(place, key, prompt, tuple(one.told for one in filling.attachments))
 
-    def _prompt(self, filled: Filled) -> Message:
-        pictures = [one.part for one in filled.attachments if isinstance(one.part, Media)]
-        return as_prompt(user(filled.text, *pictures, *self._further))
+    def _prompt(self, filling: Filled) -> Message:
+        pictures = [one.part for one in filling.attachments if isinstance(one.part, Media)]
+        return as_prompt(user(filling.text, *pictures, *self._further))
 
     def _problem(self, values: Values) -> str:
         """Return why a row cannot be asked, "" if it can be asked."""
@@ -150,11 +150,15 @@ class RowPrompts:
         return f"{attachment.told.written} {attachment.loss}, so nothing was asked.{advice}"
 
 
-def _misspelt(written: str, rows: Rows) -> list[str]:
+def _misspelt(text: str, rows: Rows) -> list[str]:
     """Return the braces that almost name a column, if its name is not an identifier. Other braces are plain text."""
     names = [name for name in rows.names if not name.isidentifier()]
-    braces = [found.strip() for found in _BRACES.findall(written)] if names else []
-    return [f"{{{one}}}" for one in braces if one not in names and not one.isidentifier() and did_you_mean(one, names)]
+    braces = [content.strip() for content in _BRACES.findall(text)] if names else []
+    return [
+        f"{{{brace}}}"
+        for brace in braces
+        if brace not in names and not brace.isidentifier() and did_you_mean(brace, names)
+    ]
 
 
 def _unbound(braces: str, rows: Rows) -> str:
@@ -166,7 +170,7 @@ def _unbound(braces: str, rows: Rows) -> str:
 
 def digest(*texts: str) -> str:
     """Return one digest of all texts, in this order."""
-    made = hashlib.sha256()
+    hasher = hashlib.sha256()
     for text in texts:
-        made.update(f"{len(text)}:".encode() + text.encode(errors="surrogatepass"))
-    return made.hexdigest()[:KEY]
+        hasher.update(f"{len(text)}:".encode() + text.encode(errors="surrogatepass"))
+    return hasher.hexdigest()[:KEY]

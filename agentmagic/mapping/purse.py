@@ -108,6 +108,6 @@ class RowPurse(Purse):
         aside, self._aside = self._aside, None
         return aside
 
-    def _give_back(self, aside: Usage, used: Usage) -> None:
-        self._costs.shared.give_back(aside, used)
+    def _give_back(self, aside: Usage, usage: Usage) -> None:
+        self._costs.shared.give_back(aside, usage)
         self._costs.measured.set()

@@ -1,4 +1,4 @@
-"""Reads the rows of a map: their prompts, and which of them are asked."""
+"""Reads the rows of a map: makes their prompts, and chooses the rows to ask."""
 
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -32,9 +32,9 @@ class RowReader:
         """Yield the prompts of the rows to ask. Raises UsageError if the rows cannot be read."""
         if self._work.settings.sample is not None:
             await self._choose(self._work.settings.sample)
-        wanted = None if self.chosen is None else set(self.chosen)
+        places = None if self.chosen is None else set(self.chosen)
         async for prompt in self._prompts():
-            if wanted is None or prompt.place in wanted:
+            if places is None or prompt.place in places:
                 yield prompt
 
     async def _choose(self, number: int) -> None:
@@ -62,9 +62,9 @@ class RowReader:
 
 def _take(source: Iterator[RowPrompt]) -> tuple[list[RowPrompt], Exception | None]:
     """Return the next prompts, and the error if reading the row after them failed."""
-    taken: list[RowPrompt] = []
+    prompts: list[RowPrompt] = []
     try:
-        taken.extend(islice(source, TOGETHER))  # keeps the prompts before an error
+        prompts.extend(islice(source, TOGETHER))  # keeps the prompts before an error
     except Exception as error:  # noqa: BLE001  (an iterator of the user may raise anything)
-        return taken, error
-    return taken, None
+        return prompts, error
+    return prompts, None

@@ -75,10 +75,10 @@ class MapRun:
         Raises MapFailed, or the error that prevented the map from starting. `result` of the error has the rows that
         were answered. Raises KeyboardInterrupt if the user interrupts; `so_far` then returns the rows until then.
         """
-        interrupted = threading.Event()
+        interruption = threading.Event()
 
         def interrupt() -> None:
-            interrupted.set()
+            interruption.set()
             self.stop()
 
         try:
@@ -86,7 +86,7 @@ class MapRun:
         finally:
             if self.view is not None and self.done:
                 self.view.finish()
-        if interrupted.is_set():
+        if interruption.is_set():
             raise KeyboardInterrupt
         return self.result()
 
@@ -128,27 +128,27 @@ class MapRun:
             await self._waiters.wait(partial(self._is_more, position))
 
     def __repr__(self) -> str:
-        seen = self.progress
-        of = "" if seen.total is None else f" of {seen.total:,}"
-        return f"<MapRun: {seen.done:,}{of} rows, {seen.ended or 'running'}>"
+        progress = self.progress
+        of = "" if progress.total is None else f" of {progress.total:,}"
+        return f"<MapRun: {progress.done:,}{of} rows, {progress.ended or 'running'}>"
 
     def _estimate(self, rows: tuple[MapRow, ...]) -> Estimate | None:
         """Return an estimate of the cost and time of all rows after a sample; None without a sample."""
         ledger = self._ledger
-        asked = [row for row in rows if row.usage.requests]
-        if ledger.work.settings.sample is None or not asked:
+        sample = [row for row in rows if row.usage.requests]
+        if ledger.work.settings.sample is None or not sample:
             return None
         sizes = self._driver.reader.sizes
-        costs = total(sizes, {row.place: row.usage.cost or 0.0 for row in asked})
-        tokens = total(sizes, {row.place: row.usage.input_tokens + row.usage.output_tokens for row in asked})
-        mean = sum(row.seconds for row in asked) / len(asked)
+        costs = total(sizes, {row.place: row.usage.cost or 0.0 for row in sample})
+        tokens = total(sizes, {row.place: row.usage.input_tokens + row.usage.output_tokens for row in sample})
+        mean = sum(row.seconds for row in sample) / len(sample)
         took = ledger.progress().seconds
-        at_once = max(1.0, mean * len(asked) / max(took, 0.001))
+        at_once = max(1.0, mean * len(sample) / max(took, 0.001))
         # Slowest: as many rows at a time as in the sample. Fastest: `concurrency` rows, or AT_BEST times as many.
-        bound = ledger.work.settings.concurrency or at_once * AT_BEST
+        limit = ledger.work.settings.concurrency or at_once * AT_BEST
         slowest = mean * len(sizes) / at_once
-        fastest = mean * max(1.0, len(sizes) / bound)
-        return Estimate(len(sizes), len(asked), costs, tokens, (min(slowest, fastest), slowest))
+        fastest = mean * max(1.0, len(sizes) / limit)
+        return Estimate(len(sizes), len(sample), costs, tokens, (min(slowest, fastest), slowest))
 
     def _tell(self, progress: MapProgress) -> None:
         self._listeners.tell(progress)

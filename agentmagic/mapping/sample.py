@@ -35,11 +35,11 @@ class Estimate:
         low, middle, high = self.cost
         figures, unit = ((low, middle, high), "$") if high else (self.tokens, "")
         low, middle, high = (_figure(one, unit) for one in figures)
-        what = f"{middle} ({low} to {high})" + ("" if unit else " tokens")
+        amount = f"{middle} ({low} to {high})" + ("" if unit else " tokens")
         shortest, longest = (about_seconds(one) for one in self.seconds)
         time = f"about {longest}" if shortest == longest else f"{shortest} to {longest}"
         took = f" and take {time}" if times else ""
-        return f"All {counted(self.rows, 'row')} may cost {what}{took}, as {self.asked} of them tell."
+        return f"All {counted(self.rows, 'row')} may cost {amount}{took}, as {self.asked} of them tell."
 
 
 def _figure(number: float, unit: str) -> str:
@@ -61,35 +61,35 @@ def _by_size(sizes: Sequence[int]) -> list[int]:
     return sorted(range(len(sizes)), key=lambda place: (sizes[place], place))
 
 
-def total(sizes: Sequence[int], known: Mapping[int, float]) -> tuple[float, float, float]:
+def total(sizes: Sequence[int], values: Mapping[int, float]) -> tuple[float, float, float]:
     """Return a low, a middle and a high estimate of a sum over all rows, from the values that are known for some rows.
 
     First the part of the values that grows with the size is removed. Then rows are grouped by size, one known row in
     each group. Differences between neighbouring groups show how much the rest varies within a group (Cochran, Sampling
     Techniques, 5A.12: collapsed strata). The range is a 99 % confidence interval.
     """
-    slope = _slope([sizes[place] for place in known], list(known.values()))
+    slope = _slope([sizes[place] for place in values], list(values.values()))
     trend = slope * sum(sizes)
-    low, middle, high = _total(sizes, {place: figure - slope * sizes[place] for place, figure in known.items()})
-    return max(sum(known.values()), trend + low), trend + middle, trend + high
+    low, middle, high = _total(sizes, {place: value - slope * sizes[place] for place, value in values.items()})
+    return max(sum(values.values()), trend + low), trend + middle, trend + high
 
 
-def _slope(sizes: Sequence[int], figures: Sequence[float]) -> float:
+def _slope(sizes: Sequence[int], values: Sequence[float]) -> float:
     """Return how much a value grows with the size: never negative, and 0 for fewer than three different sizes."""
     if len(set(sizes)) < 3:  # noqa: PLR2004  (two points always lie on a line)
         return 0.0
-    return max(0.0, linear_regression(sizes, figures).slope)
+    return max(0.0, linear_regression(sizes, values).slope)
 
 
-def _total(sizes: Sequence[int], known: Mapping[int, float]) -> tuple[float, float, float]:
+def _total(sizes: Sequence[int], values: Mapping[int, float]) -> tuple[float, float, float]:
     order = _by_size(sizes)
-    found = [rank for rank, place in enumerate(order) if place in known]
-    if not found:
+    ranks = [rank for rank, place in enumerate(order) if place in values]
+    if not ranks:
         return 0.0, 0.0, 0.0
     # Each known row represents the rows that are nearest to it in the order by size.
-    cuts = [0, *((one + other + 1) // 2 for one, other in pairwise(found)), len(order)]
-    groups = [(end - start, known[order[rank]]) for rank, (start, end) in zip(found, pairwise(cuts), strict=True)]
-    middle = sum(count * figure for count, figure in groups)
+    cuts = [0, *((one + other + 1) // 2 for one, other in pairwise(ranks)), len(order)]
+    groups = [(end - start, values[order[rank]]) for rank, (start, end) in zip(ranks, pairwise(cuts), strict=True)]
+    middle = sum(count * value for count, value in groups)
     if len(groups) == len(order):
         return middle, middle, middle
     spread = sqrt(sum((one * a - other * b) ** 2 for (one, a), (other, b) in zip(groups[::2], groups[1::2])))  # noqa: B905

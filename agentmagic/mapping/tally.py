@@ -77,8 +77,8 @@ class Tally:
         seconds = now - self._began
         rate = 60 * len(self._recent) / max(min(seconds, RECENT), 0.001)
         rate, seconds = self._figures or (rate, seconds)
-        done = self.kept + self.asked
-        left = None if self.total is None or not rate else 60 * (self.total - done) / rate
+        count = self.kept + self.asked
+        remaining = None if self.total is None or not rate else 60 * (self.total - count) / rate
         cost = self.usage.cost
         return MapProgress(
             id=self._id,
@@ -88,10 +88,10 @@ class Tally:
             kept=self.kept,
             running=running,
             usage=self.usage,
-            projected=None if cost is None or self.total is None or not done else cost * self.total / done,
+            projected=None if cost is None or self.total is None or not count else cost * self.total / count,
             rate=rate,
             seconds=seconds,
-            left=left,
+            left=remaining,
             errors=tuple(islice(self.errors.items(), KINDS_OF_ERROR)),
             notices=tuple(self.notices),
             ended=self.ended,

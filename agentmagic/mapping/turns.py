@@ -116,18 +116,18 @@ class RowTurns:
         finally:
             purse.close()
         self._work.spent(outcome.result.usage)
-        ended = self._outcome(prompt, outcome, sent=purse.sent)
-        row = self._ledger.note(prompt, ended, outcome.result.value)
-        if prompt.key in self.doubts or ended.status == "in doubt":
+        record = self._outcome(prompt, outcome, sent=purse.sent)
+        row = self._ledger.note(prompt, record, outcome.result.value)
+        if prompt.key in self.doubts or record.status == "in doubt":
             self._ledger.doubtful.append(row)
-        self._ledger.write(RowLog(prompt.key, tuple(map(_kept, events))), ended)
+        self._ledger.write(RowLog(prompt.key, tuple(map(_kept, events))), record)
         self._judge(row, outcome.error)
 
     def _outcome(self, prompt: RowPrompt, outcome: Outcome, *, sent: bool) -> RowEnded:
         result = outcome.result
         status, error = self._status(outcome, sent=sent)
-        shaped = self._schema is not None and result.value is not None
-        value = json_form(result.value) if shaped else None
+        has_value = self._schema is not None and result.value is not None
+        value = json_form(result.value) if has_value else None
         return RowEnded(
             prompt.key,
             self._ledger.label(prompt),

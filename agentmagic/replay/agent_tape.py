@@ -78,9 +78,9 @@ def _inner_tape(  # noqa: PLR0913  (what a turn on tape is made of)
     def record() -> TurnRecorder:
         return tape.recorder_at(place).inside(name, place, {**head, **model_facts(recipe, real())})
 
-    played: Any = tape
+    outer: Any = tape
     return replace(
-        played,
+        outer,
         mode="replay" if tape.mode == "replay-tools" else tape.mode,  # replay-tools replays tools, also agents
         player=player,
         record=None if tape.record is None else record,
@@ -89,6 +89,6 @@ def _inner_tape(  # noqa: PLR0913  (what a turn on tape is made of)
         prompt=str(head["turn"]),
         values=(),
         notices=notices,
-        known=type(played.known)(),
+        known=type(outer.known)(),
         settle=void,
     )

@@ -62,19 +62,19 @@ def recorded_changes(
 
 
 def _record(changes: Changes, context: ToolContext, hear: Callable[..., None]) -> None:
-    kept: Json = {}
+    entries: Json = {}
     for name in sorted(changes.touched):
         value = changes.namespace.get(name, _MISSING)
-        entry = written(name, value) if len(kept) < MOST_KEPT else None
+        entry = written(name, value) if len(entries) < MOST_KEPT else None
         if entry is not None:
             in_place = value is not _MISSING and changes.before.bindings.get(name) is value
-            kept[name] = entry | ({"in_place": True} if in_place else {})
+            entries[name] = entry | ({"in_place": True} if in_place else {})
         elif not _is_shown(value):
-            kept[name] = {"lost": one_line(describe.summary(value), LONGEST_KIND)}
-    if not kept:
+            entries[name] = {"lost": one_line(describe.summary(value), LONGEST_KIND)}
+    if not entries:
         return
-    hear("variables", kept)
-    if left_out := lost(kept):
+    hear("variables", entries)
+    if left_out := lost(entries):
         context.tell(f"A cassette cannot keep {named(left_out)}. A replay of this cell fails. {REPLAY_MODEL}")
 
 
@@ -115,9 +115,9 @@ def read(entry: Mapping[str, Any]) -> Any:
             raise ValueError
 
 
-def lost(kept: Mapping[str, Any]) -> dict[str, str]:
+def lost(variables: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables that could not be recorded, each with a description of its value."""
-    entries = ((str(name), cast("Json", entry)) for name, entry in kept.items() if isinstance(entry, dict))
+    entries = ((str(name), cast("Json", entry)) for name, entry in variables.items() if isinstance(entry, dict))
     return {name: str(entry["lost"]) for name, entry in entries if "lost" in entry}
 
 
@@ -126,24 +126,24 @@ def named(variables: Mapping[str, str]) -> str:
     return one_line(listed([f"{name} ({kind})" for name, kind in variables.items()], MOST_TOLD), 300)
 
 
-async def put_back(kept: Mapping[str, Any], context: ToolContext) -> None:
+async def put_back(entries: Mapping[str, Any], context: ToolContext) -> None:
     """Set the variables to their recorded values, as a change by this call. Raises CassetteError for a bad entry."""
     absent = list[str]()
 
     def bind() -> None:
         with context.watch(put_back) as changes:
             if changes is not None:
-                changes.expect(kept.keys())
-                absent.extend(bound(kept, changes.namespace))
+                changes.expect(entries.keys())
+                absent.extend(bound(entries, changes.namespace))
 
     await engine().run_user(bind)
     if absent:
         context.tell(f"The replay did not bind {listed(absent, 10)}: the module is not loaded. Import it in a cell.")
 
 
-def bound(kept: Mapping[str, Any], namespace: MutableMapping[str, Any]) -> Iterator[str]:
+def bound(entries: Mapping[str, Any], namespace: MutableMapping[str, Any]) -> Iterator[str]:
     """Bind the recorded variables, or change their values in place. Yield each name whose module is not loaded."""
-    for name, entry in kept.items():
+    for name, entry in entries.items():
         try:
             if not name.isidentifier() or iskeyword(name) or not user_variables({name: None}):
                 raise ValueError  # noqa: TRY301  (the error below tells it)
@@ -160,8 +160,8 @@ def bound(kept: Mapping[str, Any], namespace: MutableMapping[str, Any]) -> Itera
                 if not (entry.get("in_place") is True and put_into(namespace.get(name), value)):
                     namespace[name] = value
         except Exception as error:  # a library can raise anything
-            words = f"The variable {one_line(name, 60)!r} on the cassette cannot be read. "
-            raise CassetteError(f"{words}Undo the edit, or record the cell again: %agent record") from error
+            message = f"The variable {one_line(name, 60)!r} on the cassette cannot be read. "
+            raise CassetteError(f"{message}Undo the edit, or record the cell again: %agent record") from error
 
 
 def _is_shown(value: Any) -> bool:
@@ -197,19 +197,19 @@ def _library(name: str) -> Any:
 
 def _is_plain(value: Any) -> bool:
     """Return whether a value contains only types that `_to_json` accepts, and is not too large or too deep."""
-    left: list[tuple[Any, int]] = [(value, 0)]
+    stack: list[tuple[Any, int]] = [(value, 0)]
     for _ in range(MOST_ITEMS):
-        if not left:
+        if not stack:
             return True
-        one, depth = left.pop()
-        kind = cast("Any", type(one))
-        if kind in (dict, list, tuple, set, frozenset) and depth < DEEPEST and len(one) + len(left) <= MOST_ITEMS:
-            left.extend((item, depth + 1) for item in one)
-            left.extend((item, depth + 1) for item in (one.values() if kind is dict else ()))
+        current, depth = stack.pop()
+        kind = cast("Any", type(current))
+        if kind in (dict, list, tuple, set, frozenset) and depth < DEEPEST and len(current) + len(stack) <= MOST_ITEMS:
+            stack.extend((item, depth + 1) for item in current)
+            stack.extend((item, depth + 1) for item in (current.values() if kind is dict else ()))
         elif kind is datetime:
-            if one.fold or type(one.tzinfo) not in (type(None), timezone):
+            if current.fold or type(current.tzinfo) not in (type(None), timezone):
                 return False
-        elif kind not in (str, int, float, bool, type(None), date) and not _is_number(one):
+        elif kind not in (str, int, float, bool, type(None), date) and not _is_number(current):
             return False
     return False
 
@@ -306,18 +306,20 @@ def _frame(entry: Mapping[str, Any]) -> Any:
         "timedelta": pd.to_timedelta,
         "float": lambda column: column,
     }
-    found = [next((convert for name, convert in later.items() if str(dtype).startswith(name)), None) for dtype in types]
+    converters = [
+        next((convert for name, convert in later.items() if str(dtype).startswith(name)), None) for dtype in types
+    ]
     frame = pd.read_csv(
         io.StringIO(entry["csv"]),
         header=None,
         skiprows=1,
         names=range(len(types)),
-        dtype={at: dtype if found[at] is None else "object" for at, dtype in enumerate(types)},
+        dtype={at: dtype if converters[at] is None else "object" for at, dtype in enumerate(types)},
         keep_default_na=False,
         skip_blank_lines=False,
         na_values=[""],
     )
-    for at, convert in enumerate(found):  # read_csv parses no times here, and older pandas versions round floats
+    for at, convert in enumerate(converters):  # read_csv parses no times here, and older pandas versions round floats
         if convert is not None:
             frame[at] = convert(frame[at]).astype(types[at])
     levels = [pd.Index(frame.pop(at)).rename(_from_json(name)) for at, (name, *_) in enumerate(index)]

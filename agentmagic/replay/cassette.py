@@ -53,11 +53,11 @@ class Take:
     take that it comes `after`, and the keys of the takes that it replaces (`instead`).
     """
 
-    def __init__(self, head: Json, written: Iterable[str] = (), where: str = "") -> None:
+    def __init__(self, head: Json, texts: Iterable[str] = (), where: str = "") -> None:
         self.mark: Json = head.pop(MARK, {})
         self.head = head
         self.session = str(head.get("session", ""))
-        self.written = list(written)
+        self.written = list(texts)
         self.base: Take | None = None
         self.asked: Json | None = None
         self._where = where
@@ -93,7 +93,7 @@ class Take:
             if read and _is_cut_off(read[-1]):
                 read.pop()
             short = Shorthand()
-            whole = [one for written in read for one in short.whole(written)]
+            whole = [one for short_form in read for one in short.whole(short_form)]
             checks.check(whole, self.where)
             self._documents = whole
         return self._documents
@@ -101,30 +101,30 @@ class Take:
     @cached_property
     def key(self) -> str:
         """A digest that identifies a finished take. It skips what is rewritten when the file is put in order."""
-        kept = (one.partition("\n")[0] if _kind(one) == "request" else one for one in self.written)
-        return short_digest("".join((self.session, self.prompt, *(one for one in kept if _kind(one) != "sources"))))
+        texts = (text.partition("\n")[0] if _kind(text) == "request" else text for text in self.written)
+        return short_digest("".join((self.session, self.prompt, *(text for text in texts if _kind(text) != "sources"))))
 
     @property
     def edits(self) -> list[checks.Edit]:
         """The edits made since the recording. Raises CassetteError if a document was lost, doubled or moved."""
         return checks.edits(self.head, self.documents, self.where)
 
-    def replace(self, found: Sequence[Json], head: Json | None = None) -> None:
+    def replace(self, new_documents: Sequence[Json], head: Json | None = None) -> None:
         """Replace the documents. If the take was edited by hand, it still counts as edited."""
         intact = False
         with suppress(CassetteError):
             intact = not self.edits
         self.head = self.head if head is None else head
-        if intact and found and "check" in found[-1]:
-            check = "".join(map(checks.digest_of, (self.head, *found)))
-            found = [*found[:-1], {**found[-1], "check": check}]
-        self._documents, short = list(found), Shorthand()
-        self.written = [_piece(one) for one in map(short.written, found) if one]
+        if intact and new_documents and "check" in new_documents[-1]:
+            check = "".join(map(checks.digest_of, (self.head, *new_documents)))
+            new_documents = [*new_documents[:-1], {**new_documents[-1], "check": check}]
+        self._documents, short = list(new_documents), Shorthand()
+        self.written = [_piece(one) for one in map(short.written, new_documents) if one]
         self.__dict__.pop("key", None)
 
-    def append(self, written: str) -> None:
+    def append(self, text: str) -> None:
         """Add a document, given as its text in the file."""
-        self.written.append(written)
+        self.written.append(text)
         self._documents = None
         self.__dict__.pop("key", None)
 
@@ -189,10 +189,10 @@ class Cassette:
     @classmethod
     def at(cls, path: str | Path) -> "Cassette":
         """Return the cassette of a file, which need not exist. If the file has changed, it is read again."""
-        place = Path(path).expanduser().absolute()
-        cassette = cls._known.get(place)
+        file = Path(path).expanduser().absolute()
+        cassette = cls._known.get(file)
         if cassette is None:
-            cassette = cls._known[place] = cls(place)
+            cassette = cls._known[file] = cls(file)
         cassette.refresh()
         return cassette
 
@@ -214,8 +214,8 @@ class Cassette:
             takes.append(take)
             take = take.base
         chain = Chain()
-        for one in reversed(takes):
-            for _ in self.requests(one, chain):
+        for earlier in reversed(takes):
+            for _ in self.requests(earlier, chain):
                 pass
         return chain
 
@@ -296,8 +296,8 @@ class Cassette:
                 ids |= {current.mark["id"]: current} if "id" in current.mark else {}
             elif kind == GOES_ON:
                 place = documents.read(piece, where)[GOES_ON]
-                numbered = type(place) is int and 0 <= place < len(self._begun)
-                current = self._begun[place] if numbered else ids.get(str(place))
+                is_number = type(place) is int and 0 <= place < len(self._begun)
+                current = self._begun[place] if is_number else ids.get(str(place))
                 self.is_tidy = False
             elif kind == _BLOB:
                 self._add_blob(documents.read(piece, where), where)
@@ -314,19 +314,19 @@ class Cassette:
         """Sort the takes in the order of the notebook, and drop each take that another take replaces."""
         self.takes = []
         last: dict[str, Take] = {}
-        known: dict[str, Take] = {}
+        takes_by_key: dict[str, Take] = {}
         for take in self._begun:
-            after = known.get(str(take.mark.get("after", "")))
-            instead = [known[one] for one in take.mark.get("instead", ()) if one in known]
+            after = takes_by_key.get(str(take.mark.get("after", "")))
+            instead = [takes_by_key[other] for other in take.mark.get("instead", ()) if other in takes_by_key]
             if "after" in take.mark:
                 take.base = None if take.mark.get("whole") else after
                 place(self.takes, take, after, instead)
             else:
                 take.base = last.get(take.session)
-                self.takes = [one for one in self.takes if not (take.ended and one in instead)] + [take]
+                self.takes = [other for other in self.takes if not (take.ended and other in instead)] + [take]
             last[take.session] = take
             if not self.is_tidy:  # a take that is recorded again can have the key of the earlier take, and wins
-                known[take.key] = take
+                takes_by_key[take.key] = take
 
     def _check_version(self, text: str) -> None:
         first = next((piece for piece in _SEPARATOR.split(text) if piece.strip()), "")
@@ -357,7 +357,7 @@ class Cassette:
     def restore(self, value: Any) -> Any:
         """Return JSON data with each blob name replaced by the blob. Raises CassetteError for a missing or bad blob."""
 
-        def restored(name: str) -> str:
+        def load(name: str) -> str:
             if not name.startswith("="):
                 return name
             data = self.blobs.get(name[1:], "")
@@ -366,7 +366,7 @@ class Cassette:
                     return data
             raise CassetteError(f"{self.path.name} lacks the blob {name[1:]}, or has it damaged. Record it again.")
 
-        return _with_bytes(value, restored)
+        return _with_bytes(value, load)
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -377,27 +377,27 @@ class Cassette:
             take.mark = {name: take.mark[name] for name in ("id", "instead") if not take.ended and name in take.mark}
         pairs = zip((None, *self.takes), self.takes, strict=False)
         body = [text for before, take in pairs for text in take.text(before)]
-        used = dict.fromkeys(name for text in body for name in named_blobs(text))
+        blob_names = dict.fromkeys(name for text in body for name in named_blobs(text))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            beside = self.path.with_name(f".{uuid.uuid4().hex}.tmp")
+            temporary = self.path.with_name(f".{uuid.uuid4().hex}.tmp")
             try:
-                with beside.open("xb") as file:
-                    file.write("".join((HEAD, *body, *self.blobs.written(used))).encode())
+                with temporary.open("xb") as file:
+                    file.write("".join((HEAD, *body, *self.blobs.written(blob_names))).encode())
                 if self.exists:
-                    beside.chmod(self.path.stat().st_mode & 0o777)
-                move_over(beside, self.path)
+                    temporary.chmod(self.path.stat().st_mode & 0o777)
+                move_over(temporary, self.path)
             finally:
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
         except OSError as error:
             raise self.unwritable(error) from error
 
     def _rebase(self) -> None:
         """Write requests again as differences to the take that is now before theirs, if that is another take."""
-        moved = {take.session for before, take in self._neighbours() if take.base is not before}
-        whole = self._whole_requests(moved) if moved else {}
-        chains = {session: Chain() for session in moved}
-        changed: set[Take | None] = set()
+        sessions = {take.session for before, take in self._neighbours() if take.base is not before}
+        whole = self._whole_requests(sessions) if sessions else {}
+        chains = {session: Chain() for session in sessions}
+        changed_takes: set[Take | None] = set()
         for before, take in list(self._neighbours()):
             if (chain := chains.get(take.session)) is None:
                 continue
@@ -405,10 +405,10 @@ class Cassette:
                 del chains[take.session]
                 continue
             chain.begin(prompt_parts(take.head))
-            found = list(map(chain.difference, take.documents, whole[take]))
-            if (take.base is not before or before in changed) and found != take.documents:
-                take.replace(found)
-                changed.add(take)
+            differences = list(map(chain.difference, take.documents, whole[take]))
+            if (take.base is not before or before in changed_takes) and differences != take.documents:
+                take.replace(differences)
+                changed_takes.add(take)
             take.base = before
 
     def _neighbours(self) -> Iterator[tuple[Take | None, Take]]:
@@ -420,15 +420,15 @@ class Cassette:
 
     def _whole_requests(self, sessions: Collection[str]) -> dict[Take, list[Json]]:
         """Return the complete requests (not differences) of each take of these sessions."""
-        found: dict[Take, list[Json]] = {}
+        requests: dict[Take, list[Json]] = {}
         chains: dict[Take | None, Chain] = {}
         for take in self._begun:
             if take.session in sessions:
                 with suppress(CassetteError):
                     chain = chains.pop(take.base, None) or self.chain_to(take.base)
-                    found[take] = [whole for _, whole in self.requests(take, chain)]
+                    requests[take] = [whole for _, whole in self.requests(take, chain)]
                     chains[take] = chain
-        return found
+        return requests
 
     def unwritable(self, error: OSError) -> CassetteError:
         """Return the error for a file that cannot be written."""
@@ -441,16 +441,16 @@ def place(takes: list[Take], take: Take, after: Take | None, instead: Collection
     It goes where the first replaced take was. If it replaces none, it goes behind `after`, or without `after` before
     all other takes of its session.
     """
-    at = next((index for index, one in enumerate(takes) if one in instead), None)
+    at = next((index for index, other in enumerate(takes) if other in instead), None)
     if instead and not take.ended:  # the earlier take stays until this take is complete
         at = None
-        after = next((one for one in reversed(takes) if one.session == take.session), after)
+        after = next((other for other in reversed(takes) if other.session == take.session), after)
     elif at is not None:
-        takes[:] = [one for one in takes if one not in instead]
+        takes[:] = [other for other in takes if other not in instead]
     if at is None and after in takes:
         at = takes.index(after) + 1
     elif at is None:
-        at = next((index for index, one in enumerate(takes) if one.session == take.session), len(takes))
+        at = next((index for index, other in enumerate(takes) if other.session == take.session), len(takes))
     takes.insert(at, take)
 
 
@@ -469,8 +469,8 @@ def _piece(document: Json) -> str:
 
 
 def _kind(text: str) -> str:
-    found = _FIRST_KEY.match(text)
-    return found[1] if found else ""
+    key = _FIRST_KEY.match(text)
+    return key[1] if key else ""
 
 
 def _with_bytes(value: Any, change: Callable[[str], str]) -> Any:

@@ -247,9 +247,9 @@ KINDS = tuple(_FORMS)
 
 def _misfit(data: Mapping[str, Any], tests: Mapping[str, Test]) -> str | None:
     """Return the name of a field that is missing, invalid or unknown; None if all fields are valid."""
-    known = {name.removesuffix("_"): test for name, test in tests.items()}
+    tests_by_name = {name.removesuffix("_"): test for name, test in tests.items()}
     missing = (name for name in tests if not name.endswith("_") and name not in data)
-    wrong = (name for name, value in data.items() if name not in known or not known[name](value))
+    wrong = (name for name, value in data.items() if name not in tests_by_name or not tests_by_name[name](value))
     return next(missing, next(wrong, None))
 
 
@@ -275,18 +275,18 @@ def check(documents: Sequence[Json], where: str) -> None:
 def _disorder(documents: Sequence[Json]) -> Iterator[str]:
     """Yield a message for each error in the order of the documents."""
     kinds = [kind_of(document) for document in documents]
-    requests = [one["request"] for one in documents if kind_of(one) == "request"]
+    requests = [item["request"] for item in documents if kind_of(item) == "request"]
     if requests != list(range(1, len(requests) + 1)):
         yield f"its requests have the numbers {requests!r:.60}"
-    asked, answered = 0, set[int]()
+    request_count, answer_numbers = 0, set[int]()
     for document, kind in zip(documents, kinds, strict=True):
-        asked += kind == "request"
+        request_count += kind == "request"
         if kind == "answer":
             number = document["answer"]
-            if number in answered or not 0 < number <= asked:
+            if number in answer_numbers or not 0 < number <= request_count:
                 yield f"answer {number} has no request before it, or is there twice"
-            answered.add(number)
-    places = [(one["step"], str(one["call"])) for one in documents if kind_of(one) in ("result", "inner")]
+            answer_numbers.add(number)
+    places = [(item["step"], str(item["call"])) for item in documents if kind_of(item) in ("result", "inner")]
     if len(set(places)) < len(places):
         yield "two results have the same place"
     if "end" in kinds[:-1]:
@@ -294,7 +294,7 @@ def _disorder(documents: Sequence[Json]) -> Iterator[str]:
     if "map" in kinds:  # a map has rows in place of answers
         return
     # If there is no `end`, the process may have been killed before the last answer arrived.
-    missing = set(range(1, len(requests) + (kinds[-1:] == ["end"]))) - answered
+    missing = set(range(1, len(requests) + (kinds[-1:] == ["end"]))) - answer_numbers
     yield from (f"request {number} has no answer" for number in sorted(missing))
 
 
@@ -318,17 +318,17 @@ def digest_of(document: Json) -> str:
     """
     if kind_of(document) == AGENT:
         return digest_of(document["document"])
-    kept = {name: value for name, value in document.items() if name not in _UNCHECKED}
-    if kind_of(document) in ("request", "sources") or kept == {"end": "answer"}:
+    fields = {name: value for name, value in document.items() if name not in _UNCHECKED}
+    if kind_of(document) in ("request", "sources") or fields == {"end": "answer"}:
         return ""
     if kind_of(document) == "rows":
         return "".join(map(_digest, document["rows"].split("\n")))
     if kind_of(document) != "answer":
-        return _digest(kept)
-    parts: list[Json] = kept["parts"]
-    said = {name: kept.pop(name) for name in _PIECES if name in kept}
-    kept["parts"] = [{name: value for name, value in part.items() if name != "text"} for part in parts]
-    return _digest(kept) + _digest([said, *(part.get("text") for part in parts)])
+        return _digest(fields)
+    parts: list[Json] = fields["parts"]
+    texts = {name: fields.pop(name) for name in _PIECES if name in fields}
+    fields["parts"] = [{name: value for name, value in part.items() if name != "text"} for part in parts]
+    return _digest(fields) + _digest([texts, *(part.get("text") for part in parts)])
 
 
 def _digest(data: Any) -> str:
@@ -341,21 +341,21 @@ def edits(head: Json, documents: Sequence[Json], where: str) -> list[Edit]:
 
     Raises CassetteError, whose message begins with `where`, if documents were lost, doubled or moved.
     """
-    recorded: str = documents[-1].get("check", "") if documents else ""
-    if not recorded:
+    old_digests: str = documents[-1].get("check", "") if documents else ""
+    if not old_digests:
         return []
-    found = [(document, digest_of(document)) for document in (head, *documents)]
-    now = "".join(digest for _, digest in found)
-    if len(now) != len(recorded):
+    pairs = [(document, digest_of(document)) for document in (head, *documents)]
+    now = "".join(digest for _, digest in pairs)
+    if len(now) != len(old_digests):
         raise CassetteError(f"{where}: the recording lacks a document, or has one more than was written. {MEND}")
-    if now != recorded and sorted(_pieces(now)) == sorted(_pieces(recorded)):
+    if now != old_digests and sorted(_pieces(now)) == sorted(_pieces(old_digests)):
         raise CassetteError(f"{where}: the recording has its documents in another order than was written. {MEND}")
-    edited: list[Edit] = []
-    for document, digest in found:
-        before, recorded = recorded[: len(digest)], recorded[len(digest) :]
+    result: list[Edit] = []
+    for document, digest in pairs:
+        before, old_digests = old_digests[: len(digest)], old_digests[len(digest) :]
         if before != digest:
-            edited.append(_edit(document, before))
-    return edited
+            result.append(_edit(document, before))
+    return result
 
 
 def _pieces(digests: str) -> list[str]:

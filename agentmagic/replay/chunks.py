@@ -80,15 +80,15 @@ class Answer:
         if not isinstance(error, Exception):
             self._end["stopped"] = True
             return
-        known = isinstance(error, ProviderError) and type(error).__name__ in vars(errors)
-        kind = type(error).__name__ if known else "ProviderError"
-        words = said(error) if isinstance(error, ProviderError) else f"{name} failed: {type(error).__name__}: {error}"
-        failure: Json = {"kind": kind, "text": redact(words)}
+        is_public = isinstance(error, ProviderError) and type(error).__name__ in vars(errors)
+        kind = type(error).__name__ if is_public else "ProviderError"
+        message = said(error) if isinstance(error, ProviderError) else f"{name} failed: {type(error).__name__}: {error}"
+        failure: Json = {"kind": kind, "text": redact(message)}
         for field in ("status", "retry_after", "retryable"):
             if (value := getattr(error, field, None)) is not None:
                 failure[field] = value
-        if mended := getattr(error, "mended", ""):
-            failure["mended"] = redact(mended)
+        if mend := getattr(error, "mended", ""):
+            failure["mended"] = redact(mend)
         if (usage := getattr(error, "usage", None)) is not None:
             failure["usage"] = usage_list(usage)
         self._end["error"] = failure
@@ -96,20 +96,20 @@ class Answer:
     def document(self) -> Json:
         """Return the document of the answer."""
         places = {index: place for place, index in enumerate(dict.fromkeys(index for _, index, _ in self._flow))}
-        joined = {index: "".join(pieces) for index, pieces in self._pieces.items()}
-        finished = {index for mark, index, _ in self._flow if mark == "-"}
-        for index in self._parts.keys() - finished:
+        texts = {index: "".join(pieces) for index, pieces in self._pieces.items()}
+        complete = {index for mark, index, _ in self._flow if mark == "-"}
+        for index in self._parts.keys() - complete:
             if self._parts[index]["type"] in WRITTEN:
-                self._parts[index]["text"] = redact(joined.get(index, ""))
+                self._parts[index]["text"] = redact(texts.get(index, ""))
         parts = [self._parts.get(index, {"type": "text", "text": ""}) for index in places]
-        written = {
+        deltas = {
             str(places[i]): redact(text)
-            for i, text in joined.items()
+            for i, text in texts.items()
             if text and redact(text) not in spellings(self._parts[i])
         }
         withdrawn = sorted(places[index] for index in self._texts if self._parts[index]["type"] == "reasoning")
         calls = {index for index, part in self._parts.items() if part["type"] not in WRITTEN}
-        chunks = " ".join(_runs(_flow(self._flow, places, joined, calls)))
+        chunks = " ".join(_runs(_flow(self._flow, places, texts, calls)))
         alone = re.fullmatch(r"\+0 ([^-+@]+) -0", chunks)
         letter = next((one for one in PIECES if chunks == usual(parts, one)), "")
         chunks = letter or (alone[1] if alone and alone[1] not in PIECES else chunks)
@@ -118,7 +118,7 @@ class Answer:
         return {
             "answer": self._number,
             "parts": parts,
-            **({"written": written} if written else {}),
+            **({"written": deltas} if deltas else {}),
             **({"withdrawn": withdrawn} if withdrawn else {}),
             **self._end,
             **({"ms": times} if times else {}),
@@ -166,16 +166,16 @@ def usage_list(usage: Usage) -> list[Any]:
 def usage_of(counts: Sequence[Any]) -> Usage:
     """Return the usage from a list that `usage_list` returned."""
     whole: list[Any] = [*counts, *(0, 0, 0, 0, 0.0, 0, 0, 0)[len(counts) :]]
-    given, cached, output, reasoning, cost, *written = whole
-    return Usage(given, cached, output, reasoning, 0, cost, *written)
+    input_tokens, cached_tokens, output, reasoning, cost, *rest = whole
+    return Usage(input_tokens, cached_tokens, output, reasoning, 0, cost, *rest)
 
 
 def _flow(
-    flow: Sequence[tuple[str, int, str]], places: Mapping[int, int], joined: Mapping[int, str], calls: Collection[int]
+    flow: Sequence[tuple[str, int, str]], places: Mapping[int, int], texts: Mapping[int, str], calls: Collection[int]
 ) -> Iterator[str]:
     """Yield one word of the `chunks` line per event: the beginning or end of a part, or the length of a piece."""
-    heard = dict.fromkeys(places, 0)
-    blanks = {index for index, text in joined.items() if redact(text) != text}
+    positions = dict.fromkeys(places, 0)
+    blanks = {index for index, text in texts.items() if redact(text) != text}
     current, usual_piece = -1, WORDS
     for mark, index, text in flow:
         if mark:
@@ -185,14 +185,14 @@ def _flow(
         if current != index:
             yield f"@{places[index]}"
             current = index
-        start = heard[index]
-        heard[index] += len(text)
+        start = positions[index]
+        positions[index] += len(text)
         if index in blanks:  # secrets were blanked, so the pieces no longer fit: write the text as one piece
             if not start:
-                yield str(len(redact(joined[index])))
+                yield str(len(redact(texts[index])))
             continue
         letters = () if index in calls else sorted(PIECES, key=lambda letter: letter != usual_piece)
-        fitting = (one for one in letters if (found := PIECES[one].match(joined[index], start)) and found[0] == text)
+        fitting = (one for one in letters if (match := PIECES[one].match(texts[index], start)) and match[0] == text)
         letter = next(fitting, "")
         usual_piece = letter or usual_piece
         yield letter or str(len(text))
@@ -234,9 +234,9 @@ def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
     lengths = _lengths(flow)
     for place, data in enumerate(answer["parts"]):
         if not texts[place] and place in lengths:
-            found = [one for one in spellings(data) if lengths[place] in (len(one), -1)]
-            texts[place] = found[0]  # raises IndexError if the text was edited, but not its chunks
-    heard, current = [0] * len(parts), 0
+            candidates = [spelling for spelling in spellings(data) if lengths[place] in (len(spelling), -1)]
+            texts[place] = candidates[0]  # raises IndexError if the text was edited, but not its chunks
+    positions, current = [0] * len(parts), 0
     for word in flow:
         if word[0] in "+-@":
             current = int(word[1:])
@@ -247,9 +247,9 @@ def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
             elif word[0] == "-":
                 yield PartFinished(current, part)
             continue
-        text, start = texts[current], heard[current]
+        text, start = texts[current], positions[current]
         piece = (PIECES[word].match(text, start) or [""])[0] if word in PIECES else text[start : start + int(word)]
-        heard[current] += len(piece)
+        positions[current] += len(piece)
         yield PartDelta(current, piece)
     if "usage" in answer:
         end = (answer.get("reason", ""), answer.get("cut", False), answer.get("once", True), answer.get("last", False))
@@ -258,18 +258,18 @@ def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
 
 def unrolled(line: str) -> Iterator[str]:
     """Yield each word of a line, `word*count` repeated. Raises ValueError for an unknown word or too many words."""
-    left = MOST_CHUNKS
+    budget = MOST_CHUNKS
     for word in str(line).split():
-        found = _RUN.fullmatch(word)
-        if found is None:
+        match = _RUN.fullmatch(word)
+        if match is None:
             message = f"{word!r} is no chunk"
             raise ValueError(message)
-        times = int(found[2] or 1)
-        left -= times
-        if left < 0:
+        times = int(match[2] or 1)
+        budget -= times
+        if budget < 0:
             message = f"it has more than {MOST_CHUNKS:,} chunks"
             raise ValueError(message)
-        yield from repeat(found[1], times)
+        yield from repeat(match[1], times)
 
 
 def _lengths(flow: Sequence[str]) -> dict[int, int]:

@@ -196,25 +196,25 @@ class Known:
     texts: Sequence[tuple[str, str]] = ()
 
 
-def compare(recorded: RequestRecord, asked: RequestRecord, known: Known | None = None) -> tuple[Difference, ...]:
+def compare(old: RequestRecord, new: RequestRecord, known: Known | None = None) -> tuple[Difference, ...]:
     """Return how a request differs from the recorded request, the most likely cause first; () if they are equal.
 
     If all differences are known or do not matter to a model, return one difference with the cause "cosmetic".
     """
-    if recorded == asked:
+    if old == new:
         return ()
-    found = list(islice(_differences(recorded, asked, known or Known()), MOST))
-    return tuple(found or [_cosmetic(recorded, asked)])
+    differences = list(islice(_differences(old, new, known or Known()), MOST))
+    return tuple(differences or [_cosmetic(old, new)])
 
 
-def compare_results(recorded: ToolResult, returned: ToolResult) -> tuple[Difference, ...]:
+def compare_results(old: ToolResult, new: ToolResult) -> tuple[Difference, ...]:
     """Return the differences between a call's result and the recorded result that matter to a model."""
-    return tuple(islice(_result(_part(recorded), _part(returned)), MOST))
+    return tuple(islice(_result(_part(old), _part(new)), MOST))
 
 
-def _cosmetic(recorded: RequestRecord, asked: RequestRecord) -> Difference:
-    name = next(one.name for one in fields(recorded) if getattr(recorded, one.name) != getattr(asked, one.name))
-    before, after = getattr(recorded, name), getattr(asked, name)
+def _cosmetic(old: RequestRecord, new: RequestRecord) -> Difference:
+    name = next(one.name for one in fields(old) if getattr(old, one.name) != getattr(new, one.name))
+    before, after = getattr(old, name), getattr(new, name)
     if isinstance(before, tuple):
         pairs = zip_longest(cast("tuple[str]", before), cast("tuple[str]", after), fillvalue=ABSENT)
         before, after = next(pair for pair in pairs if pair[0] != pair[1])
@@ -252,9 +252,9 @@ def _tool_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Differ
     before, after = ({tool.pop("_"): tool for tool in map(json.loads, tools)} for tools in (old, new))
     # READER, which reads more of long results, is offered only if a result is long. So it is not compared itself.
     only_one = (before.keys() - after.keys(), after.keys() - before.keys())
-    gone, added = (", ".join(sorted(names - {READER})) for names in only_one)
-    if gone or added:
-        yield _difference("tool list", "tools", gone or ABSENT, added or ABSENT)
+    removals, additions = (", ".join(sorted(names - {READER})) for names in only_one)
+    if removals or additions:
+        yield _difference("tool list", "tools", removals or ABSENT, additions or ABSENT)
     for name in before.keys() & after.keys():
         yield from _walk("tool schema", f"tools.{name}", before[name], after[name])
 
@@ -269,33 +269,35 @@ class _Messages:
         self._lines = old.messages, new.messages
         self._old = [json.loads(line) for line in old.messages]
         self._new = [json.loads(line) for line in new.messages]
-        asked = [place for place, one in enumerate(self._new) if one["role"] == "user"]
-        self._prompts = asked[-1 if self._listing is None else -2 :] or [0]  # planning adds a question after the prompt
+        user_places = [place for place, one in enumerate(self._new) if one["role"] == "user"]
+        self._prompts = user_places[-1 if self._listing is None else -2 :] or [
+            0
+        ]  # planning adds a question after the prompt
         self._values = _paired_values(old.values, new.values)
 
     def differences(self) -> Iterator[Difference]:
         """Yield the differences. The model's own messages are compared only if nothing else differs."""
-        changed = [(one, other) for one, other in self._values if not is_cosmetic(one["text"], other["text"])]
-        for before, after in changed:
+        changes = [(one, other) for one, other in self._values if not is_cosmetic(one["text"], other["text"])]
+        for before, after in changes:
             cause: Cause = "rules" if before["kind"] == "command" else "value"
             yield _difference(cause, f"values.{before['written']}", before["text"], after["text"])
         pairs, in_order = self._pairs()
         if not in_order:
             yield _difference("order", "history", _prompts(self._old), _prompts(self._new))
-        found = bool(changed) or not in_order
+        has_difference = bool(changes) or not in_order
         for index, place in pairs:
             before, after = self._old[index], self._new[place]
             if before["role"] == "user":
-                differences = self._prompt(place, before, after, changed)
+                differences = self._prompt(place, before, after, changes)
             elif before["role"] == "tool":
                 differences = self._results(place, before, after)
             else:
                 continue
             for difference in differences:
-                found = True
+                has_difference = True
                 yield difference
         own = [pair for pair in pairs if self._old[pair[0]]["role"] == "assistant"]
-        for index, place in () if found else own:
+        for index, place in () if has_difference else own:
             yield from _walk("prompt", f"history[{place}]", self._old[index], self._new[place])
 
     def _pairs(self) -> tuple[list[tuple[int, int]], bool]:
@@ -310,7 +312,7 @@ class _Messages:
         pairs = [pair for _, i, k, j, m in blocks for pair in zip(range(i, k), range(j, m), strict=False)]
         return [(i, j) for i, j in pairs if self._old[i]["role"] == self._new[j]["role"]], False
 
-    def _prompt(self, place: int, before: Any, after: Any, changed: Sequence[tuple[Any, Any]]) -> Iterator[Difference]:
+    def _prompt(self, place: int, before: Any, after: Any, changes: Sequence[tuple[Any, Any]]) -> Iterator[Difference]:
         """Yield the differences between two messages of the user that no changed value explains."""
         name = "prompt" if place in self._prompts else f"history[{place}]"
         if len(before["parts"]) != len(after["parts"]):
@@ -319,13 +321,13 @@ class _Messages:
         media = [one["written"] for one, _ in self._values if one["kind"] == "image"]
         number = count()
         for part, other in zip(before["parts"], after["parts"], strict=True):
-            written = media[at] if part["type"] == "media" and (at := next(number)) < len(media) else ""
+            value_name = media[at] if part["type"] == "media" and (at := next(number)) < len(media) else ""
             if part == other:
                 continue
-            if written and other["type"] == "media":
-                yield _difference("value", f"values.{written}", part["digest"], other["digest"])
+            if value_name and other["type"] == "media":
+                yield _difference("value", f"values.{value_name}", part["digest"], other["digest"])
             elif part["type"] == other["type"] == "text":
-                texts = [(one["text"], two["text"]) for one, two in changed]
+                texts = [(one["text"], two["text"]) for one, two in changes]
                 texts += self._known.texts if place == len(self._new) - 1 else ()
                 one, two = (self._with_sorted_tools(inner["text"]) for inner in (part, other))
                 if not _explained(one, two, texts):
@@ -337,7 +339,7 @@ class _Messages:
         """Return a planning prompt with the names in its lists of tools sorted, because their order has no meaning."""
         if self._listing is None:
             return text
-        return self._listing.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text)
+        return self._listing.sub(lambda match: ", ".join(sorted(match[0].split(", "))), text)
 
     def _results(self, place: int, before: Any, after: Any) -> Iterator[Difference]:
         parts = cast("Iterator[tuple[Any, Any]]", zip_longest(before["parts"], after["parts"]))
@@ -352,9 +354,9 @@ class _Messages:
 def _result(part: Any, other: Any) -> Iterator[Difference]:
     """Yield the differences of a result. If the content differs, the structured value, often the same, is skipped."""
     path = f"results.{part['name']}"
-    found = list(_walk("tool result", path, *map(_content, (part, other))))
-    yield from found
-    left_out = {"content": None, "structured": None} if found else {"content": None}
+    differences = list(_walk("tool result", path, *map(_content, (part, other))))
+    yield from differences
+    left_out = {"content": None, "structured": None} if differences else {"content": None}
     yield from _walk("tool result", path, {**part, **left_out}, {**other, **left_out})
 
 
@@ -371,22 +373,22 @@ def _paired_values(old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, An
     return pairs if same else []
 
 
-def _explained(old: str, new: str, changed: Sequence[tuple[str, str]]) -> bool:
+def _explained(old: str, new: str, pairs: Sequence[tuple[str, str]]) -> bool:
     """Return whether two texts differ only in these pairs of values, each at any number of positions."""
-    seen = set[tuple[int, int]]()  # repeated values give many ways to the same positions: visit them once
-    left = [(0, 0)]  # positions from which both texts are still to be compared
-    while left and len(seen) < MOST_WAYS:
-        start, other = rest = left.pop()
-        if rest in seen:
+    visits = set[tuple[int, int]]()  # repeated values give many ways to the same positions: visit them once
+    stack = [(0, 0)]  # positions from which both texts are still to be compared
+    while stack and len(visits) < MOST_WAYS:
+        start, other = rest = stack.pop()
+        if rest in visits:
             continue
-        seen.add(rest)
+        visits.add(rest)
         if is_cosmetic(old[start:], new[other:]):
             return True
-        for before, after in changed:
+        for before, after in pairs:
             place = old.find(before, start)
             while place >= 0 and new.startswith(old[start:place], other):
                 if new.startswith(after, other + place - start):
-                    left.append((place + len(before), other + place - start + len(after)))
+                    stack.append((place + len(before), other + place - start + len(after)))
                 place = old.find(before, place + 1)
     return False
 
@@ -458,9 +460,9 @@ def _tidy(text: str) -> str:
     return _HANDLE.sub(r'\1"..."', _MARKS.sub("", _LINE_ENDS.sub("", text.replace("\r\n", "\n")))).rstrip("\n")
 
 
-def _fits_blanks(blanked: str, text: str) -> bool:
-    """Return whether `text` equals `blanked` with secrets in place of blanks. The secrets may be unknown here."""
-    first, *rest = blanked.split(BLANK)
+def _fits_blanks(pattern: str, text: str) -> bool:
+    """Return whether `text` equals `pattern` with secrets in place of blanks. The secrets may be unknown here."""
+    first, *rest = pattern.split(BLANK)
     if not rest or not text.startswith(first):
         return False
     place = len(first)

@@ -74,8 +74,8 @@ class Deck:
     @property
     def path(self) -> Path | None:
         """The file of the cassette: from the environment variable if it is set, else from the session."""
-        named = settings.variable(settings.CASSETTE)
-        return Path(named) if named else self._path
+        name = settings.variable(settings.CASSETTE)
+        return Path(name) if name else self._path
 
     @property
     def mode(self) -> Replay:
@@ -216,8 +216,8 @@ class Deck:
             own = [] if self._recording is None else self._recording.of_session(self.name)
             if take in own:  # its index may have changed: a turn can be recorded before it meanwhile
                 self._used.pop(own.index(take), None)
-            described = self._head(prompt, values)
-            return self._record({**described, "map": True}, recipe, real())
+            map_head = self._head(prompt, values)
+            return self._record({**map_head, "map": True}, recipe, real())
 
         tape = MapTape(
             mode=self._playing,
@@ -247,7 +247,7 @@ class Deck:
             self._claim(cassette, first.head)
         self._follow(cassette, turns, cleared=cleared)
         own = cassette.of_session(self.name)
-        if cleared and not self._used and self._next >= len(own):  # the notebook is run again from its top
+        if cleared and not self._used and self._next >= len(own):  # the notebook runs again from the top
             self._next = 0
         return next_call(cassette, own[self._next :])
 
@@ -298,8 +298,8 @@ class Deck:
         """
         index, exact = self._find(cassette, head)
         if index is None and self._playing not in RECORDS:
-            what = "There is no cassette" if not cassette.exists else "Nothing is recorded on the cassette"
-            raise CassetteError(f"{what} {self.path}. Record it: run the notebook with AGENTMAGIC_REPLAY=record.")
+            problem = "There is no cassette" if not cassette.exists else "Nothing is recorded on the cassette"
+            raise CassetteError(f"{problem} {self.path}. Record it: run the notebook with AGENTMAGIC_REPLAY=record.")
         if self._playing == "record" or index is None:
             return None
         take = cassette.of_session(self.name)[index]
@@ -313,14 +313,14 @@ class Deck:
 
     def _follow(self, cassette: Cassette, turns: int, *, cleared: bool) -> None:
         """Go back on the cassette if the user has undone turns, also over the maps that came after these turns."""
-        own, kept, undone = cassette.of_session(self.name), list(self._used), self._turns - turns
-        while kept and undone > 0:
-            undone -= not (kept[-1] < len(own) and own[kept[-1]].is_map)
-            kept.pop()
+        own, indexes, undone = cassette.of_session(self.name), list(self._used), self._turns - turns
+        while indexes and undone > 0:
+            undone -= not (indexes[-1] < len(own) and own[indexes[-1]].is_map)
+            indexes.pop()
         if cleared:
             self._past |= self._used
             self._used = {}
-        elif back := list(self._used)[len(kept) :]:
+        elif back := list(self._used)[len(indexes) :]:
             self._next, self._aligned = back[0], True
             self._used = {index: run for index, run in self._used.items() if index not in back}
         self._turns = turns
@@ -358,9 +358,9 @@ class Deck:
         unasked.note_recorded(recording, take)
         own = recording.of_session(self.name)
         for places in (self._used, self._past):  # the indexes of takes after the new take have changed
-            moved = [(before[index], run) for index, run in places.items() if index < len(before)]
+            pairs = [(before[index], run) for index, run in places.items() if index < len(before)]
             places.clear()
-            places |= {own.index(one): run for one, run in moved if one in own}
+            places |= {own.index(one): run for one, run in pairs if one in own}
         index = own.index(take)
         self._use(index, aligned=aligned or index == len(own) - 1)
 
@@ -376,29 +376,29 @@ class Deck:
         run = installed().cell
         for old in [key for key in _claims if key[0] != run]:
             del _claims[old]
-        taken = _claims.setdefault((run, cassette.path, self._playing, self.name), set())
+        used_names = _claims.setdefault((run, cassette.path, self._playing, self.name), set())
         later = f"{self.name or 'session'} "
         first = {take.session: take for take in reversed(cassette.takes)}
         family = [one for one in first if one == self.name or (one.startswith(later) and one[len(later) :].isdigit())]
-        free = [one for one in reversed(family) if one not in taken]
-        asked = _asked(head)
-        free.sort(key=lambda one: _asked_in(first[one]) != asked)
+        free = [one for one in reversed(family) if one not in used_names]
+        prompt = _asked(head)
+        free.sort(key=lambda one: _asked_in(first[one]) != prompt)
         if not free and self._playing in RECORDS:
-            names = (self.name, *(f"{later}{number}" for number in range(2, len(taken) + 2)))
-            free = [one for one in names if one not in taken]
+            names = (self.name, *(f"{later}{number}" for number in range(2, len(used_names) + 2)))
+            free = [one for one in names if one not in used_names]
         if not family and self._playing not in RECORDS:  # the variable of the session was renamed
-            own = {take.session for take in cassette.takes if _asked_in(take) == asked}
+            own = {take.session for take in cassette.takes if _asked_in(take) == prompt}
             free = [one for one in first if one in own or len(first) == 1]
         self.name = free[0] if free else self.name
-        taken.add(self.name)
+        used_names.add(self.name)
 
     def _find(self, cassette: Cassette, head: Json) -> tuple[int | None, bool]:
         """Return the index of the take to play, and whether the take has this prompt.
 
         If no take has the prompt, return the index of the most similar take; None if there are no takes.
         """
-        own, asked = cassette.of_session(self.name), _asked(head)
-        same = [index for index, take in enumerate(own) if _asked_in(take) == asked]
+        own, prompt = cassette.of_session(self.name), _asked(head)
+        same = [index for index, take in enumerate(own) if _asked_in(take) == prompt]
         if self._playing in RECORDS:  # a prompt that is used twice in a conversation needs two takes
             same = [index for index in same if self._is_free(index, own[index])]
         whole = [index for index in same if own[index].ended] or same
@@ -419,11 +419,11 @@ class Deck:
         own = recording.of_session(self.name)
         index, exact = (None, False) if between else self._find(recording, head)
         place = index if exact and index is not None else min(self._next, len(own))
-        asked = _asked(head)
-        instead = [take for take in own if _asked_in(take) == asked and not take.ended]
-        gone = [place] if exact or (self._aligned and place < len(own)) else []
-        gone += range(self._next, place) if self._aligned else ()
-        instead = [] if between else instead + [own[at] for at in gone if self._is_free(at, own[at])]
+        prompt = _asked(head)
+        instead = [take for take in own if _asked_in(take) == prompt and not take.ended]
+        indexes = [place] if exact or (self._aligned and place < len(own)) else []
+        indexes += range(self._next, place) if self._aligned else ()
+        instead = [] if between else instead + [own[at] for at in indexes if self._is_free(at, own[at])]
         before = [take for take in own[:place] if take not in instead]
         session = {"session": self.name} if self.name else {}
         take = Take({**head, **model_facts(recipe, model), **session}, where=recording.path.name)

@@ -84,24 +84,24 @@ class EachOnce(Generic[T]):
         pairs = enumerate(map(is_, self._values, values))
         same = next((at for at, equal in pairs if not equal), min(len(self._values), len(values)))
         rest = zip(self._values[same:], self._made[same:], strict=True)
-        known = {id(value): made for value, made in rest}
-        made = self._made[:same]
-        made += [known[id(one)] if id(one) in known else self._make(one) for one in values[same:]]
+        cache = {id(value): results for value, results in rest}
+        results = self._made[:same]
+        results += [cache[id(one)] if id(one) in cache else self._make(one) for one in values[same:]]
         if same or len(values) > ASIDE:
-            self._values, self._made = values, made
-        return made
+            self._values, self._made = values, results
+        return results
 
 
 class Encoder:
     """Converts requests to JSON. Many requests repeat a message, so each message is converted only once."""
 
     def __init__(self, keep_bytes: Callable[[Any], Any]) -> None:
-        def encoded(message: Message) -> Json:
+        def encode(message: Message) -> Json:
             data = keep_bytes(blanked(message))
             del data["type"]
             return data
 
-        self._messages = EachOnce(encoded)
+        self._messages = EachOnce(encode)
 
     def request(self, request: Request) -> Json:
         """Return a request as JSON, without fields that have their default value."""
@@ -261,28 +261,28 @@ class Chain:
         fields = {name: value for name, value in request.items() if name != "messages"}
         if tools := fields.get("tools"):
             fields["tools"] = [one["name"] if self._tools.get(one["name"]) == one else one for one in tools]
-        changed = {
+        changes = {
             name: fields.get(name) for name in {**fields, **self._fields} if fields.get(name) != self._fields.get(name)
         }
         messages = request.get("messages", [])
         if messages == self._expected():
             self._take(fields, messages, len(messages))
-            return changed
+            return changes
         pairs = zip(messages, self._messages, strict=False)
         keep = next((index for index, (one, other) in enumerate(pairs) if one is not other and one != other), None)
         keep = min(len(messages), len(self._messages)) if keep is None else keep
         self._take(fields, messages, keep)
         new = [{**one, "parts": [self._named(part) for part in one["parts"]]} for one in messages[keep:]]
-        return {**changed, **({"keep": keep} if keep or not new else {}), **({"messages": new} if new else {})}
+        return {**changes, **({"keep": keep} if keep or not new else {}), **({"messages": new} if new else {})}
 
     def decode(self, difference: Mapping[str, Any]) -> Json:
         """Return the complete request. Raises ValueError if it refers to a message, part or tool that is missing."""
         try:
             own = ("instructions", "tools", "tool_choice", "output", "settings", "decision", "hosted", "project")
-            changed = {name: difference[name] for name in own if name in difference}
-            fields = {name: value for name, value in {**self._fields, **changed}.items() if value is not None}
-            expected = self._expected()  # called even if unused, because it settles the results, as in `encode`
-            messages = self._kept(difference) if difference.keys() & {"keep", "messages"} else expected
+            changes = {name: difference[name] for name in own if name in difference}
+            fields = {name: value for name, value in {**self._fields, **changes}.items() if value is not None}
+            next_messages = self._expected()  # called even if unused, because it settles the results, as in `encode`
+            messages = self._kept(difference) if difference.keys() & {"keep", "messages"} else next_messages
             tools = [self._tools[one] if isinstance(one, str) else one for one in fields.get("tools", ())]
         except (KeyError, TypeError) as error:
             message = f"it refers to {error}, which is not there"

@@ -35,10 +35,10 @@ class InnerCalls:
 
     def of_tool(self, result: Json, place: Place, context: ToolContext) -> "CallsAgain":
         """Return the recorded calls that a tool made, to make them again. Raises ValueError if one is missing."""
-        recorded = self._recorded.get(place_of(result), [])
-        if sorted(place_of(one)[-1] for one in recorded) != list(range(1, len(recorded) + 1)):
+        documents = self._recorded.get(place_of(result), [])
+        if sorted(place_of(one)[-1] for one in documents) != list(range(1, len(documents) + 1)):
             raise ValueError
-        return CallsAgain(self, recorded, place, context)
+        return CallsAgain(self, documents, place, context)
 
     def begin(self, document: Json, place: Place, context: ToolContext) -> "tuple[asyncio.Task[str], asyncio.Event]":
         """Start a task that makes a tool's call again. Return the task, and an event that lets the call end.
@@ -64,10 +64,10 @@ class InnerCalls:
 class CallsAgain:
     """The recorded calls of one tool, which the replay makes again in their recorded order."""
 
-    def __init__(self, calls: InnerCalls, recorded: list[Json], place: Place, context: ToolContext) -> None:
+    def __init__(self, calls: InnerCalls, documents: list[Json], place: Place, context: ToolContext) -> None:
         self._calls = calls
-        self._by_number = {place_of(one)[-1]: one for one in recorded}
-        self._left = iter(recorded)
+        self._by_number = {place_of(one)[-1]: one for one in documents}
+        self._left = iter(documents)
         self._place = place
         self._context = context
         self._begun = list[tuple["asyncio.Task[str]", asyncio.Event]]()
@@ -78,13 +78,13 @@ class CallsAgain:
             number = place_of(document)[-1]
             while len(self._begun) < max(number, min(document.get("begun", 0), len(self._by_number))):
                 following = len(self._begun) + 1
-                begun = self._calls.begin(self._by_number[following], (*self._place, following), self._context)
-                self._begun.append(begun)
+                pair = self._calls.begin(self._by_number[following], (*self._place, following), self._context)
+                self._begun.append(pair)
             if "unfinished" in document:  # the call had not ended when the tool ended
                 continue
             task, may_end = self._begun[number - 1]
             may_end.set()
-            failed = await task
+            message = await task
             if not self._calls.has_run((*self._place, number)) and document.get("ran", True):
-                return Difference("tool result", f"results.{document['inner']}", document.get("text", ""), failed)
+                return Difference("tool result", f"results.{document['inner']}", document.get("text", ""), message)
         return None

@@ -15,11 +15,11 @@ def take_inside(take: Take, call: Json) -> Take | None:
     of_call = [one["document"] for one in take.documents if kind_of(one) == AGENT and _place(one) == _place(call)]
     if not of_call:
         return None
-    head, *found = of_call
+    head, *documents = of_call
     checks.check_head(head, take.where)
     inner = Take(head, where=take.where)
-    checks.check(found, inner.where)
-    inner.replace(found)
+    checks.check(documents, inner.where)
+    inner.replace(documents)
     return inner
 
 
@@ -35,17 +35,17 @@ def with_inner(take: Take, change: Callable[[Take], Sequence[Json]]) -> list[Jso
 
     Raises CassetteError if an inner take is invalid.
     """
-    left: dict[str, Iterator[Json]] = {}
-    found: list[Json] = []
+    rest: dict[str, Iterator[Json]] = {}
+    documents: list[Json] = []
     for one in take.documents:
         place = str(_place(one)) if kind_of(one) == AGENT else ""
-        if place and place not in left:  # the head of an inner take is not changed
+        if place and place not in rest:  # the head of an inner take is not changed
             inner = take_inside(take, one)
-            left[place] = iter(() if inner is None else change(inner))
-            found.append(one)
+            rest[place] = iter(() if inner is None else change(inner))
+            documents.append(one)
         else:
-            found.append({**one, "document": next(left[place])} if place else one)
-    return found
+            documents.append({**one, "document": next(rest[place])} if place else one)
+    return documents
 
 
 def _place(document: Json) -> tuple[object, object]:

@@ -123,8 +123,8 @@ class MapTape:
         recording breaks off and the mode does not record.
         """
         self._request, self._values = request, values
-        asked = self.records(request, self.name, values)
-        self._digest = asked.digest[:DIGEST]
+        new_record = self.records(request, self.name, values)
+        self._digest = new_record.digest[:DIGEST]
         take = self.take
         if take is None:
             return
@@ -133,17 +133,19 @@ class MapTape:
                 f"The recording of {self.prompt!r:.60} in {self.cassette.path.name} breaks off after "
                 f"{counted(len(self.lines), 'row')}: its kernel was killed, or the file was cut. Record the cell again."
             )
-        found = [one.difference for one in take.edits]
-        if not found:
-            recorded = next((record for _, record in records(self.cassette, take)), None)
-            found = [] if recorded is None else list(compare(recorded, asked))
-        if found and not self._verdict(found):
+        differences = [one.difference for one in take.edits]
+        if not differences:
+            old_record = next((record for _, record in records(self.cassette, take)), None)
+            differences = [] if old_record is None else list(compare(old_record, new_record))
+        if differences and not self._verdict(differences):
             self.take, self.lines = None, {}
 
-    def _verdict(self, found: Sequence[Difference]) -> bool:
-        """Save a verdict, and return whether no difference matters. Otherwise, raise ReplayMismatch unless recording."""
-        self.verdicts.append(Verdict(self.prompt, 1, found[0].cause if found else "same", tuple(found)))
-        others = [one for one in found if one.cause != COSMETIC]
+    def _verdict(self, differences: Sequence[Difference]) -> bool:
+        """Save a verdict, and return whether no difference matters. Raises ReplayMismatch unless the mode records."""
+        self.verdicts.append(
+            Verdict(self.prompt, 1, differences[0].cause if differences else "same", tuple(differences))
+        )
+        others = [one for one in differences if one.cause != COSMETIC]
         if others and self.record is None:
             assert self.take is not None  # noqa: S101  (of the caller)
             unasked.note_failure(self.cassette)
@@ -168,26 +170,26 @@ class MapTape:
         """The number of rows to read: None (all rows) unless the recorded map ended early."""
         return self.figures.get("map") if self.ended not in ("", "done") else None
 
-    def has(self, asked: Mapping[str, str], known: Mapping[str, str], lines: Iterable[bytes]) -> bool:
+    def has(self, labels: Mapping[str, str], recorded_labels: Mapping[str, str], lines: Iterable[bytes]) -> bool:
         """Return whether the recording has all rows of now, so that no request is needed.
 
-        `asked` maps the keys of the rows of now to their labels, in order; `known` does it for the recorded rows.
+        `labels` are the labels of the rows of now, by key, in order; `recorded_labels` those of the recorded rows.
         `lines` are the recorded lines of the rows of now. Raises ReplayMismatch if they differ and nothing is recorded.
         """
-        found = list(self._differences(asked, known, lines))
-        return self._verdict(found) and not (self.record is not None and self.ended != "done")
+        differences = list(self._differences(labels, recorded_labels, lines))
+        return self._verdict(differences) and not (self.record is not None and self.ended != "done")
 
     def _differences(
-        self, asked: Mapping[str, str], known: Mapping[str, str], lines: Iterable[bytes]
+        self, labels: Mapping[str, str], recorded_labels: Mapping[str, str], lines: Iterable[bytes]
     ) -> Iterator[Difference]:
-        new = [key for key in asked if key not in known]
-        gone = [] if self.file is not None else [key for key in known if key not in asked]
-        number = self.figures.get("map", len(known))
-        if new or gone:
-            yield Difference("row", "rows", _named(gone, known), _named(new, asked))
-        elif number != len(asked):
-            yield Difference("row", "rows", f"{number:,} rows", f"{len(asked):,} rows")
-        elif (keys := digest_of_keys(asked)) != self.figures.get("keys", keys):
+        new = [key for key in labels if key not in recorded_labels]
+        removals = [] if self.file is not None else [key for key in recorded_labels if key not in labels]
+        number = self.figures.get("map", len(recorded_labels))
+        if new or removals:
+            yield Difference("row", "rows", _named(removals, recorded_labels), _named(new, labels))
+        elif number != len(labels):
+            yield Difference("row", "rows", f"{number:,} rows", f"{len(labels):,} rows")
+        elif (keys := digest_of_keys(labels)) != self.figures.get("keys", keys):
             yield Difference("order", "rows", f"keys {self.figures['keys']}", f"keys {keys}")
         elif self.file is not None and (answers := _sum(lines)) != self.figures.get("answers"):
             file = PurePath(self.figures["file"]).name
@@ -223,7 +225,7 @@ class MapTape:
         if len(self._buffer) >= ROWS or time.monotonic() - self._flushed > LONGEST_WAIT:
             self._flush()
 
-    def finish(self, why: str, error: str, keys: Sequence[str], spent: Usage, **figures: Any) -> None:
+    def finish(self, why: str, error: str, keys: Sequence[str], usage: Usage, **figures: Any) -> None:
         """Record the end of the map: the reason, and the keys of the rows with an outcome, in input order.
 
         `figures` are further fields to record; `seconds` among them is the duration of the map. Raises CassetteError.
@@ -233,15 +235,15 @@ class MapTape:
             return
         self.recorder = None
         seconds = figures.pop("seconds", 0.0)
-        kept = {name: blanked(value) for name, value in figures.items() if value}
-        document: Json = {"map": len(keys), **kept, "spent": usage_list(spent)}
+        fields = {name: blanked(value) for name, value in figures.items() if value}
+        document: Json = {"map": len(keys), **fields, "spent": usage_list(usage)}
         if self._file is not None:
             document |= {"file": self._relative(self._file), "answers": _hexadecimal(self._answers)}
         try:
             self._flush(recorder)
             recorder.write({**document, "keys": digest_of_keys(keys)})
-            told = {"error": blanked(error)} if error else {}
-            recorder.write({"end": why, **told, "steps": [], "seconds": seconds})
+            extra = {"error": blanked(error)} if error else {}
+            recorder.write({"end": why, **extra, "steps": [], "seconds": seconds})
         finally:
             self.settle(recorder.take)
 
@@ -260,8 +262,8 @@ class MapTape:
 
 def rows_of_take(take: Take) -> dict[str, str]:
     """Return the line of each row of a recorded map, by the row's key. Raises CassetteError."""
-    found = (one["rows"].split("\n") for one in take.documents if kind_of(one) == "rows")
-    return {str(json.loads(line)["key"]): line for lines in found for line in lines}
+    blocks = (one["rows"].split("\n") for one in take.documents if kind_of(one) == "rows")
+    return {str(json.loads(line)["key"]): line for lines in blocks for line in lines}
 
 
 def digest_of_keys(keys: Iterable[str]) -> str:
@@ -295,5 +297,5 @@ def _named(keys: Sequence[str], labels: Mapping[str, str]) -> str:
     return f"{counted(len(keys), 'row')}: {first}{', ...' if len(keys) > MOST_NAMED else ''}"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"

@@ -15,13 +15,13 @@ from agentmagic.serve.client_model import ClientModel
 
 def model_facts(recipe: Agent, model: Model) -> Json:
     """Return the facts about a model that the head of a take stores."""
-    spec, kept = _spec(recipe), honoured(model, recipe.settings).given
+    spec, names = _spec(recipe), honoured(model, recipe.settings).given
     facts: Json = {
         "model": model.name,
         "asked": spec if spec != model.name else "",
         "address": blanked(address_of(model) or ""),
         "advice": blanked(model.advice()) if isinstance(model, Advising) else "",
-        "left out": [name for name in recipe.settings.given if name not in kept],
+        "left out": [name for name in recipe.settings.given if name not in names],
     }
     return {name: value for name, value in facts.items() if value}
 
@@ -31,12 +31,12 @@ def model_name(recipe: Agent, take: Take | None, real: Callable[[], Model]) -> s
     if take is None:
         return real().name
     head, spec = take.head, _spec(recipe)
-    known = str(head.get("model", ""))
-    return known if spec in ("", known, head.get("asked")) else spec
+    recorded_name = str(head.get("model", ""))
+    return recorded_name if spec in ("", recorded_name, head.get("asked")) else spec
 
 
 def _spec(recipe: Agent) -> str:
     """Return the model as the user wrote it, with folders removed from a command; "" if no model is chosen."""
     own = recipe.model
-    chosen: Any = (own if isinstance(own, ClientModel) else settings.model_override() or own) or ""
-    return shown_name(chosen) if isinstance(chosen, str) else str(chosen.name)
+    model: Any = (own if isinstance(own, ClientModel) else settings.model_override() or own) or ""
+    return shown_name(model) if isinstance(model, str) else str(model.name)

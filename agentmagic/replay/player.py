@@ -115,26 +115,25 @@ class Player:
     # -- requests ------------------------------------------------------------------------------
 
     def find(
-        self, asked: RequestRecord, number: int, known: Known | None = None
+        self, new_record: RequestRecord, number: int, known: Known | None = None
     ) -> tuple[Json | None, tuple[Difference, ...]]:
         """Return the equal recorded request and (), or else the next recorded request and its differences.
-
 
         `known` differences are left out. The request is None if no recorded request remains. If the digests of both
         requests differ, but no difference is returned, the recording was edited.
         """
-        left = [one for one in self.asked if one["request"] not in self._played]
-        digest = asked.digest[:DIGEST]
-        found = next((one for one in left if one["digest"] == digest), None)
-        if found is not None:
-            return self._play(found), ()
-        if not left:
+        remaining = [one for one in self.asked if one["request"] not in self._played]
+        digest = new_record.digest[:DIGEST]
+        match = next((one for one in remaining if one["digest"] == digest), None)
+        if match is not None:
+            return self._play(match), ()
+        if not remaining:
             if not self.take.ended:
                 raise CassetteError(self.broken_off)
             there = f"{len(self.asked)} requests"
             return None, (Difference("order", "requests", there, f"request {number}"),)
-        recorded = next(record for document, record in records(self.cassette, self.take) if document is left[0])
-        return self._play(left[0]), compare(recorded, asked, known)
+        old_record = next(record for document, record in records(self.cassette, self.take) if document is remaining[0])
+        return self._play(remaining[0]), compare(old_record, new_record, known)
 
     def _play(self, request: Json) -> Json:
         self._played.add(request["request"])
@@ -142,24 +141,24 @@ class Player:
 
     def before(self, request: Json | None) -> list[tuple[Json, Json]]:
         """Return the documents before a request, each with its complete form (see `Chain.feed`)."""
-        found: list[tuple[Json, Json]] = []
+        pairs: list[tuple[Json, Json]] = []
         for document, whole in self.cassette.requests(self.take, self.cassette.chain_to(self.take.base)):
             if document is request or "end" in document:
                 break
-            found.append((document, whole))
-        return found
+            pairs.append((document, whole))
+        return pairs
 
-    def before_call(self, place: Place, ended: Collection[Place]) -> list[tuple[Json, Json]]:
+    def before_call(self, place: Place, ended_places: Collection[Place]) -> list[tuple[Json, Json]]:
         """Return the documents before the calls of a step, and of the step's calls that ended, as `before` does."""
-        found: list[tuple[Json, Json]] = []
+        pairs: list[tuple[Json, Json]] = []
         answers = 0
         for document, whole in self.cassette.requests(self.take, self.cassette.chain_to(self.take.base)):
             if "end" in document or (kind_of(document) == "request" and answers == place[0]):
                 break
             answers += kind_of(document) == "answer" and "error" not in document
-            if document.get("step") != place[0] or place_of(document)[:2] in ended:
-                found.append((document, whole))
-        return found
+            if document.get("step") != place[0] or place_of(document)[:2] in ended_places:
+                pairs.append((document, whole))
+        return pairs
 
     @property
     def broken_off(self) -> str:
@@ -200,8 +199,8 @@ class Player:
 
     def _error(self, data: Mapping[str, Any], wait: float | None) -> ProviderError:
         kind: Any = getattr(errors, data["kind"], None)
-        known = isinstance(kind, type) and issubclass(kind, ProviderError)
-        error = kind(data["text"]) if known else ProviderError(data["text"])
+        is_class = isinstance(kind, type) and issubclass(kind, ProviderError)
+        error = kind(data["text"]) if is_class else ProviderError(data["text"])
         error.status = data.get("status")
         error.retry_after = data.get("retry_after") if wait is None else wait
         error.retryable = data.get("retryable", False)
@@ -210,7 +209,7 @@ class Player:
         return error
 
     async def stop(self) -> None:
-        """End the turn as the recorded one ended here: by its time limit, by a budget, or by the user."""
+        """End the turn as the recorded turn ended here: by its time limit, by a budget, or by the user."""
         match self._end.get("end"):
             case "timeout":
                 raise TurnTimeout(self._end.get("error", ""))
@@ -236,10 +235,10 @@ class Player:
         """The recorded project files in the requests. If they did not change, they are stored with an earlier take."""
         take: Take | None = self.take
         while take is not None:
-            told: list[Sequence[Json] | None]
-            told = [one["project"] for one in take.documents if "request" in one and "project" in one]
-            if told:
-                return next((files for files in told if files), ())
+            lists: list[Sequence[Json] | None]
+            lists = [one["project"] for one in take.documents if "request" in one and "project" in one]
+            if lists:
+                return next((files for files in lists if files), ())
             take = take.base
         return ()
 
@@ -253,9 +252,9 @@ class Player:
 
         If the turn had the tool only with other limits, the answer is for the tool with those limits.
         """
-        known = self._hosted(tool.name)
-        same = [one for one in known if hosted_of(one) == tool]
-        return any("missing" not in one for one in same or known) if known else None
+        entries = self._hosted(tool.name)
+        same = [one for one in entries if hosted_of(one) == tool]
+        return any("missing" not in one for one in same or entries) if entries else None
 
     def _hosted(self, name: str) -> list[Json]:
         """Return the recorded entries of a provider-hosted tool, one for each set of limits."""
@@ -264,8 +263,8 @@ class Player:
     @property
     def _listing(self) -> Json:
         """The document with the tools of the turn; {} if the turn ended before its tools were listed."""
-        listed = [document for document in self.take.documents if "sources" in document]
-        return listed[-1] if listed else {}
+        documents = [document for document in self.take.documents if "sources" in document]
+        return documents[-1] if documents else {}
 
     @property
     def called(self) -> list[str]:
@@ -276,19 +275,19 @@ class Player:
 
     def recorded_result(self, place: Place, call: ToolCall) -> ToolResult | None:
         """Return the recorded result for a call that has really run, or None if there is no recorded result."""
-        found = self._results.get(place)
-        return None if found is None or found["result"] != call.name else self.finished(found, call).result
+        document = self._results.get(place)
+        return None if document is None or document["result"] != call.name else self.finished(document, call).result
 
     def result_of(self, place: Place, call: ToolCall) -> Json | None:
         """Return the recorded result at the place of a call, or of an equal call in the turn, or None."""
         if place in self._inner.made:
             return self._inner.made[place]
-        known = (self._results.get(place), *self._results.values())
-        same = [one for one in known if one is not None and self._same(one, call)]
-        unused = [one for one in same if id(one) not in self._used]
-        found = (unused or same or [None])[0]
-        self._used.add(id(found))
-        return found
+        candidates = (self._results.get(place), *self._results.values())
+        same = [one for one in candidates if one is not None and self._same(one, call)]
+        fresh = [one for one in same if id(one) not in self._used]
+        result = (fresh or same or [None])[0]
+        self._used.add(id(result))
+        return result
 
     def _same(self, result: Json, call: ToolCall) -> bool:
         return result["result"] == call.name and same_json(blanked(self.arguments(result)), blanked(call.arguments))
@@ -313,12 +312,12 @@ class Player:
         except ValueError:
             raise CassetteError(f"{self._where(document)} calls that it made are missing. {MEND}") from None
         try:
-            finished = self.finished(document, call)
+            event = self.finished(document, call)
         except (ValueError, KeyError, TypeError, AttributeError):
             message = f"{self._where(document)} something is missing or has another form. {MEND}"
             raise CassetteError(message) from None
-        self._swapped[call.id] = finished
-        ends = asyncio.get_running_loop().time() + finished.seconds * self.timed
+        self._swapped[call.id] = event
+        ends = asyncio.get_running_loop().time() + event.seconds * self.timed
         for aside in document.get("asides", ()):
             match aside:
                 case ["variables", dict()] if variables := lost(aside[1]):
@@ -331,7 +330,7 @@ class Player:
         await asyncio.sleep(ends - asyncio.get_running_loop().time())
         if document.get("status") == "interrupted":
             await self.stop()
-        return finished.result
+        return event.result
 
     def _lost(self, variables: Mapping[str, str], step: int, call: ToolCall) -> ReplayMismatch:
         """Return the error for a call that changed variables whose values could not be recorded."""
@@ -352,18 +351,18 @@ class Player:
     async def intent(self, question: ApprovalAsked | QuestionAsked, place: Place) -> Intent | None:
         """Return the recorded answer of the user, or None if there is none."""
         if isinstance(question, QuestionAsked):
-            asked = self._questions.get(blanked(question.text))
-            answer = asked.popleft()["answer"] if asked else None
+            answers = self._questions.get(blanked(question.text))
+            answer = answers.popleft()["answer"] if answers else None
             return None if answer is None else Reply(question.id, answer)
-        if not (given := self._approvals.get(self._inner.recorded_place(place))):
+        if not (approvals := self._approvals.get(self._inner.recorded_place(place))):
             if question.hosted:  # no answer was recorded, so an earlier answer or a rule decided
                 return Deny(question.id) if self._was_denied(question.call.name) else Approve(question.id)
             for _ in range(PASSES):
                 await asyncio.sleep(0)
-            called = self._inner.made.get(place) or self._results.get(place)
-            ran = called is not None and called.get("ran", True)
+            result = self._inner.made.get(place) or self._results.get(place)
+            ran = result is not None and result.get("ran", True)
             return Approve(question.id) if ran else None
-        document = given.popleft()
+        document = approvals.popleft()
         match document.get("answer"):
             case "yes" | "always" as word:
                 return Approve(question.id, word == "always", document.get("arguments"))
@@ -375,8 +374,8 @@ class Player:
     def _was_denied(self, name: str) -> bool:
         """Return whether the turn had this provider-hosted tool, but no request offered it."""
         wholes = self.cassette.requests(self.take, self.cassette.chain_to(self.take.base))
-        offered = any(one["name"] == name for _, whole in wholes for one in whole.get("hosted") or ())
-        return bool(self._hosted(name)) and not offered
+        in_request = any(one["name"] == name for _, whole in wholes for one in whole.get("hosted") or ())
+        return bool(self._hosted(name)) and not in_request
 
     def heard(self, event: Event) -> Event:
         """Return an event with its recorded duration, and the end of a call with its recorded result."""
@@ -419,14 +418,14 @@ def next_call(cassette: Cassette, takes: Sequence[Take]) -> tuple[str, ToolCall 
     if (take := next((one for one in calls if one.ended), None)) is None:
         return None
     answers = (one for one in take.documents if kind_of(one) == "answer")
-    made = next((call for answer in answers for call in calls_of(answer)), None)
-    call = None if made is None else from_json(cassette.restore(made))
+    data = next((call for answer in answers for call in calls_of(answer)), None)
+    call = None if data is None else from_json(cassette.restore(data))
     return take.prompt, call if isinstance(call, ToolCall) else None
 
 
 def records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecord]]:
     """Yield each request of a take with its record. Raises CassetteError if a request cannot be read."""
-    made, values = RequestRecords(), tuple(map(record_line, take.head.get("values", ())))
+    make_record, values = RequestRecords(), tuple(map(record_line, take.head.get("values", ())))
     for document, whole in cassette.requests(take, cassette.chain_to(take.base)):
         if "request" in document:
             try:
@@ -434,7 +433,7 @@ def records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecor
             except (ValueError, KeyError, TypeError) as error:
                 message = f"{cassette.path.name}: request {document['request']} of {take.prompt!r:.60} "
                 raise CassetteError(f"{message}cannot be read: {_brief(error)}. Record it again.") from None
-            yield document, replace(made(request, str(take.head.get("model", ""))), values=values)
+            yield document, replace(make_record(request, str(take.head.get("model", ""))), values=values)
 
 
 def all_records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecord]]:
@@ -459,15 +458,15 @@ class CassetteModel:
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Yield the recorded answer. Raises BadRequest if the request is not on the cassette."""
         cassette = Cassette.at(self._path)
-        words = next((one.text for one in reversed(request.messages) if one.role == "user"), "")
+        prompt = next((one.text for one in reversed(request.messages) if one.role == "user"), "")
         turns = [take for take in cassette.takes if not take.is_map]
-        for take in sorted(turns, key=lambda take: take.prompt != words):
+        for take in sorted(turns, key=lambda take: take.prompt != prompt):
             player = Player(cassette, take)
             record = self._records(request, str(take.head.get("model", "")))
             record = replace(record, values=tuple(map(record_line, take.head.get("values", ()))))
-            found, differences = player.find(record, 1) if player.asked else (None, ())
-            if found is not None and not [one for one in differences if one.cause != COSMETIC]:
-                async for event in player.events(found):
+            match, differences = player.find(record, 1) if player.asked else (None, ())
+            if match is not None and not [one for one in differences if one.cause != COSMETIC]:
+                async for event in player.events(match):
                     yield event
                 return
         nearest = ", ".join(repr(clip(take.prompt, 40)) for take in cassette.takes[:5]) or "none"
@@ -493,16 +492,16 @@ async def _repeat(aside: Sequence[Any], context: ToolContext) -> None:
         case ["tell", words]:
             context.tell(words)
         case ["propose", dict()]:
-            proposed = replace(cast("CellProposed", from_json(aside[1])), place="shown")
+            proposal = replace(cast("CellProposed", from_json(aside[1])), place="shown")
             notebook = installed().notebook  # of this run: its front end may insert cells in another way
-            context.propose(proposed if notebook is None else notebook.stage(proposed))
+            context.propose(proposal if notebook is None else notebook.stage(proposal))
         case ["ask", question]:
             with suppress(ToolError):
                 await context.ask(question)
         case ["complete", messages, instructions, limit]:
-            asked = [message_of(one, lambda data: data) for one in messages]
+            conversation = [message_of(one, lambda data: data) for one in messages]
             with suppress(ToolError, ProviderError):
-                await context.complete(asked, instructions, max_tokens=limit)
+                await context.complete(conversation, instructions, max_tokens=limit)
         case ["variables", dict()]:
             await put_back(aside[1], context)
         case ["gone", words]:
@@ -519,10 +518,10 @@ def mismatch(
     if prompt and prompt != take.prompt:
         where += f" (nearest recording: {clip(take.prompt, 60)!r})"
     first, *others = differences
-    words = [f"{where}: {first.field} is not as recorded in {cassette.path.name} {both(first)}"]
-    words += [f"{one.field} is not either {both(one)}" for one in others]
+    sentences = [f"{where}: {first.field} is not as recorded in {cassette.path.name} {both(first)}"]
+    sentences += [f"{one.field} is not either {both(one)}" for one in others]
     keep = BEGIN_AGAIN if (first.cause, first.field) == ("order", "history") else UNDO
-    return ReplayMismatch(f"{' '.join(words)} {keep} {OTHERWISE}", differences)
+    return ReplayMismatch(f"{' '.join(sentences)} {keep} {OTHERWISE}", differences)
 
 
 def both(difference: Difference) -> str:

@@ -72,9 +72,9 @@ class Calls:
                 self.places[call.id] = (self._step, self._count)
                 self._count += 1
             case InnerCall(parent=parent, call=call):
-                made = self.inner[parent]
-                made[call.id] = call
-                self.places[call.id] = (*self.places.get(parent, (0, 0)), len(made))
+                calls = self.inner[parent]
+                calls[call.id] = call
+                self.places[call.id] = (*self.places.get(parent, (0, 0)), len(calls))
             case ToolStarted(call=call):
                 self.started[call.id] = call
             case _:
@@ -82,7 +82,7 @@ class Calls:
 
     def maker(self, call_id: str) -> str:
         """Return the id of the tool call that made this call, "" if the model made it."""
-        return next((parent for parent, made in self.inner.items() if call_id in made), "")
+        return next((parent for parent, calls in self.inner.items() if call_id in calls), "")
 
 
 class TurnRecorder:
@@ -180,7 +180,7 @@ class TurnRecorder:
         place, maker = calls.places.get(result.call_id, (0, 0)), calls.maker(result.call_id)
         data = self._recording.blobs.keep(blanked(result))
         document: Json = {"inner" if maker else "result": data.pop("name"), **_named(place)}
-        started = calls.started.get(result.call_id)
+        running_call = calls.started.get(result.call_id)
         if maker:
             document |= self._made(result.call_id, maker, calls)
         else:
@@ -188,10 +188,10 @@ class TurnRecorder:
                 if call_id not in self._ended:
                     self._unfinished(call_id, result.call_id, calls)
             own: Json = {"id": result.call_id}
-            own |= {} if started is None else {"arguments": blanked(started.arguments)}
+            own |= {} if running_call is None else {"arguments": blanked(running_call.arguments)}
             call = call_of(document, self._chain.calls)
             document |= {name: value for name, value in own.items() if not same_json(call[name], value)}
-        document |= {"ran": False} if started is None else {}
+        document |= {"ran": False} if running_call is None else {}
         del data["type"], data["call_id"]
         match data["content"]:
             case [{"type": "text", "text": str() as text, **others}] if not others:
@@ -211,13 +211,13 @@ class TurnRecorder:
     def _made(self, call_id: str, maker: str, calls: Calls) -> Json:
         """Store, with the tool that made a call, that the call has ended. Return the fields of the call's document."""
         self._ended.add(call_id)
-        asides, made = self._asides[maker], calls.inner[maker]
+        asides, inner = self._asides[maker], calls.inner[maker]
         if asides and asides[-1][0] == "inner":
             asides[-1][1] += 1
         else:
             asides.append(["inner", 1])
-        begun = {"begun": len(made)} if len(made) > calls.places[call_id][-1] else {}
-        return {**begun, "arguments": blanked(made[call_id].arguments)}
+        extra = {"begun": len(inner)} if len(inner) > calls.places[call_id][-1] else {}
+        return {**extra, "arguments": blanked(inner[call_id].arguments)}
 
     def _unfinished(self, call_id: str, maker: str, calls: Calls) -> None:
         """Write a call that had not ended when the tool that made it ended."""
@@ -257,16 +257,16 @@ class InnerRecording:
         self._recorder.write({**self._call, "document": document})
 
 
-def _shorter_path(found: re.Match[str]) -> str:
+def _shorter_path(match: re.Match[str]) -> str:
     """Return a traceback's path without folders that only this machine has: relative, or from `site-packages` on."""
     with suppress(OSError, RuntimeError):  # the user after `~`, or the current folder, may not exist
-        path = Path(found[1]).expanduser()
+        path = Path(match[1]).expanduser()
         if not path.is_absolute():
-            return found[0]
+            return match[0]
         if path.is_relative_to(Path.cwd()):
             return f'File "{path.relative_to(Path.cwd()).as_posix()}"'
-    installed = re.search(r"[\\/](?:site|dist)-packages[\\/](.+)", found[1])
-    return f'File ".../{installed[1] if installed else PurePath(found[1]).name}"'
+    package_path = re.search(r"[\\/](?:site|dist)-packages[\\/](.+)", match[1])
+    return f'File ".../{package_path[1] if package_path else PurePath(match[1]).name}"'
 
 
 def _named(place: Place) -> Json:
@@ -285,7 +285,7 @@ def source_of(tools: Sequence[Tool], problems: Sequence[str], notices: Sequence[
     source: Json = {"local": True} if local else {}
     source["tools"] = [definition(tool.definition) for tool in tools]
     source["problems"] = [redact(problem) for problem in problems]
-    source["notices"] = [redact(words) for words in notices]
+    source["notices"] = [redact(notice) for notice in notices]
     for name, usual in (("parallel", True), ("ask", False), ("code", False)):
         source[name] = {tool.name: getattr(tool, name) for tool in tools if getattr(tool, name) is not usual}
     source["hosted"] = {tool.name: hosted_tool(tool.hosted) for tool in tools if tool.hosted}

@@ -43,12 +43,14 @@ def _told(document: Json) -> Iterator[str]:  # noqa: C901  (one arm for each kin
     match document:
         case {"answer": number, "parts": list()}:
             for part in cast("list[Json]", document["parts"]):
-                said = f"{part['name']}({part['arguments']})" if part["type"] == "tool_call" else part.get("text", "")
-                yield f"{number}. {part['type'].replace('_', ' ')}: {said}"
+                content = (
+                    f"{part['name']}({part['arguments']})" if part["type"] == "tool_call" else part.get("text", "")
+                )
+                yield f"{number}. {part['type'].replace('_', ' ')}: {content}"
         case {"agent": str() as name, "document": dict()} if kind_of(document) == AGENT:
             inner = cast("Json", document["document"])
-            told = [f"asked: {inner['turn']}"] if kind_of(inner) == "turn" else _told(inner)
-            yield from (f"      {name} {line}" for line in told)
+            lines = [f"asked: {inner['turn']}"] if kind_of(inner) == "turn" else _told(inner)
+            yield from (f"      {name} {line}" for line in lines)
         case {"inner": name}:
             yield f"      {name}({document.get('arguments')}) returned: {_returned(document)}"
         case {"result": name}:
@@ -70,8 +72,8 @@ def _told(document: Json) -> Iterator[str]:  # noqa: C901  (one arm for each kin
 
 def _row(row: Json) -> str:
     """Return the outcome of a map's row as one line."""
-    said = row.get("answer") or row.get("error") or row.get("value")
-    return f"{row.get('row')}: {row.get('status')} {said}"
+    answer = row.get("answer") or row.get("error") or row.get("value")
+    return f"{row.get('row')}: {row.get('status')} {answer}"
 
 
 def _returned(document: Json) -> Any:
@@ -91,10 +93,10 @@ def differences(old: Cassette, new: Cassette) -> Iterator[str]:
                 take = before or after
                 yield _cut(f"{'-' if after is None else '+'} {take.prompt if take else ''}")
             else:
-                found = list(_between(old, before, new, after))
-                if found or kind != "equal":
+                lines = list(_between(old, before, new, after))
+                if lines or kind != "equal":
                     yield _cut(f"  {before.prompt}")
-                    yield from (f"    {_cut(line)}" for line in found)
+                    yield from (f"    {_cut(line)}" for line in lines)
 
 
 def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterator[str]:
@@ -103,8 +105,8 @@ def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterato
         if one is None or other is None:
             yield f"request {number}: only in the {'second' if one is None else 'first'}"
             continue
-        for found in compare(one, other):
-            yield f"request {number}: {found.field} ({found.cause}): {found.before!r} became {found.after!r}"
+        for change in compare(one, other):
+            yield f"request {number}: {change.field} ({change.cause}): {change.before!r} became {change.after!r}"
     answers = ([list(_told(one)) for one in take.documents if kind_of(one) == "answer"] for take in (before, after))
     for one, other in zip(*answers, strict=False):
         if one != other:
@@ -157,21 +159,21 @@ def scrub(cassette: Cassette) -> int:
 
     Raises CassetteError if a document cannot be read, or if the file cannot be written.
     """
-    changed = 0
+    count = 0
     with locked(cassette):
         cassette.refresh()
         for take in cassette.takes:
             before = [take.head, *take.documents]
             head, *clean = [cast("Json", _clean(document)) for document in before]
-            changed += sum(one != other for one, other in zip(before, [head, *clean], strict=True))
+            count += sum(one != other for one, other in zip(before, [head, *clean], strict=True))
             for document, old in zip(clean, take.documents, strict=True):
                 _forget_pieces(document, old)
             take.replace(clean, head)
-        for take in cassette.takes if changed else ():
+        for take in cassette.takes if count else ():
             take.replace(_with_digests(cassette, take))
-        if changed:
+        if count:
             cassette.save()
-    return changed
+    return count
 
 
 def _forget_pieces(document: Json, old: Json) -> None:
@@ -186,8 +188,8 @@ def _forget_pieces(document: Json, old: Json) -> None:
 def _with_digests(cassette: Cassette, take: Take) -> list[Json]:
     """Return the documents of a take, with the digest of each request computed again."""
     digests = {document["request"]: record.digest[:DIGEST] for document, record in records(cassette, take)}
-    found = with_inner(take, lambda inner: _with_digests(cassette, inner))
-    return [one | ({"digest": digests[one["request"]]} if "request" in one else {}) for one in found]
+    documents = with_inner(take, lambda inner: _with_digests(cassette, inner))
+    return [one | ({"digest": digests[one["request"]]} if "request" in one else {}) for one in documents]
 
 
 def _clean(value: Any) -> Any:
@@ -261,5 +263,5 @@ def changes(before: str, after: str) -> Iterator[tuple[int, str, str]]:
         first = next(place for place, (one, other) in enumerate(zip(lines, others, strict=True)) if one != other)
         yield first + 1, "\n".join(lines[first:]).strip(), "\n".join(others[first:]).strip()
     for number, line in enumerate(before.splitlines(), 1):
-        if found := _NOT_AS_RECORDED.search(line):
-            yield number, found[1], found[2]
+        if match := _NOT_AS_RECORDED.search(line):
+            yield number, match[1], match[2]

@@ -51,8 +51,8 @@ class Shorthand:
             case {"request": str() as digest, **rest}:
                 document = {"request": self._requests + 1, "digest": digest, **rest}
             case {"answer": str() | list(), **rest} if kind_of(document) == "answer":
-                said = document["answer"]
-                parts = [{"text": said}] if isinstance(said, str) else said
+                content = document["answer"]
+                parts = [{"text": content}] if isinstance(content, str) else content
                 reason = rest.pop("reason", USUAL_REASON if "usage" in rest else "")
                 rest |= {"reason": reason} if reason else {}
                 document = {"answer": self._requests, "parts": list(map(_whole_part, parts)), **rest}

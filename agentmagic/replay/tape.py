@@ -81,24 +81,24 @@ class KnownResults:
         self.calls: set[str] = set()
         self.texts: list[tuple[str, str]] = []
 
-    def add(self, call_id: str, recorded: ToolResult, returned: ToolResult) -> None:
+    def add(self, call_id: str, old: ToolResult, new: ToolResult) -> None:
         """Add a result: as recorded, and as returned now."""
         self.calls.add(call_id)
-        one, other = recorded.text, redact(returned.text)
-        pairs = [(one, other), (f"({recorded.status}):", f"({returned.status}):")]
+        one, other = old.text, redact(new.text)
+        pairs = [(one, other), (f"({old.status}):", f"({new.status}):")]
         pairs += [
             (clip(one.strip(), most, "..."), clip(other.strip(), most, "..."))
             for most in (LONGEST_RESULT, LONGEST_SUMMARY)
         ]
         self.texts += [(before or EMPTY, after or EMPTY) for before, after in dict.fromkeys(pairs) if before != after]
 
-    def of(self, request: Request, recorded: str, prompt: str) -> Known:
-        """Return the known results in a request. `recorded` and `prompt`, the turn's prompts, can differ in spaces."""
+    def of(self, request: Request, recorded_prompt: str, prompt: str) -> Known:
+        """Return the known results in a request of the turn with this recorded and this present prompt."""
         texts = self.texts
         if redact(request.messages[-1].text) == prompt:  # no result is in the user's own prompt
             texts = []
-        elif recorded != prompt and is_cosmetic(recorded, prompt):
-            texts = [*texts, (recorded, prompt)]
+        elif recorded_prompt != prompt and is_cosmetic(recorded_prompt, prompt):
+            texts = [*texts, (recorded_prompt, prompt)]
         places = {
             (place, number)
             for place, message in enumerate(request.messages)
@@ -170,9 +170,9 @@ class TurnTape:
     def hosts(self, tool: HostedTool) -> bool:
         """Return whether the provider ran a hosted tool. With a new tool, no request equals the recorded request."""
         assert self.player is not None  # noqa: S101  (else the real model is asked)
-        known = self.player.hosts(tool)
-        if known is not None or self.mode != "auto" or self.record is None:
-            return known is not False  # with a new tool, the replay fails and names the tool
+        answer = self.player.hosts(tool)
+        if answer is not None or self.mode != "auto" or self.record is None:
+            return answer is not False  # with a new tool, the replay fails and names the tool
         here = hosts(self.real(), tool)
         if here and self.recorder is None:
             self._fork(next(iter(self.player.asked), None))  # before the user is asked to approve the tool
@@ -183,9 +183,9 @@ class TurnTape:
         if self.player is not None and self.recorder is None and self.player.over:
             await self.player.stop()
         self._asked += 1
-        found = self._find(request, self._asked)
-        if found is not None and self.player is not None:
-            async for event in self.player.events(found):
+        match = self._find(request, self._asked)
+        if match is not None and self.player is not None:
+            async for event in self.player.events(match):
                 yield event
             return
         model = self.real()
@@ -202,24 +202,24 @@ class TurnTape:
             self._tell_edits(self.player)
         if self.recorder is not None or self.mode == "replay-tools":
             return None
-        prompt, asked = self.prompt, self.records(request, self.name, self.values)
-        found, differences = self.player.find(asked, number, self.known.of(request, self.player.take.prompt, prompt))
-        if found is not None and not differences and found["digest"] != asked.digest[:DIGEST]:
-            self._tell_edited_request(found)
+        prompt, record = self.prompt, self.records(request, self.name, self.values)
+        match, differences = self.player.find(record, number, self.known.of(request, self.player.take.prompt, prompt))
+        if match is not None and not differences and match["digest"] != record.digest[:DIGEST]:
+            self._tell_edited_request(match)
         others = [one for one in differences if one.cause != COSMETIC]
-        if self.mode == "replay-model" and found is not None and {one.cause for one in others} == {"tool result"}:
+        if self.mode == "replay-model" and match is not None and {one.cause for one in others} == {"tool result"}:
             self._tell(others)  # these results are from a turn that was not on tape
             parts = [part for message in request.messages for part in message.parts]
             self.known.calls |= {part.call_id for part in parts if isinstance(part, ToolResult)}
             others = []
         new, self._compared = self._results[self._compared :], len(self._results)
-        told = (*new, *(others or differences))
-        cause = told[0].cause if told else "same"
-        self.verdicts.append(Verdict(prompt, number, cause, told))
+        report = (*new, *(others or differences))
+        cause = report[0].cause if report else "same"
+        self.verdicts.append(Verdict(prompt, number, cause, report))
         if not others:
-            return found
+            return match
         if self.mode == "auto" and self.record is not None:
-            self._fork(found)
+            self._fork(match)
             return None
         # Earlier differences in results come first: they may be the only reason why this request differs.
         raise mismatch(self.player.cassette, self.player.take, number, [*self._results, *others], prompt)
@@ -239,25 +239,25 @@ class TurnTape:
         elif self.mode == "auto":
             self._fork(next(iter(player.asked), None))
         else:
-            found = [one.difference for one in edits]
-            raise mismatch(player.cassette, player.take, edits[0].step, found, self.prompt)
+            differences = [one.difference for one in edits]
+            raise mismatch(player.cassette, player.take, edits[0].step, differences, self.prompt)
 
     def _tell_edited_request(self, request: Json) -> None:
         """Warn once that a take without a `check` was edited: the digest of a request does not fit its content."""
         if not self.known.edited:
             where = f"Cell {clip(self.prompt, 60)!r}, step {request['request']}: the recording was edited"
-            words = f"{where}, in an answer or a result before this request. It is played as it stands."
-            self.notices.append(Notice("warning", words))
+            message = f"{where}, in an answer or a result before this request. It is played as it stands."
+            self.notices.append(Notice("warning", message))
         self.known.edited = True
 
     def _compare(self, event: ToolFinished) -> None:
         """Warn if the result of a call that really ran differs from the recorded result."""
         call, place = self.calls.started.get(event.result.call_id), self.calls.places.get(event.result.call_id, ())
         assert self.player is not None  # noqa: S101  (of the caller)
-        recorded = None if call is None else self.player.recorded_result(place, call)
-        if recorded is not None and (found := compare_results(recorded, event.result)):
-            self.known.add(event.result.call_id, recorded, event.result)
-            self._tell(found)
+        result = None if call is None else self.player.recorded_result(place, call)
+        if result is not None and (differences := compare_results(result, event.result)):
+            self.known.add(event.result.call_id, result, event.result)
+            self._tell(differences)
 
     def _tell(self, differences: Sequence[Difference]) -> None:
         """Warn the user about results that differ from the recording. The next verdict includes these differences."""
@@ -286,11 +286,11 @@ class TurnTape:
         try:
             async with aclosing(cast("AsyncGenerator[ModelEvent]", model.stream(request))) as stream:
                 async for event in stream:
-                    heard = event
+                    counted_event = event
                     if isinstance(event, ModelFinished):
-                        heard = replace(event, usage=counted(model, event.usage))
-                    answer.feed(heard)
-                    yield heard
+                        counted_event = replace(event, usage=counted(model, event.usage))
+                    answer.feed(counted_event)
+                    yield counted_event
         except BaseException as error:
             usage = getattr(error, "usage", None)
             if usage is not None:
@@ -312,8 +312,8 @@ class TurnTape:
         if self.player is None or self.mode == "replay-tools":
             return prompt
         cassette, head = self.player.cassette, self.player.take.head
-        recorded = [from_json(cassette.restore(part)) for part in prompt_parts(head) if part.get("uri") == FATES]
-        return replace(prompt, parts=(*(part for part in prompt.parts if not is_told(part)), *recorded))
+        fates = [from_json(cassette.restore(part)) for part in prompt_parts(head) if part.get("uri") == FATES]
+        return replace(prompt, parts=(*(part for part in prompt.parts if not is_told(part)), *fates))
 
     # -- tools ---------------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ class TurnTape:
         return taped(self, sources, self.player.sources if self.player is not None and self.frozen else None)
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Run a call, or return its recorded result. Raises ReplayMismatch if a frozen tape does not have the call."""
+        """Run a call, or return its recorded result. Raises ReplayMismatch if the recording lacks a replayed call."""
         place = self.calls.places.get(call.id, (0, 0))
         if tool.agent:
             return await ask_agent(self, tool, call, context, place)
@@ -344,9 +344,9 @@ class TurnTape:
         """Return the recorded result of a call. Raises ReplayMismatch if there is none."""
         document = player.result_of(place, self.calls.started.get(call.id, call))
         if document is None:
-            known = ", ".join(player.called) or ABSENT
-            asked = f"{call.name}({blanked(call.arguments)})"
-            difference = Difference("tool result", f"results.{call.name}", known, asked)
+            call_list = ", ".join(player.called) or ABSENT
+            call_text = f"{call.name}({blanked(call.arguments)})"
+            difference = Difference("tool result", f"results.{call.name}", call_list, call_text)
             raise mismatch(player.cassette, player.take, place[0], [difference])
         return document
 
@@ -436,9 +436,9 @@ class TurnTape:
         player = self.player
         if player is None or self.recorder is not None or self.mode != "replay" or not player.unplayed:
             return None
-        asked = len(player.asked) - player.unplayed
-        difference = Difference("order", "requests", f"{len(player.asked)} requests", f"{asked} requests")
-        return mismatch(player.cassette, player.take, asked, [difference])
+        count = len(player.asked) - player.unplayed
+        difference = Difference("order", "requests", f"{len(player.asked)} requests", f"{count} requests")
+        return mismatch(player.cassette, player.take, count, [difference])
 
 
 class TapedModel:
@@ -477,9 +477,9 @@ class TapedModel:
             return [tool for tool in tools if player.chosen is None or tool.name in player.chosen]
         if not isinstance(self.real, FewTools):
             return tools
-        chosen = self.real.choose(tools, question)
-        self._tape.chosen = [tool.name for tool in chosen]
-        return chosen
+        choice = self.real.choose(tools, question)
+        self._tape.chosen = [tool.name for tool in choice]
+        return choice
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Yield the answer to a request."""

@@ -36,17 +36,17 @@ class ToolTape(Protocol):
         ...
 
 
-def taped(tape: ToolTape, sources: Sequence[Toolset], recorded: Sequence[Json] | None) -> tuple[Toolset, ...]:
-    """Return toolsets on a tape. If `recorded` lists are given, use them, except for toolsets of local functions."""
+def taped(tape: ToolTape, sources: Sequence[Toolset], lists: Sequence[Json] | None) -> tuple[Toolset, ...]:
+    """Return toolsets on a tape. If recorded `lists` are given, use them, except for toolsets of local functions."""
     numbers = count()
-    away = iter([one for one in recorded or () if not one.get("local")])
+    away = iter([one for one in lists or () if not one.get("local")])
 
     def of(source: Toolset) -> Toolset:
         if isinstance(source, Choosing):
             return source.over(list(map(of, source.sources)))
         nothing: Json = {}
-        listed = None if isinstance(source, Local) or recorded is None else next(away, nothing)
-        return TapedTools(tape, source, next(numbers), listed)
+        listing = None if isinstance(source, Local) or lists is None else next(away, nothing)
+        return TapedTools(tape, source, next(numbers), listing)
 
     return tuple(map(of, sources))
 
@@ -56,10 +56,10 @@ async def running(tool: Tool, source: Toolset) -> Tool:
     if tool.invoke is not on_tape:
         return tool
     tools, problems = await list_source(source)
-    found = next((one for one in tools if one.name == tool.name), None)
-    if found is None:
+    match = next((one for one in tools if one.name == tool.name), None)
+    if match is None:
         raise ServerError(" ".join(problems) or f"There is no tool {tool.name!r} any more.")
-    return found
+    return match
 
 
 async def on_tape(_call: ToolCall, _context: ToolContext) -> ToolResult:
@@ -69,30 +69,30 @@ async def on_tape(_call: ToolCall, _context: ToolContext) -> ToolResult:
 
 
 class TapedTools:
-    """A toolset on a tape. `recorded` is its list of tools, or None if the toolset is asked for the list."""
+    """A toolset on a tape. `listing` is its recorded list of tools, or None if the real toolset lists its tools."""
 
-    def __init__(self, tape: ToolTape, source: Toolset, number: int, recorded: Json | None) -> None:
+    def __init__(self, tape: ToolTape, source: Toolset, number: int, listing: Json | None) -> None:
         self._tape = tape
         self._source = source
         self._number = number
-        self._recorded = recorded
+        self._recorded = listing
         self.notices: Sequence[str] = ()
 
     async def tools(self) -> Sequence[Tool]:
         """Return the tools. Raises ServersUnreachable if tools are missing, now or in the recording."""
-        listed = self._recorded
-        if listed is None:
+        listing = self._recorded
+        if listing is None:
             tools, problems = await list_source(self._source)
             notices = notices_of(self._source)
-            listed = source_of(tools, problems, notices, local=isinstance(self._source, Local))
+            listing = source_of(tools, problems, notices, local=isinstance(self._source, Local))
         else:
-            tools, problems = _recorded_tools(listed), listed.get("problems", ())
-        self._tape.sources[self._number] = listed
-        self.notices = listed.get("notices", ())
-        taped = [self._taped(tool) for tool in tools]
+            tools, problems = _recorded_tools(listing), listing.get("problems", ())
+        self._tape.sources[self._number] = listing
+        self.notices = listing.get("notices", ())
+        tape_tools = [self._taped(tool) for tool in tools]
         if problems:
-            raise ServersUnreachable(" ".join(problems), taped, problems)
-        return taped
+            raise ServersUnreachable(" ".join(problems), tape_tools, problems)
+        return tape_tools
 
     def _taped(self, tool: Tool) -> Tool:
         async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:

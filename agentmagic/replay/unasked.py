@@ -72,14 +72,14 @@ def summary(path: Path) -> str:
 
 def kept(folder: Path) -> Iterator[str]:
     """Yield the sentences that other processes wrote to a folder, one for each cassette, and delete the files."""
-    for place in sorted(folder.glob("*.txt")):
-        if place.stem != str(os.getpid()):
-            yield from place.read_text(encoding="utf-8").splitlines()
-        place.unlink()
+    for file in sorted(folder.glob("*.txt")):
+        if file.stem != str(os.getpid()):
+            yield from file.read_text(encoding="utf-8").splitlines()
+        file.unlink()
 
 
 def _summaries() -> list[str]:
-    return [told for path in _asked if path not in _failed and (told := summary(path))]
+    return [sentence for path in _asked if path not in _failed and (sentence := summary(path))]
 
 
 def _keep() -> None:
