@@ -133,7 +133,7 @@ class Driver:
         return file
 
     def _costs(self, file: MapFile, tools: Sequence[Tool]) -> Costs:
-        """Return the costs, which begin with those of the rows in the file. A row in doubt counts at average cost."""
+        """Return the costs of the map. They include the rows in its file; a row in doubt counts at average cost."""
         work, usage = self._ledger.work, file.spent
         if self._tape is not None:
             usage += self._tape.spent(file)
@@ -150,7 +150,7 @@ class Driver:
         return costs
 
     def _is_known(self, prompt: RowPrompt, file: MapFile) -> bool:
-        """Return whether a row is not asked, because it has an answer or cannot be asked. Save its outcome if so."""
+        """Return whether a row has an answer already, or cannot be asked. If so, add its outcome to the result."""
         if self._tape is not None and self._tape.keep(prompt):
             return True
         outcome = file.ended.get(prompt.key)

@@ -45,7 +45,7 @@ class MapResult:
     """The result of a map, so far or at the end.
 
     `rows` are the rows with an outcome, in the order of the input. A row is `doubtful` if it was asked before, so that
-    its answer may be paid for twice, or if one of its tools may have run. `estimate` is the cost and time of all rows,
+    its answer may be paid for twice, or if its tools may have run already. `estimate` is the cost and time of all rows,
     after a sample. The frame also has the rows that were never asked, without an answer, except after a sample.
     """
 

@@ -168,7 +168,7 @@ class _RecordedRows:
         return self._tape.has({key: label for key, (_, label) in rows.items()}, recorded_labels, lines)
 
     def kept(self) -> dict[str, RowEnded]:
-        """Return the outcomes to use if other rows are asked: answers, and errors if the recorded map was complete."""
+        """Return the recorded outcomes to reuse: answers, and also errors if the recorded map was complete."""
         statuses = ("answered", "failed") if self._tape.ended == "done" else ("answered",)
         return {key: outcome for key, outcome in self.ended.items() if outcome.status in statuses}
 

@@ -56,7 +56,7 @@ class MapRun:
         return self.so_far().frame
 
     def stop(self) -> None:
-        """End the map, from any thread. Rows that were answered are kept; those under way are cancelled."""
+        """End the map, from any thread. Rows that were answered are kept. Rows under way are cancelled."""
         self._stopped = True
         engine().loop.call_soon_threadsafe(self._cancel)
 

@@ -49,7 +49,7 @@ def _figure(number: float, unit: str) -> str:
 
 
 def choose(sizes: Sequence[int], number: int, seed: int) -> list[int]:
-    """Return the places of a sample. Rows are divided by size into `number` groups; one row of each is drawn."""
+    """Return the places of a sample. Rows are divided by size into `number` groups; each gives one random row."""
     order = _by_size(sizes)
     number = min(number, len(order))
     chance = random.Random(seed)  # noqa: S311  (a sample, not a secret)

@@ -19,7 +19,7 @@ KINDS_OF_ERROR = 3
 
 @dataclass
 class Tally:
-    """The counts of a map. `kept` rows were answered in an earlier run. `asked` and `spent` are only for this run."""
+    """The counts of a map: `kept` rows from an earlier run, `asked` rows and `spent` usage of this run, and totals."""
 
     total: int | None = None
     kept: int = 0

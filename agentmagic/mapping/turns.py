@@ -51,7 +51,7 @@ class RowTurns:
         if self._tasks:
             await self._costs.measured.wait()  # the first row shows how the provider counts tokens
         await gate_of(model).room()
-        await self._bound.acquire()  # before money is reserved, because rows under way may need it while this row waits
+        await self._bound.acquire()  # first: money reserved before this wait would be missing for the rows under way
         purse = self.purse(prompt)
         try:
             await purse.open(self._costs.worst(prompt))

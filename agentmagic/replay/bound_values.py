@@ -88,7 +88,7 @@ def written(name: str, value: Any) -> Json | None:
     if isinstance(value, ModuleType):
         return {"module": value.__name__}
     summary(name, value)  # registers the value as a secret if the variable's name looks like one
-    with suppress(Exception):  # methods of the value's library can raise anything
+    with suppress(Exception):  # a library's methods can raise any exception
         entry = _entry(value)
         if entry is None or len(json.dumps(entry)) > LARGEST_KEPT or not _same(read(entry), value):
             return None

@@ -36,7 +36,7 @@ HEAD = f"{_TITLE}: {VERSION}\n"
 TURN, GOES_ON, MARK = "turn", "goes on", "recording"
 _END, _BLOB = "end", "blob"
 FACTS = ("model", "asked", "address")
-"""Fields that the first document of a take leaves out if all of them are the same as in the take before."""
+"""Fields about the model that a recorded turn leaves out if all of them are the same as in the turn before."""
 _FIRST_KEY = re.compile(r"(?:[ \t]*(?:#.*)?\n)*\"?([a-z ]+)\"?:")
 _SEPARATOR = re.compile(r"^---[ \t]*\n", re.MULTILINE)
 _CONFLICT = re.compile(r"^(?:<{7}|\|{7}|={7}|>{7})(?: .*)?$", re.MULTILINE)
@@ -100,7 +100,7 @@ class Take:
 
     @cached_property
     def key(self) -> str:
-        """A digest that identifies a finished take. It skips what is rewritten when the file is put in order."""
+        """A digest that identifies a finished take. It ignores parts that change when the file is put in order."""
         texts = (text.partition("\n")[0] if _kind(text) == "request" else text for text in self.written)
         return short_digest("".join((self.session, self.prompt, *(text for text in texts if _kind(text) != "sources"))))
 
@@ -110,7 +110,7 @@ class Take:
         return checks.edits(self.head, self.documents, self.where)
 
     def replace(self, new_documents: Sequence[Json], head: Json | None = None) -> None:
-        """Replace the documents. If the take was edited by hand, it still counts as edited."""
+        """Replace the documents of this turn. If it was edited by hand, it still counts as edited."""
         intact = False
         with suppress(CassetteError):
             intact = not self.edits
@@ -141,7 +141,7 @@ class Take:
         return documents.SEPARATOR + self.written[-1]
 
     def text(self, before: "Take | None" = None) -> Iterator[str]:
-        """Yield the text of each document. Facts that are the same as in the take before are left out."""
+        """Yield the text of each document. Facts about the model that did not change since `before` are left out."""
         facts = () if before is None else [name for name in FACTS if self.head.get(name) == before.head.get(name)]
         left_out = facts if len(facts) == len(FACTS) else ()
         head = {name: value for name, value in self.head.items() if name not in left_out}
@@ -153,7 +153,7 @@ class Blobs(dict[str, str]):
     """The blobs (large binary data, such as images) of a cassette in base64, by their digest."""
 
     def keep(self, value: Any) -> Any:
-        """Store the large blobs in JSON data, and return the data with each of them replaced by its name."""
+        """Store the large blobs of JSON data, and return the data with a name in place of each large blob."""
 
         def keep(data: str) -> str:
             if len(data) * 3 // 4 <= LARGEST_INLINE:
@@ -188,7 +188,7 @@ class Cassette:
 
     @classmethod
     def at(cls, path: str | Path) -> "Cassette":
-        """Return the cassette of a file, which need not exist. If the file has changed, it is read again."""
+        """Return the cassette of a file, and read the file again if it has changed. The file need not exist."""
         file = Path(path).expanduser().absolute()
         cassette = cls._known.get(file)
         if cassette is None:
@@ -202,13 +202,13 @@ class Cassette:
         return self.path.is_file()
 
     def of_session(self, session: str) -> list[Take]:
-        """Return the takes of a session, in order."""
+        """Return the recorded turns of a session, in order."""
         return [take for take in self.takes if take.session == session]
 
     # -- requests ------------------------------------------------------------------------------
 
     def chain_to(self, take: Take | None) -> Chain:
-        """Return the chain of requests, each a difference to the one before, up to the end of a take."""
+        """Return the chain of a session's requests, each a difference to the previous one, up to the end of a turn."""
         takes: list[Take] = []
         while take is not None:
             takes.append(take)
@@ -220,7 +220,7 @@ class Cassette:
         return chain
 
     def requests(self, take: Take, chain: Chain) -> Iterator[tuple[Json, Json]]:
-        """Yield the documents of a take, each with the value that `Chain.feed` returns for it.
+        """Yield the documents of a turn, each with the value that `Chain.feed` returns for it.
 
         Raises CassetteError for a request that refers to a message, part or tool that is missing.
         """
@@ -235,7 +235,7 @@ class Cassette:
             yield document, whole
 
     def sources(self, take: Take | None) -> Sequence[Json]:
-        """Return the lists of tools of a take. If they did not change, they are stored with an earlier take."""
+        """Return the lists of tools of a turn. Lists that did not change are stored with an earlier turn."""
         while take is not None:
             for document in reversed(take.documents):
                 if "sources" in document and document["sources"] != SOURCES["sources"]:
@@ -275,7 +275,7 @@ class Cassette:
         return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
     def _load(self, text: str) -> None:
-        """Parse the text of a cassette into takes and blobs."""
+        """Parse the text of a cassette into recorded turns and blobs."""
         self._check_version(text)
         if _CONFLICT.search(text):
             message = f"{self.path} has the marks of a merge that git could not finish. Choose one side: "
@@ -311,7 +311,7 @@ class Cassette:
                 take.head.update({name: before.head[name] for name in FACTS if name in before.head})
 
     def _put_in_order(self) -> None:
-        """Sort the takes in the order of the notebook, and drop each take that another take replaces."""
+        """Sort the recorded turns in the order of the notebook, and drop each turn that was recorded again."""
         self.takes = []
         last: dict[str, Take] = {}
         takes_by_key: dict[str, Take] = {}
@@ -325,7 +325,7 @@ class Cassette:
                 take.base = last.get(take.session)
                 self.takes = [other for other in self.takes if not (take.ended and other in instead)] + [take]
             last[take.session] = take
-            if not self.is_tidy:  # a take that is recorded again can have the key of the earlier take, and wins
+            if not self.is_tidy:  # a turn that was recorded again can have the same key: the later take wins
                 takes_by_key[take.key] = take
 
     def _check_version(self, text: str) -> None:
@@ -393,7 +393,7 @@ class Cassette:
             raise self.unwritable(error) from error
 
     def _rebase(self) -> None:
-        """Write requests again as differences to the take that is now before theirs, if that is another take."""
+        """Write requests again as differences to the turn that is now before them, if that is another turn."""
         sessions = {take.session for before, take in self._neighbours() if take.base is not before}
         whole = self._whole_requests(sessions) if sessions else {}
         chains = {session: Chain() for session in sessions}
@@ -412,14 +412,14 @@ class Cassette:
             take.base = before
 
     def _neighbours(self) -> Iterator[tuple[Take | None, Take]]:
-        """Yield pairs: the previous take of the same session (or None), and the take."""
+        """Yield pairs: the previous turn of the same session (or None), and the turn."""
         last: dict[str, Take] = {}
         for take in self.takes:
             yield last.get(take.session), take
             last[take.session] = take
 
     def _whole_requests(self, sessions: Collection[str]) -> dict[Take, list[Json]]:
-        """Return the complete requests (not differences) of each take of these sessions."""
+        """Return the complete requests (not differences) of each recorded turn of these sessions."""
         requests: dict[Take, list[Json]] = {}
         chains: dict[Take | None, Chain] = {}
         for take in self._begun:
@@ -436,10 +436,10 @@ class Cassette:
 
 
 def place(takes: list[Take], take: Take, after: Take | None, instead: Collection[Take]) -> None:
-    """Insert a take among others, and remove the takes that it replaces (`instead`), unless it is unfinished.
+    """Insert a recorded turn among others. Remove the turns that it replaces (`instead`), unless it is unfinished.
 
-    It goes where the first replaced take was. If it replaces none, it goes behind `after`, or without `after` before
-    all other takes of its session.
+    It goes where the first replaced turn was. If it replaces none, it goes behind `after`, or without `after` before
+    all other turns of its session.
     """
     at = next((index for index, other in enumerate(takes) if other in instead), None)
     if instead and not take.ended:  # the earlier take stays until this take is complete

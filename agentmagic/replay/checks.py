@@ -1,4 +1,4 @@
-"""Validates the documents of a take before a replay: their fields, their order, and whether any was edited or lost.
+"""Validates the documents of a recorded turn (a take): their fields, their order, and whether any was edited or lost.
 
 The last document of a take has a `check`: a short digest of each document before it, which shows the document that was
 edited. Each request has a longer digest, which covers all that the model receives: prompts, tools, answers, results.
@@ -254,13 +254,13 @@ def _misfit(data: Mapping[str, Any], tests: Mapping[str, Test]) -> str | None:
 
 
 def check_head(head: Json, where: str) -> None:
-    """Raise CassetteError if the first document of a take has an invalid field. `where` begins the message."""
+    """Raise CassetteError if the first document of a recorded turn is invalid. The message begins with `where`."""
     if (name := _misfit(head, _HEAD)) is not None:
         raise CassetteError(f"{where}: {name!r:.60} is missing or has another form. {MEND}")
 
 
 def check(documents: Sequence[Json], where: str) -> None:
-    """Raise CassetteError if a document of a take is invalid or out of order. `where` begins the message."""
+    """Raise CassetteError if a document of a recorded turn is invalid or out of order; `where` begins the message."""
     for document in documents:
         kind = kind_of(document)
         if kind not in _FORMS:
@@ -303,7 +303,7 @@ def _disorder(documents: Sequence[Json]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A document that was edited by hand. Only a `minor` edit, of an answer's text, is allowed."""
+    """A document that was edited by hand. A user may make only `minor` edits: changes to the text of an answer."""
 
     step: int
     difference: Difference
@@ -337,7 +337,7 @@ def _digest(data: Any) -> str:
 
 
 def edits(head: Json, documents: Sequence[Json], where: str) -> list[Edit]:
-    """Return the edited documents of a take; an empty list if the take has no `check`.
+    """Return the documents of a recorded turn that were edited; an empty list if the turn has no `check`.
 
     Raises CassetteError, whose message begins with `where`, if documents were lost, doubled or moved.
     """
@@ -363,7 +363,7 @@ def _pieces(digests: str) -> list[str]:
 
 
 def _edit(document: Json, digest: str) -> Edit:
-    """Return how a document was edited. Of the recorded value only the digest is known, except for approvals."""
+    """Return how a document was edited. Only approvals show the recorded value; else only its digest is known."""
     if kind_of(document) == AGENT:
         return replace(_edit(document["document"], digest), step=document["step"])
     kind, name = kind_of(document), document[kind_of(document)]

@@ -58,7 +58,7 @@ MOST = 20
 LONGEST = 200
 """Maximum number of characters shown of a value. Of a longer value, the part around the difference is shown."""
 MOST_WAYS = 5_000
-"""Maximum number of position pairs from which the rests of two prompts are compared."""
+"""Maximum number of pairs of positions that are tried when two prompts are compared."""
 BEFORE = 40
 """Characters shown before the difference if a value is cut."""
 
@@ -242,7 +242,7 @@ def _project_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Dif
             )
         elif one["text"] != other["text"]:
             yield from _walk("rules", file, one["text"], other["text"])
-        elif one["digest"] != other["digest"] and one["kind"] != "rules":  # in a rules file, only white space differs
+        elif one["digest"] != other["digest"] and one["kind"] != "rules":  # else only white space differs
             yield _difference("rules", file, f"(digest {one['digest']})", f"(digest {other['digest']})")
     if before == after and old != new:
         yield _difference("rules", "order", ", ".join(before), ", ".join(after))

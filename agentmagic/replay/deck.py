@@ -30,7 +30,7 @@ from agentmagic.tools.notebook.proposals import FATES
 
 RECORDS = ("record", "auto")
 KINDS = ("map", "served")
-"""Fields in the head of a take that mark it as a map, or as a call of an outside client, and not a normal turn."""
+"""Fields in the head of a recorded turn: they mark a map, or a call of an outside client, and not a normal turn."""
 NAME_ONE = "Name one: %agent cassette FILE, AGENTMAGIC_CASSETTE, or Session(cassette=FILE)."
 
 _claims: dict[tuple[tuple[str, int], Path, str, str], set[str]] = {}
@@ -62,10 +62,10 @@ class Deck:
         """Whether the last turn was on the cassette, or was recorded in place of a turn on the cassette."""
         self._used: dict[int, tuple[str, int]] = {}
         self._past: dict[int, tuple[str, int]] = {}
-        """The takes used by turns in the history, and by cleared turns. Both map a take's index to the cell run."""
+        """Recorded turns that were played in the history, and before it was cleared: index of the turn to cell run."""
         self._turns = 0
         self._recorded: dict[Take, bool] = {}
-        """The takes that are being recorded, each with whether it replaces another take."""
+        """The turns that are being recorded, each with whether it replaces an earlier recording."""
         if path is not None:
             self.insert(path)
         if mode is not None:
@@ -83,7 +83,7 @@ class Deck:
         return settings.replay_override() or self._mode or "live"
 
     def answers(self, mode: Replay | None = None) -> bool:
-        """Return whether recorded answers replace those of a model, in this mode or else the session's mode."""
+        """Return whether the cassette answers and not a model, in this mode or else the session's mode."""
         return (settings.replay_override() or mode or self.mode) in ("replay", "replay-model", "auto")
 
     def is_frozen(self, mode: Replay | None = None) -> bool:
@@ -115,7 +115,7 @@ class Deck:
         self._forked = False
 
     def rewind(self) -> None:
-        """Start again at the first take."""
+        """Start again at the first recorded turn."""
         self._next, self._aligned, self._forked = 0, False, False
         self._used, self._past = {}, {}
 
@@ -214,7 +214,7 @@ class Deck:
 
         def record(values: Sequence[PromptValue]) -> TurnRecorder:
             own = [] if self._recording is None else self._recording.of_session(self.name)
-            if take in own:  # its index may have changed: a turn can be recorded before it meanwhile
+            if take in own:  # its index may have changed, if a turn was recorded before it
                 self._used.pop(own.index(take), None)
             map_head = self._head(prompt, values)
             return self._record({**map_head, "map": True}, recipe, real())
@@ -261,7 +261,7 @@ class Deck:
     def _place(
         self, cassette: Cassette, head: Json, turns: int, *, cleared: bool, recorded: bool = True
     ) -> tuple[int, Take] | tuple[None, None]:
-        """Return the index of the take to play, and the take; None for both if no take is played."""
+        """Return the index of the recorded turn to play, and the turn; None for both if none is played."""
         self._claim(cassette, head)
         self._follow(cassette, turns, cleared=cleared)
         index = self._to_play(cassette, head) if recorded else None
@@ -292,7 +292,7 @@ class Deck:
         return cassette
 
     def _to_play(self, cassette: Cassette, head: Json) -> int | None:
-        """Return the index of the take that a turn plays, or None if the turn is recorded from its beginning.
+        """Return the index of the recorded turn to play, or None if the turn is recorded from its beginning.
 
         Raises CassetteError if nothing is recorded and the mode does not record.
         """
@@ -332,10 +332,10 @@ class Deck:
         self._used[index] = installed().cell
 
     def _is_free(self, index: int, take: Take) -> bool:
-        """Return whether a take can be recorded again.
+        """Return whether a recorded turn can be recorded again.
 
-        This is true if no turn uses the take, or if its cell runs again after a reset. The cell of a map can run again
-        at any time.
+        This is true if this session has not played it, or if its cell runs again after a reset. The cell of a map can
+        run again at any time.
         """
         (cell, number), (now, run) = (self._past | self._used).get(index, ("", 0)), installed().cell
         runs_again = cell == now != "" and number != run
@@ -357,7 +357,7 @@ class Deck:
         recording.settle(take)
         unasked.note_recorded(recording, take)
         own = recording.of_session(self.name)
-        for places in (self._used, self._past):  # the indexes of takes after the new take have changed
+        for places in (self._used, self._past):  # turns after the new turn have a new index
             pairs = [(before[index], run) for index, run in places.items() if index < len(before)]
             places.clear()
             places |= {own.index(one): run for one, run in pairs if one in own}
@@ -393,13 +393,13 @@ class Deck:
         used_names.add(self.name)
 
     def _find(self, cassette: Cassette, head: Json) -> tuple[int | None, bool]:
-        """Return the index of the take to play, and whether the take has this prompt.
+        """Return the index of the recorded turn to play, and whether that turn has this prompt.
 
-        If no take has the prompt, return the index of the most similar take; None if there are no takes.
+        If no turn has the prompt, return the index of the most similar turn; None if nothing is recorded.
         """
         own, prompt = cassette.of_session(self.name), _asked(head)
         same = [index for index, take in enumerate(own) if _asked_in(take) == prompt]
-        if self._playing in RECORDS:  # a prompt that is used twice in a conversation needs two takes
+        if self._playing in RECORDS:  # a prompt that is used twice in a conversation is recorded twice
             same = [index for index in same if self._is_free(index, own[index])]
         whole = [index for index in same if own[index].ended] or same
         later = [index for index in whole if index >= self._next]
@@ -413,7 +413,7 @@ class Deck:
         return max(range(len(own)), key=lambda index: _likeness(own[index], head)), False
 
     def _record(self, head: Json, recipe: Agent, model: Model, *, between: bool = False) -> TurnRecorder:
-        """Begin a take at the place of the turn, or `between` the last turn and the next one. Return its recorder."""
+        """Begin to record a turn in its place, or `between` the last turn and the next one. Return the recorder."""
         recording = self._recording
         assert recording is not None  # noqa: S101  (of a mode that records)
         own = recording.of_session(self.name)
@@ -460,7 +460,7 @@ def _asked(head: Json) -> Json:
 
 
 def _asked_in(take: Take) -> Json:
-    """Return a take's prompt in the form that is compared. It is cached, so later secrets are not blanked in it."""
+    """Return a recorded prompt in the form that is compared. It is cached, so later secrets are not blanked in it."""
     if take.asked is None:
         take.asked = _asked(take.head)
     return take.asked

@@ -37,7 +37,7 @@ def short_digest(text: str | bytes) -> str:
 
 
 def kind_of(document: Mapping[str, Any]) -> str:
-    """Return the kind of a document: its first key. Other keys do not tell: approvals have an `answer` too."""
+    """Return the kind of a document: its first key. A key `answer` is not enough: approvals have it too."""
     return next(iter(document), "")
 
 
@@ -228,7 +228,7 @@ class Chain:
         return [*self._messages, *self._tail]
 
     def feed(self, document: Json) -> Json:
-        """Add a document of a take. Return its complete request or list of tools; {} for any other document.
+        """Add a document of a recorded turn. Return the complete request or list of tools, {} for other documents.
 
         Raises ValueError for a request that refers to a message, part or tool that is missing.
         """

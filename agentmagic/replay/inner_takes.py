@@ -1,4 +1,4 @@
-"""Takes inside a take: the turns of agents that were called as tools, stored as documents that name the call."""
+"""Recorded turns inside a recorded turn (a take): the turns of agents that were called as tools in that turn."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -8,7 +8,7 @@ from agentmagic.replay.exchange import AGENT, Json, kind_of
 
 
 def take_inside(take: Take, call: Json) -> Take | None:
-    """Return the take of the agent that was called, or None. `call` is any document with the place of the call.
+    """Return the recorded turn of the agent that a call asked, or None. `call` is any document of that call.
 
     Raises CassetteError if the documents of the agent's turn are invalid.
     """
@@ -24,22 +24,22 @@ def take_inside(take: Take, call: Json) -> Take | None:
 
 
 def inner_takes(take: Take) -> list[Take]:
-    """Return the takes of all agents that were called in the turn. Raises CassetteError if one is invalid."""
+    """Return the recorded turns of all agents that were called in this turn. Raises CassetteError if one is bad."""
     firsts = {str(_place(one)): one for one in reversed(take.documents) if kind_of(one) == AGENT}
     takes = [take_inside(take, one) for one in reversed(firsts.values())]
     return [one for one in takes if one is not None]
 
 
 def with_inner(take: Take, change: Callable[[Take], Sequence[Json]]) -> list[Json]:
-    """Return the documents of a take, with the documents of each inner take replaced by the result of `change`.
+    """Return the documents of a recorded turn, with `change` applied to the turns of agents inside it.
 
-    Raises CassetteError if an inner take is invalid.
+    Raises CassetteError if the turn of an agent is invalid.
     """
     rest: dict[str, Iterator[Json]] = {}
     documents: list[Json] = []
     for one in take.documents:
         place = str(_place(one)) if kind_of(one) == AGENT else ""
-        if place and place not in rest:  # the head of an inner take is not changed
+        if place and place not in rest:  # the first document of an agent's turn is not changed
             inner = take_inside(take, one)
             rest[place] = iter(() if inner is None else change(inner))
             documents.append(one)

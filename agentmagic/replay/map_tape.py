@@ -69,7 +69,7 @@ class MapTape:
 
     `take` is the recording to play, or None. `record` creates the recorder, given the values in the prompt of all rows;
     it is None if nothing is recorded. `real` creates the live model. `name` is the model's name in the map. `records`
-    and `verdicts` belong to the session. `settle` is called when a recording ends. `notices` are those of the replay.
+    and `verdicts` belong to the session. `settle` is called when a recording ends. `notices` are messages.
     """
 
     mode: Replay
@@ -120,7 +120,7 @@ class MapTape:
         """Compare the request that all rows share with the recorded request.
 
         If they differ, raise ReplayMismatch, or in the mode `auto` ignore the recording. Raises CassetteError if the
-        recording breaks off and the mode does not record.
+        recording has no end and the mode does not record.
         """
         self._request, self._values = request, values
         new_record = self.records(request, self.name, values)
@@ -162,7 +162,7 @@ class MapTape:
 
     @property
     def ended(self) -> str:
-        """The reason why the recorded map ended, "" if the recording breaks off."""
+        """The reason why the recorded map ended, "" if the recording has no end."""
         return str(self.end.get("end", ""))
 
     @property
@@ -171,10 +171,10 @@ class MapTape:
         return self.figures.get("map") if self.ended not in ("", "done") else None
 
     def has(self, labels: Mapping[str, str], recorded_labels: Mapping[str, str], lines: Iterable[bytes]) -> bool:
-        """Return whether the recording has all rows of now, so that no request is needed.
+        """Return whether the recording has all rows of the input, so that no request is needed.
 
-        `labels` are the labels of the rows of now, by key, in order; `recorded_labels` those of the recorded rows.
-        `lines` are the recorded lines of the rows of now. Raises ReplayMismatch if they differ and nothing is recorded.
+        `labels` are the labels of the input's rows by key, in order. `recorded_labels` are the labels of the recorded
+        rows. `lines` are the recorded lines for the input's rows. Raises ReplayMismatch unless the mode records.
         """
         differences = list(self._differences(labels, recorded_labels, lines))
         return self._verdict(differences) and not (self.record is not None and self.ended != "done")
@@ -290,7 +290,7 @@ def _hexadecimal(number: int) -> str:
 
 
 def _named(keys: Sequence[str], labels: Mapping[str, str]) -> str:
-    """Return the number of rows, and the labels of the first rows with their keys: a changed row has a new key only."""
+    """Return the number of rows, and the label and key of the first rows. If a row changes, only its key changes."""
     if not keys:
         return ABSENT
     first = ", ".join(f"{labels[key]} ({key[:KEY_SHOWN]})" for key in keys[:MOST_NAMED])

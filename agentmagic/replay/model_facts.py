@@ -14,7 +14,7 @@ from agentmagic.serve.client_model import ClientModel
 
 
 def model_facts(recipe: Agent, model: Model) -> Json:
-    """Return the facts about a model that the head of a take stores."""
+    """Return the facts about a model that are stored in the first document of a recorded turn."""
     spec, names = _spec(recipe), honoured(model, recipe.settings).given
     facts: Json = {
         "model": model.name,
@@ -27,7 +27,7 @@ def model_facts(recipe: Agent, model: Model) -> Json:
 
 
 def model_name(recipe: Agent, take: Take | None, real: Callable[[], Model]) -> str:
-    """Return the name of the model that a turn asks for. The model is created only if there is no take."""
+    """Return the name of the model that a turn asks for. The model is created only if the turn is not recorded."""
     if take is None:
         return real().name
     head, spec = take.head, _spec(recipe)

@@ -59,7 +59,7 @@ class Verdict:
 
 
 class Player:
-    """Reads and replays the documents of one take. If `timed`, answers and calls take as long as in the recording."""
+    """Replays the documents of one recorded turn. If `timed`, answers and calls take as long as in the recording."""
 
     def __init__(self, cassette: Cassette, take: Take, *, timed: bool = False) -> None:
         self.take = take
@@ -117,10 +117,9 @@ class Player:
     def find(
         self, new_record: RequestRecord, number: int, known: Known | None = None
     ) -> tuple[Json | None, tuple[Difference, ...]]:
-        """Return the equal recorded request and (), or else the next recorded request and its differences.
+        """Return the equal recorded request and (), or else the next one (or None) and its differences not yet `known`.
 
-        `known` differences are left out. The request is None if no recorded request remains. If the digests of both
-        requests differ, but no difference is returned, the recording was edited.
+        If the digests of both requests differ, but no difference is returned, the recording was edited.
         """
         remaining = [one for one in self.asked if one["request"] not in self._played]
         digest = new_record.digest[:DIGEST]
@@ -162,7 +161,7 @@ class Player:
 
     @property
     def broken_off(self) -> str:
-        """The error message for a recording that breaks off: the turn goes on, but no document remains."""
+        """The error message for a recorded turn that is incomplete: its documents end before the turn ended."""
         return (
             f"The recording of {self.take.prompt!r:.60} in {self.cassette.path.name} breaks off after request "
             f"{len(self._answers)}: its kernel was killed, or the file was cut. Record the cell again: %agent record"
@@ -232,7 +231,7 @@ class Player:
 
     @property
     def project(self) -> Sequence[Json]:
-        """The recorded project files in the requests. If they did not change, they are stored with an earlier take."""
+        """The project files in the requests. Files that did not change are stored with an earlier recorded turn."""
         take: Take | None = self.take
         while take is not None:
             lists: list[Sequence[Json] | None]
@@ -340,7 +339,7 @@ class Player:
         return ReplayMismatch(message, differences)
 
     def finished(self, document: Json, call: ToolCall) -> ToolFinished:
-        """Return the event for the end of a call, with the recorded result."""
+        """Return the event that ends a call, with the result and the duration from the recording."""
         fields = {name: document[name] for name in ("status", "structured", "done", "server") if name in document}
         content = [{"type": "text", "text": document["text"]}] if "text" in document else document.get("content", [])
         data = {"type": "tool_result", "call_id": call.id, "name": call.name, "content": content, **fields}
@@ -397,22 +396,22 @@ class Player:
 
 
 def is_incomplete(take: Take) -> bool:
-    """Return whether a tool changed a variable that could not be recorded, so that a replay of the take fails."""
+    """Return whether a tool changed a variable that could not be recorded, so that a replay of the turn fails."""
     asides = (aside for document in take.documents for aside in document.get("asides", ()))
     own = any(aside[0] == "variables" and lost(aside[1]) for aside in asides)
     return own or any(map(is_incomplete, inner_takes(take)))
 
 
 def first_call(cassette: Cassette) -> Take | None:
-    """Return the first take of a recording that begins with a call of a client; None if no recording does."""
+    """Return the first turn of a recording that begins with a call of a client; None if no recording does."""
     firsts = {take.session: take for take in reversed(cassette.takes)}
     return next((take for take in reversed(firsts.values()) if take.head.get("served")), None)
 
 
 def next_call(cassette: Cassette, takes: Sequence[Take]) -> tuple[str, ToolCall | None] | None:
-    """Return the prompt and the call of the first take; None if that is not the take of a client's call.
+    """Return the prompt and the call of the first recorded turn; None if a client did not cause that turn.
 
-    Takes that broke off are skipped. The call is None if the turn ended before its call.
+    Incomplete turns are skipped. The call is None if the turn ended before its call.
     """
     calls = takewhile(lambda take: take.head.get("served"), takes)
     if (take := next((one for one in calls if one.ended), None)) is None:
@@ -424,7 +423,7 @@ def next_call(cassette: Cassette, takes: Sequence[Take]) -> tuple[str, ToolCall 
 
 
 def records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecord]]:
-    """Yield each request of a take with its record. Raises CassetteError if a request cannot be read."""
+    """Yield each request document of a turn with the request's record. Raises CassetteError for a bad request."""
     make_record, values = RequestRecords(), tuple(map(record_line, take.head.get("values", ())))
     for document, whole in cassette.requests(take, cassette.chain_to(take.base)):
         if "request" in document:
@@ -437,7 +436,7 @@ def records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecor
 
 
 def all_records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecord]]:
-    """Yield the requests and records of a take, and of the agents that were called in it."""
+    """Yield the request documents and records of a turn, and of the agents that were called in the turn."""
     yield from records(cassette, take)
     for inner in inner_takes(take):
         yield from all_records(cassette, inner)

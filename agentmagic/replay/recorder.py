@@ -86,7 +86,7 @@ class Calls:
 
 
 class TurnRecorder:
-    """Writes the documents of one take. After a document could not be written, nothing more is written."""
+    """Writes the documents of one recorded turn. If a document cannot be written, no further document is written."""
 
     def __init__(self, recording: "Recording | InnerRecording", take: Take, chain: Chain) -> None:
         self._recording = recording
@@ -100,7 +100,7 @@ class TurnRecorder:
         self._failed = False
 
     def copy(self, documents: Iterable[tuple[Json, Json]]) -> None:
-        """Write documents of another take, each given with its complete form (see `Chain.feed`)."""
+        """Write documents of another recorded turn, each given with its complete form (see `Chain.feed`)."""
         for document, whole in documents:
             self.write(self._chain.difference(document, whole))
             self._requests += "request" in document
@@ -225,7 +225,7 @@ class TurnRecorder:
         self.write({**head, **self._made(call_id, maker, calls), "unfinished": True})
 
     def inside(self, name: str, place: Place, head: Json) -> "TurnRecorder":
-        """Begin the take of an agent that was called as a tool, inside this take. Return its recorder."""
+        """Begin to record the turn of an agent that was called as a tool, inside this turn. Return the recorder."""
         recording, chain = InnerRecording(self, self._recording, {AGENT: name, **_named(place)}), Chain()
         take = Take(head)
         recording.append(take, head)
@@ -244,7 +244,7 @@ class TurnRecorder:
 
 
 class InnerRecording:
-    """Writes the documents of an agent's turn into the take that called the agent, each with the place of the call."""
+    """Writes the documents of an agent's turn into the turn that called the agent, each with the place of the call."""
 
     def __init__(self, recorder: TurnRecorder, recording: "Recording | InnerRecording", call: Json) -> None:
         self.encoder = recording.encoder

@@ -1,7 +1,7 @@
 """Records the turns of a session: each document is appended to the cassette file as it comes, under a lock.
 
-Several sessions and processes can record to one file. Each has its own list of takes, and never removes takes that
-another session has recorded since. `finish` puts the file in order, with the takes of all sessions.
+Several sessions and processes can record to one file. Each has its own list of takes (recorded turns), and never
+removes takes that another session has recorded since. `finish` puts the file in order, with the takes of all sessions.
 """
 
 import atexit
@@ -25,7 +25,7 @@ _FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_C
 
 
 class Recording(Cassette):
-    """A cassette that one session records: the takes that existed when the recording began, and the session's own."""
+    """A cassette that one session records: the turns that existed when the recording began, and the session's own."""
 
     def __init__(self, cassette: Cassette) -> None:
         super().__init__(cassette.path)
@@ -36,16 +36,16 @@ class Recording(Cassette):
         self._stored: set[str] = set(cassette.blobs)
         self._open: dict[Take, tuple[Take | None, Collection[Take]]] = {}
         self._last = ""
-        """The id of the take that got the last document: a map and a turn can be recorded at the same time."""
+        """The id of the turn or map that got the last document. Both can be recorded at the same time."""
         self._chain: tuple[Take | None, Chain] = (None, Chain())
 
     def refresh(self) -> None:
-        """Do nothing: takes that others record meanwhile are merged when the file is put in order."""
+        """Do nothing: turns that other sessions record now are merged when the file is put in order."""
 
     def begin(self, take: Take, after: Take | None, instead: Sequence[Take]) -> Chain:
-        """Begin a take `after` another take, in place of the takes in `instead`. Return the chain of earlier requests.
+        """Begin to record a turn `after` another, in place of the turns in `instead`. Return the earlier requests.
 
-        Raises CassetteError if the file cannot be written, or if an earlier take cannot be read.
+        Raises CassetteError if the file cannot be written, or if an earlier turn cannot be read.
         """
         last, chain = self._chain
         if last is not after:
@@ -56,7 +56,7 @@ class Recording(Cassette):
             was_put_in_order = self.state is not None and self.state[0] != self.path.stat().st_ino
             take.mark = {"id": uuid4().hex[:12], "after": after.key if after is not None else ""}
             take.mark |= {"instead": [one.key for one in instead]} if instead else {}
-            if was_put_in_order and after is not None:  # the take before may be removed
+            if was_put_in_order and after is not None:  # the turn before may be removed
                 take.mark["whole"] = True
                 chain = Chain()
             take.base = None if "whole" in take.mark else after
@@ -67,14 +67,14 @@ class Recording(Cassette):
         return chain
 
     def append(self, take: Take, document: Json) -> None:
-        """Add a document to a take and to the file. Raises CassetteError if the file cannot be written."""
+        """Add a document to a recorded turn and to the file. Raises CassetteError if the file cannot be written."""
         if text := take.add(document):
             with locked(self):
                 self._mend()
                 self._append(text, goes_on=take.mark["id"])
 
     def settle(self, take: Take) -> None:
-        """Move a finished take to its place among the others."""
+        """Move a finished turn to its place among the other recorded turns."""
         if take in self._open:
             place(self.takes, take, *self._open.pop(take))
 
@@ -106,14 +106,14 @@ class Recording(Cassette):
             _put_in_order(self.path, always=True)
 
     def _append(self, text: str, *, goes_on: str) -> None:
-        """Append a document to the file. If another writer has appended meanwhile, first write which take continues."""
+        """Append a document. If another writer has written since the last one, first append the id of this turn."""
         _unfinished.add(self.path)
         try:
             number = os.open(self.path, _FLAGS)
             try:
                 now = state_of(os.fstat(number))
                 if self.state is not None and now[0] != self.state[0]:
-                    self._stored = set()  # the file was rewritten, without the blobs that no take refers to
+                    self._stored = set()  # the file was rewritten, without unused blobs
                 if goes_on and (now != self.state or goes_on != self._last):
                     text = documents.write({GOES_ON: goes_on}) + text
                 new = [name for name in dict.fromkeys(named_blobs(text)) if name not in self._stored]

@@ -186,7 +186,7 @@ def _forget_pieces(document: Json, old: Json) -> None:
 
 
 def _with_digests(cassette: Cassette, take: Take) -> list[Json]:
-    """Return the documents of a take, with the digest of each request computed again."""
+    """Return the documents of a recorded turn, with the digest of each request computed again."""
     digests = {document["request"]: record.digest[:DIGEST] for document, record in records(cassette, take)}
     documents = with_inner(take, lambda inner: _with_digests(cassette, inner))
     return [one | ({"digest": digests[one["request"]]} if "request" in one else {}) for one in documents]
@@ -251,7 +251,7 @@ def source_of_change(kind: str, cells: Sequence[str]) -> tuple[int, int, str] | 
 
 
 def changes(before: str, after: str) -> Iterator[tuple[int, str, str]]:
-    """Yield the differences between two outputs, and to the recording: the line number, and both texts."""
+    """Yield each difference between two outputs, or reported by the replay: the line number, and both texts."""
     lines, others = (
         ["" if _NOT_AS_RECORDED.search(line) else line for line in text.splitlines()] for text in (before, after)
     )

@@ -1,4 +1,4 @@
-"""The short form in which documents of a take are written: it leaves out what follows from earlier documents.
+"""The short form of a recorded turn's documents: it leaves out fields that follow from the earlier documents.
 
 The reader accepts the full form too, for cassettes of format 1 and for edits by hand.
 """
@@ -16,7 +16,7 @@ USUAL_REASON = "stop"
 
 
 class Shorthand:
-    """Converts the documents of one take, in their order, to the short form or back."""
+    """Converts the documents of one recorded turn, in their order, to the short form or back."""
 
     def __init__(self) -> None:
         self._requests = 0

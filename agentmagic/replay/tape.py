@@ -93,7 +93,7 @@ class KnownResults:
         self.texts += [(before or EMPTY, after or EMPTY) for before, after in dict.fromkeys(pairs) if before != after]
 
     def of(self, request: Request, recorded_prompt: str, prompt: str) -> Known:
-        """Return the known results in a request of the turn with this recorded and this present prompt."""
+        """Return the known results in a request. The prompts are the turn's recorded prompt and its prompt now."""
         texts = self.texts
         if redact(request.messages[-1].text) == prompt:  # no result is in the user's own prompt
             texts = []
@@ -225,7 +225,7 @@ class TurnTape:
         raise mismatch(self.player.cassette, self.player.take, number, [*self._results, *others], prompt)
 
     def _tell_edits(self, player: Player) -> None:
-        """Warn about edits of the take. If an edit is not allowed, raise ReplayMismatch, or in the mode `auto` fork."""
+        """Warn about edits of the recording. If an edit is forbidden, raise ReplayMismatch; in mode `auto`, go live."""
         if not player.take.ended:
             where = f"Cell {clip(self.prompt, 60)!r}: its recording in {player.cassette.path.name} has no end"
             self.notices.append(Notice("warning", f"{where}, and is played as far as it goes. Record the cell again."))
@@ -243,7 +243,7 @@ class TurnTape:
             raise mismatch(player.cassette, player.take, edits[0].step, differences, self.prompt)
 
     def _tell_edited_request(self, request: Json) -> None:
-        """Warn once that a take without a `check` was edited: the digest of a request does not fit its content."""
+        """Warn once that a recording without a `check` was edited: a request's digest does not fit its content."""
         if not self.known.edited:
             where = f"Cell {clip(self.prompt, 60)!r}, step {request['request']}: the recording was edited"
             message = f"{where}, in an answer or a result before this request. It is played as it stands."
@@ -272,7 +272,7 @@ class TurnTape:
         self._go_live(self.player.before(request))
 
     def _go_live(self, before: Sequence[tuple[Json, Json]]) -> None:
-        """Record the turn again from here on, after these documents."""
+        """Continue with the live model, and record the turn again: first the given documents, then the new ones."""
         assert self.record is not None  # noqa: S101  (only a mode that records goes on live)
         self.recorder = self.record()
         self.recorder.copy(before)
@@ -379,7 +379,7 @@ class TurnTape:
         """Return a function that asks the user: the answers are recorded, or come from the recording."""
 
         async def on_tape(question: ApprovalAsked | QuestionAsked) -> Intent | None:
-            # Always ask the user about a pause of step mode, and about trust in files: a cassette may come with them.
+            # Never replay the answer to a pause of step mode or to trust in files: files may come with a cassette.
             if question.step or (isinstance(question, QuestionAsked) and question.files):
                 return await ask(question)
             call = question.call.id if isinstance(question, ApprovalAsked) else ""
@@ -411,7 +411,7 @@ class TurnTape:
         try:
             try:
                 event = event if self.recorder is None else self.recorder.heard(event, self.calls)
-            finally:  # also if the end of the take cannot be written: the file of an open take is not read again
+            finally:  # also if the end cannot be written: the file is not read again while a turn is being recorded
                 self.settle(self)
         except CassetteError as error:
             self.notices.append(Notice("warning", str(error)))  # the turn is over, so the next turn shows it

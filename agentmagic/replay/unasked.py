@@ -22,7 +22,7 @@ MOST_TOLD = 5
 """Maximum number of cassettes that are named, and of turns of each."""
 
 _asked: dict[Path, set[str]] = {}
-"""The cassettes that this process replays, each with the keys of the turns that were played or recorded meanwhile."""
+"""The cassettes that this process replays, each with the keys of the turns that it has played or recorded."""
 _failed: set[Path] = set()
 """Cassettes whose last turn differed from the recording. Later cells may not have run, so they are not reported."""
 
