@@ -64,7 +64,7 @@ class BatchedRows:
         for key in earlier:
             self._aside[key] = self._worst(rows[key])
             self._costs.shared.owe(self._aside[key])
-        if remaining and not self._costs.measured.is_set():  # under a cap, one row measures how tokens count
+        if remaining and not self._costs.measured.is_set():  # a first row measures how tokens count
             await self._turns.start(remaining.pop(0))
             await self._costs.measured.wait()
         try:
@@ -135,7 +135,7 @@ class BatchedRows:
             "kernel: running the map again collects it."
         )
         while True:
-            with suppress(Unavailable):  # check again later
+            with suppress(Unavailable):  # the next pass checks again
                 if (await self._batches.state(name)).done:
                     return
             await asyncio.sleep(wait)
@@ -172,5 +172,5 @@ class BatchedRows:
         """Save the outcome "in a batch" for rows that the provider still works on."""
         file = self._ledger.file
         batch_keys = {key for keys in file.batches.values() for key in keys} if file is not None else set[str]()
-        for key in batch_keys & self._aside.keys():  # other rows have their answer, and a turn of their own
+        for key in batch_keys & self._aside.keys():  # the provider still works on these rows
             self._ledger.note(rows[key], RowEnded(key, self._ledger.label(rows[key]), "in a batch"))

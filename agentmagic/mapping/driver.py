@@ -109,7 +109,7 @@ class Driver:
                     await turns.start(prompt)
                 else:
                     batches.waiting.append(prompt)
-        except UsageError as error:  # raised below, after the rows that could be read were asked
+        except UsageError as error:  # it is raised below, after the rows that were read are asked
             unreadable = error
         if batches is not None:
             await batches.ask()

@@ -117,7 +117,7 @@ class Playback:
         ledger, tally, progress = self._ledger, self._ledger.tally, self._ledger.progress()
         rate, seconds = rounded(progress.rate), rounded(progress.seconds)
         tally.fix(tally.kept, rate, seconds)
-        notices = tally.notices[len(ledger.work.notices) :]  # the first notices are about this environment
+        notices = tally.notices[len(ledger.work.notices) :]  # without the notices of this environment
         figures = {"kept": tally.kept, "total": tally.total, "rate": rate, "seconds": seconds, "notices": notices}
         doubtful = [row.key for row in ledger.doubtful]
         keys = [row.key for _, row in sorted(ledger.rows.items())]

@@ -62,7 +62,7 @@ class RowPrompts:
         self._attacher = attacher
         self._further: list[Content] = [part for part in further if isinstance(part, Content)]
         names = {*rows.names, ROW}
-        words = {*WORD.findall(self.written)} - names  # few, because the namespace is copied for each row
+        words = {*WORD.findall(self.written)} - names  # only names in the text: each row copies the namespace
         self._namespace = {name: namespace[name] for name in words if name in namespace}
         template = Template.read(self.written, {**self._namespace, **dict.fromkeys(names)})
         unbound = [*template.unbound, *_misspelt(self.written, rows)]
@@ -136,7 +136,7 @@ class RowPrompts:
         for name in sorted(self.used):
             if name not in values:
                 return f"The row has no {name}."
-        for one in self._template.expressions:  # only for plain names: an expression can handle a missing value
+        for one in self._template.expressions:  # only plain names: other expressions can handle missing values
             if one.source in self.used and is_missing(values[one.source]):
                 return f"{one.source} is missing in this row, so nothing was asked. Fill it, or leave the row out."
         return ""

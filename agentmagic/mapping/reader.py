@@ -64,7 +64,7 @@ def _take(source: Iterator[RowPrompt]) -> tuple[list[RowPrompt], Exception | Non
     """Return the next prompts, and the error if reading the row after them failed."""
     prompts: list[RowPrompt] = []
     try:
-        prompts.extend(islice(source, TOGETHER))  # keeps the prompts before an error
+        prompts.extend(islice(source, TOGETHER))  # `extend` keeps the prompts read before an error
     except Exception as error:  # noqa: BLE001  (an iterator of the user may raise anything)
         return prompts, error
     return prompts, None

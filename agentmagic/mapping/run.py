@@ -174,7 +174,7 @@ class MapRun:
             self._cancel()
         try:
             await self._driver.run()
-        except BaseException as error:  # also for a bug of ours: otherwise callers would wait forever
+        except BaseException as error:  # without this, a bug here would let callers wait forever
             self.settled.set_exception(error)
             raise
         else:

@@ -81,7 +81,7 @@ def _inner_tape(  # noqa: PLR0913  (what a turn on tape is made of)
     outer: Any = tape
     return replace(
         outer,
-        mode="replay" if tape.mode == "replay-tools" else tape.mode,  # replay-tools replays tools, also agents
+        mode="replay" if tape.mode == "replay-tools" else tape.mode,  # an agent is a tool, so it is replayed
         player=player,
         record=None if tape.record is None else record,
         real=real,

@@ -242,7 +242,7 @@ def _project_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Dif
             )
         elif one["text"] != other["text"]:
             yield from _walk("rules", file, one["text"], other["text"])
-        elif one["digest"] != other["digest"] and one["kind"] != "rules":  # else only white space differs
+        elif one["digest"] != other["digest"] and one["kind"] != "rules":  # for rules, equal texts are enough
             yield _difference("rules", file, f"(digest {one['digest']})", f"(digest {other['digest']})")
     if before == after and old != new:
         yield _difference("rules", "order", ", ".join(before), ", ".join(after))
@@ -270,9 +270,8 @@ class _Messages:
         self._old = [json.loads(line) for line in old.messages]
         self._new = [json.loads(line) for line in new.messages]
         user_places = [place for place, one in enumerate(self._new) if one["role"] == "user"]
-        self._prompts = user_places[-1 if self._listing is None else -2 :] or [
-            0
-        ]  # planning adds a question after the prompt
+        # Planning adds a question after the prompt, so the prompt is one of the last two user messages.
+        self._prompts = user_places[-1 if self._listing is None else -2 :] or [0]
         self._values = _paired_values(old.values, new.values)
 
     def differences(self) -> Iterator[Difference]:
@@ -375,8 +374,8 @@ def _paired_values(old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, An
 
 def _explained(old: str, new: str, pairs: Sequence[tuple[str, str]]) -> bool:
     """Return whether two texts differ only in these pairs of values, each at any number of positions."""
-    visits = set[tuple[int, int]]()  # repeated values give many ways to the same positions: visit them once
-    stack = [(0, 0)]  # positions from which both texts are still to be compared
+    visits = set[tuple[int, int]]()  # pairs of positions already tried: repeated values lead to a pair many times
+    stack = [(0, 0)]  # pairs of positions from which the rest of both texts must be compared
     while stack and len(visits) < MOST_WAYS:
         start, other = rest = stack.pop()
         if rest in visits:

@@ -357,7 +357,7 @@ class Deck:
         recording.settle(take)
         unasked.note_recorded(recording, take)
         own = recording.of_session(self.name)
-        for places in (self._used, self._past):  # turns after the new turn have a new index
+        for places in (self._used, self._past):  # the new turn changed the indexes of later turns
             pairs = [(before[index], run) for index, run in places.items() if index < len(before)]
             places.clear()
             places |= {own.index(one): run for one, run in pairs if one in own}

@@ -80,7 +80,7 @@ class CallsAgain:
                 following = len(self._begun) + 1
                 pair = self._calls.begin(self._by_number[following], (*self._place, following), self._context)
                 self._begun.append(pair)
-            if "unfinished" in document:  # the call had not ended when the tool ended
+            if "unfinished" in document:  # this call did not end before its tool, so do not wait
                 continue
             task, may_end = self._begun[number - 1]
             may_end.set()

@@ -189,7 +189,7 @@ class Player:
             message = f"{where} cannot be read: {_brief(error)}. Undo the edit, or record it again."
             raise CassetteError(message) from None
         for event, pause in zip(events, chain(pauses, repeat(0)), strict=False):
-            await asyncio.sleep(pause)  # also without a pause, so that the turn can be cancelled here
+            await asyncio.sleep(pause)  # even for 0 seconds: the turn can be cancelled here
             yield event
         if failure is not None:
             raise failure
@@ -492,7 +492,7 @@ async def _repeat(aside: Sequence[Any], context: ToolContext) -> None:
             context.tell(words)
         case ["propose", dict()]:
             proposal = replace(cast("CellProposed", from_json(aside[1])), place="shown")
-            notebook = installed().notebook  # of this run: its front end may insert cells in another way
+            notebook = installed().notebook  # the notebook now: its front end may insert cells in another way
             context.propose(proposal if notebook is None else notebook.stage(proposal))
         case ["ask", question]:
             with suppress(ToolError):

@@ -259,7 +259,7 @@ class InnerRecording:
 
 def _shorter_path(match: re.Match[str]) -> str:
     """Return a traceback's path without folders that only this machine has: relative, or from `site-packages` on."""
-    with suppress(OSError, RuntimeError):  # the user after `~`, or the current folder, may not exist
+    with suppress(OSError, RuntimeError):  # the user in `~user`, or the current folder, may not exist
         path = Path(match[1]).expanduser()
         if not path.is_absolute():
             return match[0]

@@ -56,7 +56,7 @@ class Recording(Cassette):
             was_put_in_order = self.state is not None and self.state[0] != self.path.stat().st_ino
             take.mark = {"id": uuid4().hex[:12], "after": after.key if after is not None else ""}
             take.mark |= {"instead": [one.key for one in instead]} if instead else {}
-            if was_put_in_order and after is not None:  # the turn before may be removed
+            if was_put_in_order and after is not None:  # the file was rewritten, maybe without it
                 take.mark["whole"] = True
                 chain = Chain()
             take.base = None if "whole" in take.mark else after

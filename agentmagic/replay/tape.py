@@ -95,7 +95,7 @@ class KnownResults:
     def of(self, request: Request, recorded_prompt: str, prompt: str) -> Known:
         """Return the known results in a request. The prompts are the turn's recorded prompt and its prompt now."""
         texts = self.texts
-        if redact(request.messages[-1].text) == prompt:  # no result is in the user's own prompt
+        if redact(request.messages[-1].text) == prompt:  # the user's prompt has no results
             texts = []
         elif recorded_prompt != prompt and is_cosmetic(recorded_prompt, prompt):
             texts = [*texts, (recorded_prompt, prompt)]
@@ -172,7 +172,7 @@ class TurnTape:
         assert self.player is not None  # noqa: S101  (else the real model is asked)
         answer = self.player.hosts(tool)
         if answer is not None or self.mode != "auto" or self.record is None:
-            return answer is not False  # with a new tool, the replay fails and names the tool
+            return answer is not False  # a new tool counts as hosted: then the replay fails and names it
         here = hosts(self.real(), tool)
         if here and self.recorder is None:
             self._fork(next(iter(self.player.asked), None))  # before the user is asked to approve the tool
@@ -208,7 +208,7 @@ class TurnTape:
             self._tell_edited_request(match)
         others = [one for one in differences if one.cause != COSMETIC]
         if self.mode == "replay-model" and match is not None and {one.cause for one in others} == {"tool result"}:
-            self._tell(others)  # these results are from a turn that was not on tape
+            self._tell(others)  # results of an earlier turn that was not on tape
             parts = [part for message in request.messages for part in message.parts]
             self.known.calls |= {part.call_id for part in parts if isinstance(part, ToolResult)}
             others = []
@@ -423,7 +423,7 @@ class TurnTape:
             self.player.halt = task.cancel
         on_tape = replace(channel, ask=self.ask(channel.ask), ask_inside=channel.ask_inside or channel.ask)
         outcome = await run(replace(turn, tape=self.heard), on_tape)
-        whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # the user may stop a replay
+        whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # a user can stop a replay
         if whole and (error := self.left_over()) is not None:
             error.result = outcome.result
             outcome = replace(outcome, error=error)
