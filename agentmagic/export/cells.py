@@ -43,7 +43,7 @@ def to_notebook(turns: Iterable[Turn], tools: Iterable[Any] = ()) -> Json:
     names, async functions are awaited, and functions that need a `ToolContext` or converted arguments are called
     through the session. No outputs are stored.
     """
-    functions = {function_tool(one).name: _Function.of(one) for one in tools if callable(one)}
+    functions = {function_tool(tool).name: _Function.of(tool) for tool in tools if callable(tool)}
     renderer = _CellRenderer(functions)
     blocks = (block for turn in turns for block in Transcript(turn.events).blocks)
     cells = [cell for block in blocks for cell in block.render(renderer)]

@@ -92,7 +92,10 @@ class _MarkdownRenderer:
 
     def values(self, block: ValuesBlock) -> Iterator[str]:
         prompt_text = shown(block.prompt.text)
-        contents = ((value, as_text(one) if isinstance(one, Media) else one) for value, one in words.values(block))
+        contents = (
+            (value, as_text(content) if isinstance(content, Media) else content)
+            for value, content in words.values(block)
+        )
         # Leave out a data frame such as `{sales}`: it is in the prompt, which is quoted above.
         further = ((value, text) for value, text in contents if not ("\n" in value.text and value.text in prompt_text))
         parts = [f"{plain(value.written)}:\n\n{fence(text)}" for value, text in further]
@@ -166,7 +169,7 @@ def answer(block: TextBlock) -> Iterator[str]:
 
 
 def _source(source: Source) -> str:
-    quotes = "".join(f"\n\n  > {plain(one)}" for one in quotes_of(source))
+    quotes = "".join(f"\n\n  > {plain(passage)}" for passage in quotes_of(source))
     return _page(rf"\[{source.number}\] ", source_title(source), source.url) + quotes
 
 
@@ -280,11 +283,16 @@ def _without_tags(line: str) -> str:
     spans = [
         _code(inner) if _TAG.search(inner) else f"{mark}{inner}{mark}" for mark, inner in zip(marks, code, strict=True)
     ]
-    return "".join(chain.from_iterable(zip_longest((one.replace("<", "&lt;") for one in text), spans, fillvalue="")))
+    return "".join(
+        chain.from_iterable(zip_longest((piece.replace("<", "&lt;") for piece in text), spans, fillvalue=""))
+    )
 
 
 def _code(text: str) -> str:
-    entities = "".join(one if one.isalnum() or one.isspace() else f"&#{ord(one)};" for one in text.strip())
+    entities = "".join(
+        character if character.isalnum() or character.isspace() else f"&#{ord(character)};"
+        for character in text.strip()
+    )
     return f"<code>{entities}</code>"
 
 

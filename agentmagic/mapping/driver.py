@@ -167,7 +167,8 @@ class Driver:
         turn, prompts = self._ledger.work.turn, self._ledger.work.prompts
         schema = turn.agent.output_schema
         definitions = [
-            (one.name, one.server, one.description, one.parameters) for one in (tool.definition for tool in tools)
+            (definition.name, definition.server, definition.description, definition.parameters)
+            for definition in (tool.definition for tool in tools)
         ]
         parts = {
             "prompt": prompts.digest,

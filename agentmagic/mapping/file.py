@@ -185,17 +185,17 @@ class MapFile:
         texts = [encode_record(fitting(line)[0]) for line in lines]
         whole = b"".join(texts)
         with self._guard:
-            place = self._file.seek(0, os.SEEK_END)
+            offset = self._file.seek(0, os.SEEK_END)
             append(self._file.fileno(), whole)
         for line, text in zip(lines, texts, strict=True):
-            self._note(line, place, len(text))
-            place += len(text)
+            self._note(line, offset, len(text))
+            offset += len(text)
 
     def events(self, key: str) -> tuple[Event, ...]:
         """Return the events of a row that has ended, () if the file has none."""
-        place, size = self._logs.get(key, (0, 0))
+        offset, size = self._logs.get(key, (0, 0))
         with self._guard:
-            self._file.seek(place)
+            self._file.seek(offset)
             text = self._file.read(size)
         line = decoded_line(text) if size else None
         return line.events if isinstance(line, RowLog) else ()
@@ -209,17 +209,17 @@ class MapFile:
     def _read(self, path: Path) -> MapBegun | None:
         """Read the file, and return the last line that describes the request of all rows, or None."""
         header: MapBegun | None = None
-        place = 0
+        offset = 0
         with path.open("rb") as file:
             for text in iter(lambda: file.readline(LONGEST_LINE), b""):
                 log = _LOG.match(text)
                 line = RowLog(log[1].decode(), ()) if log else decoded_line(text)
                 header = line if isinstance(line, MapBegun) else header
-                self._note(line if text.endswith(b"\n") else None, place, len(text))
-                place += len(text)
+                self._note(line if text.endswith(b"\n") else None, offset, len(text))
+                offset += len(text)
         return header
 
-    def _note(self, line: Line | None, place: int, size: int) -> None:
+    def _note(self, line: Line | None, offset: int, size: int) -> None:
         match line:
             case MapBegun():
                 self.ended.clear()
@@ -244,7 +244,7 @@ class MapFile:
                 self.batches[line.id] = set(line.keys)
                 self.doubtful.difference_update(line.keys)
             case RowLog():
-                self._logs[line.key] = place, size
+                self._logs[line.key] = offset, size
             case None:
                 self.damaged += 1
 

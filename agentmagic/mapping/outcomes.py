@@ -151,8 +151,10 @@ def _fields(rows: Sequence[MapRow], schema: OutputSchema | None) -> Answers:
         return {ANSWER: [_plain(row.value) for row in rows]}
     nothing: Mapping[str, Any] = {}
     records = [nothing if row.value is None else record(row.value) for row in rows]
-    names = dict.fromkeys(name for one in records for name in one) or dict.fromkeys(schema.schema.get("properties", ()))
-    return {str(name): [one.get(name) for one in records] for name in names}
+    names = dict.fromkeys(name for fields in records for name in fields) or dict.fromkeys(
+        schema.schema.get("properties", ())
+    )
+    return {str(name): [fields.get(name) for fields in records] for name in names}
 
 
 def _plain(value: Any) -> Any:

@@ -82,13 +82,13 @@ class RowPrompts:
     @property
     def whole(self) -> Message:
         """The prompt that all rows share: the text as the user wrote it, with the pictures of the notebook."""
-        pictures = [one.part for one in self._settled if isinstance(one.part, Media)]
+        pictures = [attachment.part for attachment in self._settled if isinstance(attachment.part, Media)]
         return as_prompt(user(self.written, *self._further, *pictures))
 
     @property
     def values(self) -> tuple[PromptValue, ...]:
         """The values of the notebook, as they are written in the prompt of every row."""
-        return tuple(one.told for one in self._settled)
+        return tuple(attachment.told for attachment in self._settled)
 
     @property
     def _settled(self) -> list[Attachment]:
@@ -119,16 +119,16 @@ class RowPrompts:
             prompt = self._prompt(filling)
         except Exception as error:  # noqa: BLE001  (a value of the user's class may raise anything)
             return RowPrompt(place, digest("", str(place)), None, (), one_line(said(error), LONGEST_PROBLEM))
-        own = [one for one in filling.attachments if one not in self._template.pieces]
-        key = digest(*(encode(one.part) for one in own))
+        own = [attachment for attachment in filling.attachments if attachment not in self._template.pieces]
+        key = digest(*(encode(attachment.part) for attachment in own))
         if filling.left:
             return RowPrompt(place, key, None, (), one_line(filling.left[0], LONGEST_PROBLEM))
-        if problem := next((self._loss(one) for one in own if one.loss), ""):
+        if problem := next((self._loss(attachment) for attachment in own if attachment.loss), ""):
             return RowPrompt(place, key, None, (), problem)
-        return RowPrompt(place, key, prompt, tuple(one.told for one in filling.attachments))
+        return RowPrompt(place, key, prompt, tuple(attachment.told for attachment in filling.attachments))
 
     def _prompt(self, filling: Filled) -> Message:
-        pictures = [one.part for one in filling.attachments if isinstance(one.part, Media)]
+        pictures = [attachment.part for attachment in filling.attachments if isinstance(attachment.part, Media)]
         return as_prompt(user(filling.text, *pictures, *self._further))
 
     def _problem(self, values: Values) -> str:
@@ -136,9 +136,11 @@ class RowPrompts:
         for name in sorted(self.used):
             if name not in values:
                 return f"The row has no {name}."
-        for one in self._template.expressions:  # only plain names: other expressions can handle missing values
-            if one.source in self.used and is_missing(values[one.source]):
-                return f"{one.source} is missing in this row, so nothing was asked. Fill it, or leave the row out."
+        for expression in self._template.expressions:  # only plain names: other expressions can handle missing values
+            if expression.source in self.used and is_missing(values[expression.source]):
+                return (
+                    f"{expression.source} is missing in this row, so nothing was asked. Fill it, or leave the row out."
+                )
         return ""
 
     def _loss(self, attachment: Attachment) -> str:

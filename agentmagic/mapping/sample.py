@@ -53,7 +53,7 @@ def choose(sizes: Sequence[int], number: int, seed: int) -> list[int]:
     order = _by_size(sizes)
     number = min(number, len(order))
     chance = random.Random(seed)  # noqa: S311  (a sample, not a secret)
-    cuts = [len(order) * one // number for one in range(number + 1)] if number else []
+    cuts = [len(order) * index // number for index in range(number + 1)] if number else []
     return sorted(order[chance.randrange(start, end)] for start, end in pairwise(cuts))
 
 

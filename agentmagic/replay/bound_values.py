@@ -336,13 +336,15 @@ def _frame(entry: Mapping[str, Any]) -> Any:
     return frame.iloc[:, 0] if "series" in entry else frame
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(copy: Any, original: Any) -> bool:
     """Return whether a value that was read back equals the value that was written."""
-    if hasattr(other, "equals"):
-        return bool(one.equals(other) and one.index.equals(other.index) and _around(one) == _around(other))
-    if hasattr(other, "dtype"):
-        return bool(one.dtype == other.dtype and one.tobytes() == other.tobytes() and one.shape == other.shape)
-    return type(one) is type(other)
+    if hasattr(original, "equals"):
+        return bool(copy.equals(original) and copy.index.equals(original.index) and _around(copy) == _around(original))
+    if hasattr(original, "dtype"):
+        return bool(
+            copy.dtype == original.dtype and copy.tobytes() == original.tobytes() and copy.shape == original.shape
+        )
+    return type(copy) is type(original)
 
 
 def _around(table: Any) -> tuple[Any, ...]:

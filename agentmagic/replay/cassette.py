@@ -93,7 +93,7 @@ class Take:
             if read and _is_cut_off(read[-1]):
                 read.pop()
             short = Shorthand()
-            whole = [one for short_form in read for one in short.whole(short_form)]
+            whole = [document for short_form in read for document in short.whole(short_form)]
             checks.check(whole, self.where)
             self._documents = whole
         return self._documents
@@ -119,7 +119,7 @@ class Take:
             check = "".join(map(checks.digest_of, (self.head, *new_documents)))
             new_documents = [*new_documents[:-1], {**new_documents[-1], "check": check}]
         self._documents, short = list(new_documents), Shorthand()
-        self.written = [_piece(one) for one in map(short.written, new_documents) if one]
+        self.written = [_piece(document) for document in map(short.written, new_documents) if document]
         self.__dict__.pop("key", None)
 
     def append(self, text: str) -> None:
@@ -146,7 +146,7 @@ class Take:
         left_out = facts if len(facts) == len(FACTS) else ()
         head = {name: value for name, value in self.head.items() if name not in left_out}
         yield documents.write({**head, MARK: self.mark} if self.mark else head)
-        yield from (f"{documents.SEPARATOR}{one}" for one in self.written)
+        yield from (f"{documents.SEPARATOR}{text}" for text in self.written)
 
 
 class Blobs(dict[str, str]):
@@ -461,7 +461,7 @@ def state_of(stat: os.stat_result) -> tuple[int, int, int]:
 
 def named_blobs(text: str) -> Iterator[str]:
     """Yield the names of the blobs that a document refers to."""
-    yield from (one or other for one, other in _NAMED_BLOB.findall(text))
+    yield from (quoted_name or plain_name for quoted_name, plain_name in _NAMED_BLOB.findall(text))
 
 
 def _piece(document: Json) -> str:

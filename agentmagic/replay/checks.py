@@ -374,7 +374,7 @@ def _edit(document: Json, digest: str) -> Edit:
             after = " ".join(str(part.get("text", part.get("arguments", ""))) for part in document["parts"])
         case "approval":
             field, after = f"approvals.{name}", document["answer"]
-            before = next((one for one in ANSWERS if digest_of({**document, "answer": one}) == digest), before)
+            before = next((answer for answer in ANSWERS if digest_of({**document, "answer": answer}) == digest), before)
         case "result" | "inner":
             field, after = f"results.{name}", document.get("text", after)
         case "rows":

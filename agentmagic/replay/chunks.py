@@ -111,7 +111,7 @@ class Answer:
         calls = {index for index, part in self._parts.items() if part["type"] not in WRITTEN}
         chunks = " ".join(_runs(_flow(self._flow, places, texts, calls)))
         alone = re.fullmatch(r"\+0 ([^-+@]+) -0", chunks)
-        letter = next((one for one in PIECES if chunks == usual(parts, one)), "")
+        letter = next((key for key in PIECES if chunks == usual(parts, key)), "")
         chunks = letter or (alone[1] if alone and alone[1] not in PIECES else chunks)
         times = _pauses(self._ticks) if sum(self._ticks) >= SHORTEST else ""
         usage = self._end.pop("usage", None)
@@ -192,7 +192,7 @@ def _flow(
                 yield str(len(redact(texts[index])))
             continue
         letters = () if index in calls else sorted(PIECES, key=lambda letter: letter != usual_piece)
-        fitting = (one for one in letters if (match := PIECES[one].match(texts[index], start)) and match[0] == text)
+        fitting = (key for key in letters if (match := PIECES[key].match(texts[index], start)) and match[0] == text)
         letter = next(fitting, "")
         usual_piece = letter or usual_piece
         yield letter or str(len(text))

@@ -213,7 +213,7 @@ def compare_results(old: ToolResult, new: ToolResult) -> tuple[Difference, ...]:
 
 
 def _cosmetic(old: RequestRecord, new: RequestRecord) -> Difference:
-    name = next(one.name for one in fields(old) if getattr(old, one.name) != getattr(new, one.name))
+    name = next(field.name for field in fields(old) if getattr(old, field.name) != getattr(new, field.name))
     before, after = getattr(old, name), getattr(new, name)
     if isinstance(before, tuple):
         pairs = zip_longest(cast("tuple[str]", before), cast("tuple[str]", after), fillvalue=ABSENT)
@@ -269,7 +269,7 @@ class _Messages:
         self._lines = old.messages, new.messages
         self._old = [json.loads(line) for line in old.messages]
         self._new = [json.loads(line) for line in new.messages]
-        user_places = [place for place, one in enumerate(self._new) if one["role"] == "user"]
+        user_places = [place for place, message in enumerate(self._new) if message["role"] == "user"]
         # Planning adds a question after the prompt, so the prompt is one of the last two user messages.
         self._prompts = user_places[-1 if self._listing is None else -2 :] or [0]
         self._values = _paired_values(old.values, new.values)
@@ -302,7 +302,7 @@ class _Messages:
     def _pairs(self) -> tuple[list[tuple[int, int]], bool]:
         """Return pairs of indexes of messages to compare, and whether both histories have the same order."""
         old, new = self._lines
-        roles = [[one["role"] for one in messages] for messages in (self._old, self._new)]
+        roles = [[message["role"] for message in messages] for messages in (self._old, self._new)]
         if roles[0] == roles[1] and sorted(old) != sorted(new):
             return [(index, index) for index in range(len(old)) if old[index] != new[index]], True
         if roles[0] == roles[1]:
@@ -361,14 +361,14 @@ def _result(part: Any, other: Any) -> Iterator[Difference]:
 
 def _listing(names: Sequence[str]) -> re.Pattern[str]:
     """Return a pattern that matches a comma-separated list of these tool names."""
-    one = "|".join(map(re.escape, names)) or "(?!)"
-    return re.compile(rf"(?<!\w)(?:{one})(?:, (?:{one}))+(?!\w)")
+    name_pattern = "|".join(map(re.escape, names)) or "(?!)"
+    return re.compile(rf"(?<!\w)(?:{name_pattern})(?:, (?:{name_pattern}))+(?!\w)")
 
 
 def _paired_values(old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, Any]]:
     """Return pairs of the values at the same positions of both prompts; [] if the prompts name other values."""
-    pairs = [(json.loads(one), json.loads(other)) for one, other in zip(old, new, strict=False)]
-    same = len(old) == len(new) and all(one["written"] == other["written"] for one, other in pairs)
+    pairs = [(json.loads(value), json.loads(other)) for value, other in zip(old, new, strict=False)]
+    same = len(old) == len(new) and all(value["written"] == other["written"] for value, other in pairs)
     return pairs if same else []
 
 
@@ -384,11 +384,11 @@ def _explained(old: str, new: str, pairs: Sequence[tuple[str, str]]) -> bool:
         if is_cosmetic(old[start:], new[other:]):
             return True
         for before, after in pairs:
-            place = old.find(before, start)
-            while place >= 0 and new.startswith(old[start:place], other):
-                if new.startswith(after, other + place - start):
-                    stack.append((place + len(before), other + place - start + len(after)))
-                place = old.find(before, place + 1)
+            position = old.find(before, start)
+            while position >= 0 and new.startswith(old[start:position], other):
+                if new.startswith(after, other + position - start):
+                    stack.append((position + len(before), other + position - start + len(after)))
+                position = old.find(before, position + 1)
     return False
 
 
@@ -464,12 +464,12 @@ def _fits_blanks(pattern: str, text: str) -> bool:
     first, *rest = pattern.split(BLANK)
     if not rest or not text.startswith(first):
         return False
-    place = len(first)
+    position = len(first)
     for piece in rest[:-1]:
-        place = text.find(piece, place) + len(piece)
-        if place < len(piece):
+        position = text.find(piece, position) + len(piece)
+        if position < len(piece):
             return False
-    return len(text) - place >= len(rest[-1]) and text.endswith(rest[-1])
+    return len(text) - position >= len(rest[-1]) and text.endswith(rest[-1])
 
 
 def _difference(cause: Cause, field: str, before: Any, after: Any) -> Difference:

@@ -379,16 +379,18 @@ class Deck:
         used_names = _claims.setdefault((run, cassette.path, self._playing, self.name), set())
         later = f"{self.name or 'session'} "
         first = {take.session: take for take in reversed(cassette.takes)}
-        family = [one for one in first if one == self.name or (one.startswith(later) and one[len(later) :].isdigit())]
-        free = [one for one in reversed(family) if one not in used_names]
+        family = [
+            name for name in first if name == self.name or (name.startswith(later) and name[len(later) :].isdigit())
+        ]
+        free = [name for name in reversed(family) if name not in used_names]
         prompt = _asked(head)
-        free.sort(key=lambda one: _asked_in(first[one]) != prompt)
+        free.sort(key=lambda name: _asked_in(first[name]) != prompt)
         if not free and self._playing in RECORDS:
             names = (self.name, *(f"{later}{number}" for number in range(2, len(used_names) + 2)))
-            free = [one for one in names if one not in used_names]
+            free = [name for name in names if name not in used_names]
         if not family and self._playing not in RECORDS:  # the variable of the session was renamed
             own = {take.session for take in cassette.takes if _asked_in(take) == prompt}
-            free = [one for one in first if one in own or len(first) == 1]
+            free = [name for name in first if name in own or len(first) == 1]
         self.name = free[0] if free else self.name
         used_names.add(self.name)
 
@@ -438,7 +440,9 @@ class Deck:
             blobs = Blobs() if self._recording is None else self._recording.blobs
             head["parts"] = blobs.keep(blanked(prompt.parts))
         if values:
-            head["values"] = [blanked({"written": one.written, "kind": one.kind, "text": one.text}) for one in values]
+            head["values"] = [
+                blanked({"written": value.written, "kind": value.kind, "text": value.text}) for value in values
+            ]
         return head
 
 

@@ -165,8 +165,10 @@ class _Builder:
 
         kind = cast("type[Any]", type(event))
         if getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
-            what = "an anchor or alias" if event.anchor is not None else "a tag"
-            raise CassetteError(f"{self._where} has {what}, which no cassette has. It was not written by agentmagic.")
+            feature = "an anchor or alias" if event.anchor is not None else "a tag"
+            raise CassetteError(
+                f"{self._where} has {feature}, which no cassette has. It was not written by agentmagic."
+            )
         if depth > DEEPEST:
             raise CassetteError(f"{self._where} is nested deeper than {DEEPEST} levels, which no cassette is.")
         if kind is ScalarEvent:

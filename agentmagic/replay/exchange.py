@@ -49,7 +49,7 @@ def definition(tool: ToolDef) -> Json:
 
 def tool_def(data: Mapping[str, Any]) -> ToolDef:
     """Return the tool's definition from the JSON that `definition` returned."""
-    examples = tuple(Example(one["question"], one["arguments"]) for one in data.get("examples", ()))
+    examples = tuple(Example(example["question"], example["arguments"]) for example in data.get("examples", ()))
     fields: Json = {"description": "", **data, "examples": examples}
     return ToolDef(**fields)
 

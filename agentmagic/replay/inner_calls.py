@@ -36,7 +36,7 @@ class InnerCalls:
     def of_tool(self, result: Json, place: Place, context: ToolContext) -> "CallsAgain":
         """Return the recorded calls that a tool made, to make them again. Raises ValueError if one is missing."""
         documents = self._recorded.get(place_of(result), [])
-        if sorted(place_of(one)[-1] for one in documents) != list(range(1, len(documents) + 1)):
+        if sorted(place_of(document)[-1] for document in documents) != list(range(1, len(documents) + 1)):
             raise ValueError
         return CallsAgain(self, documents, place, context)
 
@@ -66,7 +66,7 @@ class CallsAgain:
 
     def __init__(self, calls: InnerCalls, documents: list[Json], place: Place, context: ToolContext) -> None:
         self._calls = calls
-        self._by_number = {place_of(one)[-1]: one for one in documents}
+        self._by_number = {place_of(document)[-1]: document for document in documents}
         self._left = iter(documents)
         self._place = place
         self._context = context

@@ -12,7 +12,11 @@ def take_inside(take: Take, call: Json) -> Take | None:
 
     Raises CassetteError if the documents of the agent's turn are invalid.
     """
-    of_call = [one["document"] for one in take.documents if kind_of(one) == AGENT and _place(one) == _place(call)]
+    of_call = [
+        document["document"]
+        for document in take.documents
+        if kind_of(document) == AGENT and _place(document) == _place(call)
+    ]
     if not of_call:
         return None
     head, *documents = of_call
@@ -37,14 +41,14 @@ def with_inner(take: Take, change: Callable[[Take], Sequence[Json]]) -> list[Jso
     """
     rest: dict[str, Iterator[Json]] = {}
     documents: list[Json] = []
-    for one in take.documents:
-        place = str(_place(one)) if kind_of(one) == AGENT else ""
+    for document in take.documents:
+        place = str(_place(document)) if kind_of(document) == AGENT else ""
         if place and place not in rest:  # the first document of an agent's turn is not changed
-            inner = take_inside(take, one)
+            inner = take_inside(take, document)
             rest[place] = iter(() if inner is None else change(inner))
-            documents.append(one)
+            documents.append(document)
         else:
-            documents.append({**one, "document": next(rest[place])} if place else one)
+            documents.append({**document, "document": next(rest[place])} if place else document)
     return documents
 
 

@@ -90,7 +90,7 @@ class MapTape:
         self.notices: list[str] = []
         self.lines = rows_of_take(self.take) if self.take is not None else {}
         """The recorded line of each row by its key, in the order in which the rows ended."""
-        documents = {kind_of(one): one for one in self.take.documents} if self.take is not None else {}
+        documents = {kind_of(document): document for document in self.take.documents} if self.take is not None else {}
         self.figures: Json = documents.get("map", {})
         self.end: Json = documents.get("end", {})
         self._request: Request | None = None
@@ -133,7 +133,7 @@ class MapTape:
                 f"The recording of {self.prompt!r:.60} in {self.cassette.path.name} breaks off after "
                 f"{counted(len(self.lines), 'row')}: its kernel was killed, or the file was cut. Record the cell again."
             )
-        differences = [one.difference for one in take.edits]
+        differences = [edit.difference for edit in take.edits]
         if not differences:
             old_record = next((record for _, record in records(self.cassette, take)), None)
             differences = [] if old_record is None else list(compare(old_record, new_record))
@@ -145,7 +145,7 @@ class MapTape:
         self.verdicts.append(
             Verdict(self.prompt, 1, differences[0].cause if differences else "same", tuple(differences))
         )
-        others = [one for one in differences if one.cause != COSMETIC]
+        others = [difference for difference in differences if difference.cause != COSMETIC]
         if others and self.record is None:
             assert self.take is not None  # noqa: S101  (of the caller)
             unasked.note_failure(self.cassette)
@@ -262,7 +262,7 @@ class MapTape:
 
 def rows_of_take(take: Take) -> dict[str, str]:
     """Return the line of each row of a recorded map, by the row's key. Raises CassetteError."""
-    blocks = (one["rows"].split("\n") for one in take.documents if kind_of(one) == "rows")
+    blocks = (document["rows"].split("\n") for document in take.documents if kind_of(document) == "rows")
     return {str(json.loads(line)["key"]): line for lines in blocks for line in lines}
 
 

@@ -121,9 +121,9 @@ class Player:
 
         If the digests of both requests differ, but no difference is returned, the recording was edited.
         """
-        remaining = [one for one in self.asked if one["request"] not in self._played]
+        remaining = [request for request in self.asked if request["request"] not in self._played]
         digest = new_record.digest[:DIGEST]
-        match = next((one for one in remaining if one["digest"] == digest), None)
+        match = next((request for request in remaining if request["digest"] == digest), None)
         if match is not None:
             return self._play(match), ()
         if not remaining:
@@ -235,7 +235,7 @@ class Player:
         take: Take | None = self.take
         while take is not None:
             lists: list[Sequence[Json] | None]
-            lists = [one["project"] for one in take.documents if "request" in one and "project" in one]
+            lists = [entry["project"] for entry in take.documents if "request" in entry and "project" in entry]
             if lists:
                 return next((files for files in lists if files), ())
             take = take.base
@@ -252,12 +252,12 @@ class Player:
         If the turn had the tool only with other limits, the answer is for the tool with those limits.
         """
         entries = self._hosted(tool.name)
-        same = [one for one in entries if hosted_of(one) == tool]
-        return any("missing" not in one for one in same or entries) if entries else None
+        same = [entry for entry in entries if hosted_of(entry) == tool]
+        return any("missing" not in entry for entry in same or entries) if entries else None
 
     def _hosted(self, name: str) -> list[Json]:
         """Return the recorded entries of a provider-hosted tool, one for each set of limits."""
-        return [one for one in self._listing.get("hosted", ()) if one["name"] == name]
+        return [entry for entry in self._listing.get("hosted", ()) if entry["name"] == name]
 
     @property
     def _listing(self) -> Json:
@@ -268,7 +268,7 @@ class Player:
     @property
     def called(self) -> list[str]:
         """The recorded calls, each as one line."""
-        return [f"{one['result']}({self.arguments(one)})" for one in self._results.values()]
+        return [f"{document['result']}({self.arguments(document)})" for document in self._results.values()]
 
     # -- tools and the user --------------------------------------------------------------------
 
@@ -282,8 +282,8 @@ class Player:
         if place in self._inner.made:
             return self._inner.made[place]
         candidates = (self._results.get(place), *self._results.values())
-        same = [one for one in candidates if one is not None and self._same(one, call)]
-        fresh = [one for one in same if id(one) not in self._used]
+        same = [document for document in candidates if document is not None and self._same(document, call)]
+        fresh = [document for document in same if id(document) not in self._used]
         result = (fresh or same or [None])[0]
         self._used.add(id(result))
         return result
@@ -293,8 +293,8 @@ class Player:
 
     def arguments(self, result: Json) -> Any:
         """Return the arguments of the call that has this recorded result."""
-        before = takewhile(lambda one: one is not result, self.take.documents)
-        answers = [one for one in before if kind_of(one) == "answer"]
+        before = takewhile(lambda document: document is not result, self.take.documents)
+        answers = [document for document in before if kind_of(document) == "answer"]
         return call_of(result, calls_of(answers[-1]) if answers else ())["arguments"]
 
     def was_asked(self, place: Place) -> bool:
@@ -373,7 +373,7 @@ class Player:
     def _was_denied(self, name: str) -> bool:
         """Return whether the turn had this provider-hosted tool, but no request offered it."""
         wholes = self.cassette.requests(self.take, self.cassette.chain_to(self.take.base))
-        in_request = any(one["name"] == name for _, whole in wholes for one in whole.get("hosted") or ())
+        in_request = any(tool["name"] == name for _, whole in wholes for tool in whole.get("hosted") or ())
         return bool(self._hosted(name)) and not in_request
 
     def heard(self, event: Event) -> Event:
@@ -498,7 +498,7 @@ async def _repeat(aside: Sequence[Any], context: ToolContext) -> None:
             with suppress(ToolError):
                 await context.ask(question)
         case ["complete", messages, instructions, limit]:
-            conversation = [message_of(one, lambda data: data) for one in messages]
+            conversation = [message_of(message, lambda data: data) for message in messages]
             with suppress(ToolError, ProviderError):
                 await context.complete(conversation, instructions, max_tokens=limit)
         case ["variables", dict()]:
@@ -518,7 +518,7 @@ def mismatch(
         where += f" (nearest recording: {clip(take.prompt, 60)!r})"
     first, *others = differences
     sentences = [f"{where}: {first.field} is not as recorded in {cassette.path.name} {both(first)}"]
-    sentences += [f"{one.field} is not either {both(one)}" for one in others]
+    sentences += [f"{other.field} is not either {both(other)}" for other in others]
     keep = BEGIN_AGAIN if (first.cause, first.field) == ("order", "history") else UNDO
     return ReplayMismatch(f"{' '.join(sentences)} {keep} {OTHERWISE}", differences)
 

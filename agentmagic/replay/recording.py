@@ -55,7 +55,7 @@ class Recording(Cassette):
             self._make()
             was_put_in_order = self.state is not None and self.state[0] != self.path.stat().st_ino
             take.mark = {"id": uuid4().hex[:12], "after": after.key if after is not None else ""}
-            take.mark |= {"instead": [one.key for one in instead]} if instead else {}
+            take.mark |= {"instead": [earlier.key for earlier in instead]} if instead else {}
             if was_put_in_order and after is not None:  # the file was rewritten, maybe without it
                 take.mark["whole"] = True
                 chain = Chain()
@@ -141,7 +141,7 @@ def tidy(path: Path) -> None:
 
 @atexit.register
 def _finish() -> None:
-    for path in [one for one in _unfinished if one.is_file()]:
+    for path in [file for file in _unfinished if file.is_file()]:
         with suppress(CassetteError):
             tidy(path)
 

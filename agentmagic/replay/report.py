@@ -85,7 +85,7 @@ def differences(old: Cassette, new: Cassette) -> Iterator[str]:
 
     Raises CassetteError if a document cannot be read.
     """
-    prompts = [[take.prompt for take in one.takes] for one in (old, new)]
+    prompts = [[take.prompt for take in cassette.takes] for cassette in (old, new)]
     for kind, i, k, j, m in SequenceMatcher(None, *prompts, autojunk=False).get_opcodes():
         pairs = list(zip_longest(old.takes[i:k], new.takes[j:m]))
         for before, after in pairs:

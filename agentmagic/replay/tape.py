@@ -84,10 +84,10 @@ class KnownResults:
     def add(self, call_id: str, old: ToolResult, new: ToolResult) -> None:
         """Add a result: as recorded, and as returned now."""
         self.calls.add(call_id)
-        one, other = old.text, redact(new.text)
-        pairs = [(one, other), (f"({old.status}):", f"({new.status}):")]
+        old_text, new_text = old.text, redact(new.text)
+        pairs = [(old_text, new_text), (f"({old.status}):", f"({new.status}):")]
         pairs += [
-            (clip(one.strip(), most, "..."), clip(other.strip(), most, "..."))
+            (clip(old_text.strip(), most, "..."), clip(new_text.strip(), most, "..."))
             for most in (LONGEST_RESULT, LONGEST_SUMMARY)
         ]
         self.texts += [(before or EMPTY, after or EMPTY) for before, after in dict.fromkeys(pairs) if before != after]
@@ -150,7 +150,7 @@ class TurnTape:
         """The names of the project files in the recording; None if requests go to a live model."""
         if self.mode not in PLAYED:
             return None
-        return () if self.player is None else tuple(one["file"] for one in self.player.project)
+        return () if self.player is None else tuple(file["file"] for file in self.player.project)
 
     @property
     def forked(self) -> bool:
@@ -206,8 +206,8 @@ class TurnTape:
         match, differences = self.player.find(record, number, self.known.of(request, self.player.take.prompt, prompt))
         if match is not None and not differences and match["digest"] != record.digest[:DIGEST]:
             self._tell_edited_request(match)
-        others = [one for one in differences if one.cause != COSMETIC]
-        if self.mode == "replay-model" and match is not None and {one.cause for one in others} == {"tool result"}:
+        others = [gap for gap in differences if gap.cause != COSMETIC]
+        if self.mode == "replay-model" and match is not None and {gap.cause for gap in others} == {"tool result"}:
             self._tell(others)  # results of an earlier turn that was not on tape
             parts = [part for message in request.messages for part in message.parts]
             self.known.calls |= {part.call_id for part in parts if isinstance(part, ToolResult)}
@@ -231,15 +231,15 @@ class TurnTape:
             self.notices.append(Notice("warning", f"{where}, and is played as far as it goes. Record the cell again."))
         edits = player.take.edits
         self.known.edited = self.known.edited or bool(edits)
-        self.verdicts += [Verdict(self.prompt, one.step, "edited", (one.difference,)) for one in edits]
-        if all(one.minor for one in edits):
-            for one in edits:
-                where = f"Cell {clip(self.prompt, 60)!r}, step {one.step}: {one.difference.field} is not as recorded"
-                self.notices.append(Notice("warning", f"{where} {both(one.difference)} It is played as it stands."))
+        self.verdicts += [Verdict(self.prompt, edit.step, "edited", (edit.difference,)) for edit in edits]
+        if all(edit.minor for edit in edits):
+            for edit in edits:
+                where = f"Cell {clip(self.prompt, 60)!r}, step {edit.step}: {edit.difference.field} is not as recorded"
+                self.notices.append(Notice("warning", f"{where} {both(edit.difference)} It is played as it stands."))
         elif self.mode == "auto":
             self._fork(next(iter(player.asked), None))
         else:
-            differences = [one.difference for one in edits]
+            differences = [edit.difference for edit in edits]
             raise mismatch(player.cassette, player.take, edits[0].step, differences, self.prompt)
 
     def _tell_edited_request(self, request: Json) -> None:
@@ -262,9 +262,9 @@ class TurnTape:
     def _tell(self, differences: Sequence[Difference]) -> None:
         """Warn the user about results that differ from the recording. The next verdict includes these differences."""
         self._results += differences
-        for one in differences:
-            where = f"Cell {clip(self.prompt, 60)!r}, step {self._asked + 1}: {one.field} is not as recorded"
-            self.notices.append(Notice("warning", f"{where} {both(one)} {GOES_ON}"))
+        for difference in differences:
+            where = f"Cell {clip(self.prompt, 60)!r}, step {self._asked + 1}: {difference.field} is not as recorded"
+            self.notices.append(Notice("warning", f"{where} {both(difference)} {GOES_ON}"))
 
     def _fork(self, request: Json | None) -> None:
         """Continue live from this request on. Record the turn again, with the documents before the request."""

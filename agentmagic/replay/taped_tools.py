@@ -56,7 +56,7 @@ async def running(tool: Tool, source: Toolset) -> Tool:
     if tool.invoke is not on_tape:
         return tool
     tools, problems = await list_source(source)
-    match = next((one for one in tools if one.name == tool.name), None)
+    match = next((candidate for candidate in tools if candidate.name == tool.name), None)
     if match is None:
         raise ServerError(" ".join(problems) or f"There is no tool {tool.name!r} any more.")
     return match

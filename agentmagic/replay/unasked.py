@@ -85,11 +85,13 @@ def _summaries() -> list[str]:
 def _keep() -> None:
     if folder := settings.variable(UNASKED):
         with suppress(OSError):
-            Path(folder, f"{os.getpid()}.txt").write_text("".join(f"{one}\n" for one in _summaries()), encoding="utf-8")
+            Path(folder, f"{os.getpid()}.txt").write_text(
+                "".join(f"{sentence}\n" for sentence in _summaries()), encoding="utf-8"
+            )
 
 
 @atexit.register
 def _tell() -> None:
     if not settings.variable(UNASKED) and sys.__stderr__ is not None:
         with suppress(OSError, ValueError):
-            sys.__stderr__.write("".join(f"{one}\n" for one in _summaries()[:MOST_TOLD]))
+            sys.__stderr__.write("".join(f"{sentence}\n" for sentence in _summaries()[:MOST_TOLD]))
