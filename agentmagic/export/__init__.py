@@ -1,7 +1,7 @@
-"""A conversation for people to read, send or run: Markdown, JSON, provider messages, a notebook.
+"""Exports a conversation to read, send or run: as Markdown, JSON, messages for a provider, or a notebook.
 
-Each function takes turns or messages and returns text or plain JSON; only `save` touches the disk. Secrets are
-blanked in every form.
+Each function accepts turns or messages and returns text or plain JSON; only `save` writes to the disk. Secrets are
+blanked in every format.
 """
 
 import os
@@ -21,21 +21,21 @@ from agentmagic.settings import file_of
 __all__ = ["save", "to_gemini", "to_json", "to_markdown", "to_notebook", "to_openai", "to_responses"]
 
 FORMS = (".md", ".ipynb", ".openai.json", ".responses.json", ".gemini.json", ".json")
-"""The endings of file names; the first that fits decides the form."""
+"""Endings of file names. The first ending that matches decides the format."""
 _MESSAGES = {".openai.json": to_openai, ".responses.json": to_responses, ".gemini.json": to_gemini}
-"""The forms that are lists of messages."""
+"""The formats that are lists of messages."""
 
 
 def save(
     turns: Iterable[Turn], path: str | os.PathLike[str], *, tools: Iterable[Any] = (), overwrite: bool = False
 ) -> Path:
-    """Write turns to a file in the form that its name asks for, and return its path.
+    """Write turns to a file, in the format that matches its name, and return the path.
 
-    `.md`, `.json` and `.ipynb` files hold what `to_markdown`, `to_json` and `to_notebook` return, the last with
-    `tools`; `.openai.json`, `.responses.json` and `.gemini.json` files hold lists of messages. An existing file is
-    replaced only with `overwrite`, and only by a complete file. Missing folders are made.
+    `.md`, `.json` and `.ipynb` files have the output of `to_markdown`, `to_json` and `to_notebook`, which uses `tools`.
+    `.openai.json`, `.responses.json` and `.gemini.json` files have lists of messages. An existing file is replaced only
+    with `overwrite`, and only by a complete file. Missing folders are created.
 
-    Raises UsageError if the name asks for no form or the file cannot be written.
+    Raises UsageError if the name has none of these endings, or if the file cannot be written.
     """
     target = file_of(path)
     form = form_of(target)
@@ -51,7 +51,7 @@ def save(
 
 
 def form_of(target: Path) -> str:
-    """Return the one of FORMS that a file name asks for; raises UsageError if it asks for none."""
+    """Return the ending of a file name, one of FORMS. Raises UsageError for any other ending."""
     form = next((form for form in FORMS if target.name.lower().endswith(form)), None)
     if form is None:
         message = f"The name {target.name!r} does not say what to write. Let it end in one of {', '.join(FORMS)}."
@@ -68,7 +68,7 @@ def _written(form: str, turns: tuple[Turn, ...], tools: Iterable[Any]) -> str:
 
 
 def replace_file(target: Path, text: str) -> None:
-    """Write a file beside its place and move it there, so that no reader sees half of it."""
+    """Write a temporary file next to the target and move it there, so that no reader sees half of the file."""
     beside = target.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
         with beside.open("x", encoding="utf-8", newline="\n") as file:
@@ -81,6 +81,6 @@ def replace_file(target: Path, text: str) -> None:
 
 
 def _not_written(target: Path, error: OSError) -> UsageError:
-    taken = target.parent.exists() and not target.parent.is_dir()
-    why = f"{target.parent} is no folder" if taken else error.strerror
+    parent_is_file = target.parent.exists() and not target.parent.is_dir()
+    why = f"{target.parent} is no folder" if parent_is_file else error.strerror
     return UsageError(f"{target} cannot be written: {why}. Choose another place.")

@@ -1,6 +1,6 @@
-"""A conversation as the cells of a notebook: the agent's calls, with the same arguments and without a model.
+"""Exports a conversation as a notebook: the agent's calls, with the same arguments and without a model.
 
-A cell holds nothing but its call; no argument can add code. The notebook is nbformat 4.5, https://nbformat.readthedocs.io/en/latest/format_description.html
+A cell has only its call; no argument can add code. The format is nbformat 4.5, https://nbformat.readthedocs.io/en/latest/format_description.html
 """
 
 import inspect
@@ -25,10 +25,10 @@ from agentmagic.tools.functions import function_tool
 Json = dict[str, Any]
 
 WIDEST = 100
-"""Characters of a call that stands on one line."""
+"""Maximum number of characters of a call that is written on one line."""
 
 DEEPEST = 40
-"""How deep arguments may be nested; Python itself reads fewer than a hundred open brackets."""
+"""Maximum nesting depth of arguments. Python itself accepts fewer than a hundred nested brackets."""
 
 LONGEST_COMMENT = 200
 
@@ -36,14 +36,14 @@ _WHY: dict[State, str] = {"failed": "it failed", "denied": "it was denied", "int
 
 
 def to_notebook(turns: Iterable[Turn], tools: Iterable[Any] = ()) -> Json:
-    """Return turns as a notebook: prompts and answers as Markdown, and each call as a cell that makes it again.
+    """Return turns as a notebook: prompts and answers as Markdown, and each call as a cell that repeats the call.
 
-    The call of a Python function is a plain call, and the call of a server's tool goes through a session. Calls
-    that did not succeed are commented out. `tools` are the tools that the agent was given. With them,
-    renamed functions are called by their own names, async functions are awaited, and functions that take a
-    `ToolContext`, or arguments that must be converted, are called through the session. No outputs are stored.
+    Python functions are called directly, and tools of servers through a session. Calls that did not succeed are
+    commented out. `tools` are the tools of the agent. If they are given, renamed functions are called by their own
+    names, async functions are awaited, and functions that need a `ToolContext` or converted arguments are called
+    through the session. No outputs are stored.
     """
-    functions = {function_tool(one).name: _Function.of(one) for one in tools if callable(one)}
+    functions = {function_tool(tool).name: _Function.of(tool) for tool in tools if callable(tool)}
     renderer = _CellRenderer(functions)
     blocks = (block for turn in turns for block in Transcript(turn.events).blocks)
     cells = [cell for block in blocks for cell in block.render(renderer)]
@@ -60,7 +60,7 @@ def to_notebook(turns: Iterable[Turn], tools: Iterable[Any] = ()) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """What is needed to call a function as its tool was called."""
+    """The facts that are needed to call a function with the arguments of its tool."""
 
     name: str
     awaited: bool
@@ -70,26 +70,26 @@ class _Function:
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "_Function":
         signature = json_schema.read_signature(function, ToolContext, variables=True)
-        # The name of a partial or an object is that of the function inside or of its class, which is not what ran.
+        # A partial or a callable object is not `plain`: its name belongs to the inner function or to the class.
         return cls(signature.name, inspect.iscoroutinefunction(function), inspect.isroutine(function), signature)
 
     def takes(self, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the function takes the arguments without conversion."""
+        """Return whether the function accepts the arguments without conversion."""
         try:
-            converted = json_schema.arguments_for(self.signature, arguments)
+            parameters = json_schema.arguments_for(self.signature, arguments)
         except ToolError:
             return False
-        # A member of a string enumeration equals its string but has another type.
-        pairs = ((value, arguments[key]) for key, value in converted.items() if key in arguments)
-        alike = all(value == given and type(value) in (type(given), float) for value, given in pairs)
-        # An alias is no name of a parameter, and the function itself does not have the default of a `Field`.
-        alike &= converted.keys() == arguments.keys()
+        # Compare types too: a member of a string enumeration equals its string.
+        pairs = ((value, arguments[key]) for key, value in parameters.items() if key in arguments)
+        alike = all(value == argument and type(value) in (type(argument), float) for value, argument in pairs)
+        # Other keys come from an alias or from a default in `Field`, and the function itself knows neither.
+        alike &= parameters.keys() == arguments.keys()
         return alike and self.plain and self.signature.context is None and not self.signature.by_name
 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A cell, and what it needs: functions by name, a session, the alias of a server in that session."""
+    """A cell, with what its code needs: names of functions, a session, and the alias of a server in that session."""
 
     kind: str
     source: str
@@ -100,7 +100,7 @@ class _Cell:
 
 @dataclass(frozen=True, slots=True)
 class _CellRenderer:
-    """Yields the cells of a block; `functions` are those of the agent, by the names of their tools."""
+    """Yields the cells for a block. `functions` are the functions of the agent, by tool name."""
 
     functions: Mapping[str, _Function]
 
@@ -112,9 +112,9 @@ class _CellRenderer:
             yield _Cell("markdown", without_html("\n\n".join(answer(block))))
 
     def card(self, card: ToolCard) -> Iterator[_Cell]:
-        if card.inside:  # what an agent has done is done again without it
+        if card.inside:  # repeat the calls that an inner agent made, without the agent
             yield from (cell for block in card.inside.blocks for cell in block.render(self))
-        elif card.call and not card.hosted:  # a hosted call is the provider's, and no cell can make it
+        elif card.call and not card.hosted:  # a hosted call ran at the provider, so no cell can repeat it
             yield _call(card, card.call, self.functions.get(card.call.name))
 
     def _none(self, _block: Block) -> Iterator[_Cell]:
@@ -124,7 +124,7 @@ class _CellRenderer:
 
 
 def _call(card: ToolCard, call: ToolCall, function: _Function | None) -> _Cell:
-    """Write a call as a cell, or as a comment if it must not be made again."""
+    """Return a call as a cell, or as a comment if the call must not be repeated."""
     name = function.name if function else call.name
     own = card.server in ("", NOTEBOOK) and is_name(name)
     plain = own and (function is None or function.takes(call.arguments))
@@ -142,12 +142,12 @@ def _call(card: ToolCard, call: ToolCall, function: _Function | None) -> _Cell:
 
 
 def _why(card: ToolCard) -> str:
-    said = card.result.text if card.result else card.reason
-    return f"Not called here, since {_WHY.get(card.state, 'it was not finished')}: {said}".rstrip(": ")
+    reason = card.result.text if card.result else card.reason
+    return f"Not called here, since {_WHY.get(card.state, 'it was not finished')}: {reason}".rstrip(": ")
 
 
 def _set_up(cells: Sequence[_Cell]) -> Iterator[_Cell]:
-    """Yield the cells that prepare what the cells below need."""
+    """Yield the first cells, which define the functions and the session that the given cells need."""
     if functions := _names(cell.functions for cell in cells):
         yield _Cell("code", f"# Define or import here the functions that are called below:\n# {functions}")
     if through := [cell for cell in cells if cell.session]:
@@ -176,34 +176,34 @@ def _numbered(cell: _Cell, number: int) -> Json:
 
 
 def comment(text: str) -> str:
-    """Write a text as a comment of one line."""
+    """Return a text as a comment of one line."""
     return f"# {one_line(shown(text), LONGEST_COMMENT)}"
 
 
 def commented(source: str) -> str:
-    """Comment source out."""
+    """Return source code with every line commented out."""
     return "\n".join(f"# {line}" for line in source.split("\n"))
 
 
 def is_name(text: str) -> bool:
-    """Return whether a text is a Python name; Python would normalise names that are not ASCII."""
+    """Return whether a text is a Python name in ASCII. Python would normalise other names."""
     return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text != "__debug__"
 
 
 def _written(callee: str, first: list[str], arguments: Mapping[str, Any]) -> str:
-    """Write a call, secrets blanked; raises ValueError if an argument has no literal in Python."""
-    named = [f"{key}={_literal(value, name=key)}" for key, value in arguments.items() if is_name(key)]
+    """Return the source code of a call, secrets blanked. Raises ValueError if an argument cannot be a literal."""
+    keywords = [f"{key}={_literal(value, name=key)}" for key, value in arguments.items() if is_name(key)]
     others = {key: value for key, value in arguments.items() if not is_name(key)}
-    items = [*first, *named, *([f"**{_literal(others)}"] if others else [])]
+    items = [*first, *keywords, *([f"**{_literal(others)}"] if others else [])]
     line = f"{callee}({', '.join(items)})"
     return line if len(line) <= WIDEST else f"{callee}(\n" + "".join(f"    {item},\n" for item in items) + ")"
 
 
 def _literal(value: Any, depth: int = DEEPEST, name: str = "") -> str:  # noqa: PLR0911  (one arm for each type)
-    """Write JSON data as a Python literal."""
+    """Return JSON data as a Python literal. Raises ValueError if it is nested too deep, or has another type."""
     if depth == 0:
         raise ValueError("its arguments are nested too deep to be written out")
-    # The methods of the exact types are called: a subclass could print anything, code too.
+    # Call the methods of the exact types: the `repr` of a subclass could return anything, even code.
     match value:
         case None | True | False:
             return repr(value)

@@ -1,4 +1,4 @@
-"""A conversation as JSON: the log of its turns, and its messages in the form of three APIs."""
+"""Exports a conversation as JSON: the log of its turns, or its messages in the format of three APIs."""
 
 import json
 import math
@@ -26,8 +26,8 @@ def to_json(turns: Iterable[Turn]) -> str:
     """Return turns as one JSON document.
 
     It is `{"format": "agentmagic", "version": 1, "turns": [{"prompt": "...", "events": [...]}, ...]}`. The events
-    are the log without deltas, in the form and version of `agentmagic.serialization`. A value that JSON does not
-    have, for example a float that is not a number, is null.
+    are the log without deltas, in the format and version of `agentmagic.serialization`. A value that JSON does not
+    have, for example a float that is not a number, becomes null.
     """
     document = {"format": FORMAT, "version": serialization.VERSION, "turns": [_turn(turn) for turn in turns]}
     return write(document)
@@ -36,9 +36,9 @@ def to_json(turns: Iterable[Turn]) -> str:
 def to_openai(messages: Iterable[Message], instructions: str = "") -> list[Json]:
     """Return messages for Chat Completions: `chat.completions.create(messages=...)`.
 
-    Instructions become a system message. Reasoning is left out, and pictures in results follow in a message of the
-    user, since this API has no place for either. In all three forms, a call without a result gets an
-    "interrupted" result. What another provider searched and cited becomes text with links.
+    Instructions become a system message. This API does not accept reasoning, which is left out, and pictures in
+    results, which follow in a user message. For all three APIs, a call without a result gets an "interrupted" result,
+    and searches and citations by another provider become text with links.
     """
     return chat_completions.encode(_request(messages, "openai-chat", instructions), "")["messages"]
 
@@ -55,20 +55,19 @@ def to_responses(messages: Iterable[Message], instructions: str = "") -> list[Js
 def to_gemini(messages: Iterable[Message], model: str = "") -> list[Json]:
     """Return messages for Gemini: `models.generate_content(contents=...)`.
 
-    `model` decides whether pictures stand inside results, or after them, which every model accepts. A list of
-    contents has no place for instructions: give them to the SDK as
-    `GenerateContentConfig(system_instruction=...)`.
+    `model` decides whether pictures are placed inside results, or after them, which every model accepts. A list of
+    contents cannot have instructions: give them to the SDK as `GenerateContentConfig(system_instruction=...)`.
     """
     return gemini_model.encode(_request(messages, "gemini"), model)["contents"]
 
 
 def write(value: Any) -> str:
-    """Return plain JSON as the text of a file."""
+    """Return plain JSON data as the text of a file."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1, default=str) + "\n"
 
 
 def _clean(value: Any, name: str = "") -> Any:
-    """Return a text without secrets that UTF-8 can hold, and None for a float that JSON does not have."""
+    """Return a text with secrets blanked that UTF-8 can encode. A float that JSON does not have becomes None."""
     if isinstance(value, str):
         return encodable(redact(value, name=name))
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -80,7 +79,9 @@ def _turn(turn: Turn) -> Json:
 
 
 def _request(messages: Iterable[Message], provider: str, instructions: str = "") -> Request:
-    # Secrets are blanked first: in the form of an API, bytes are text too.
-    cleaned = [serialization.from_json(serialization.to_json(message, _clean)) for message in messages]
-    sent = (replace(one, parts=tuple(as_sent(part, provider) for part in one.parts)) for one in repaired(cleaned))
-    return Request(tuple(sent), _clean(instructions))
+    # Blank secrets before encoding: in the format of an API, bytes are text, and would be searched for secrets too.
+    safe_messages = [serialization.from_json(serialization.to_json(message, _clean)) for message in messages]
+    api_messages = (
+        replace(one, parts=tuple(as_sent(part, provider) for part in one.parts)) for one in repaired(safe_messages)
+    )
+    return Request(tuple(api_messages), _clean(instructions))

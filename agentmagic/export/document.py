@@ -1,7 +1,7 @@
-"""A conversation as a document: Markdown for GitHub, JupyterLab, and for readers of the plain text.
+"""Exports a conversation as a Markdown document for GitHub, JupyterLab, and for reading as plain text.
 
-GitHub and JupyterLab keep scripts out of the page that shows the document. This module keeps each text within its
-place: no tag, comment or fence in a text hides or ends what stands around it.
+GitHub and JupyterLab remove scripts when they show the document. This module keeps each text in its own block: no tag,
+comment or fence inside a text can hide or end the blocks around it.
 """
 
 import re
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _LABELS: dict[Level, str] = {"info": "Note", "warning": "Warning", "error": "Error"}
 
 LONGEST = 200_000
-"""Characters of Markdown that are written; the rest is cut, with a note."""
+"""Maximum number of characters of one text; the rest is cut, with a note."""
 
 _PASSES = 10
 _END = "end"
@@ -55,26 +55,26 @@ _SPECIAL = re.compile(r"[\\`*_\[\]<>|~$&]")
 _BACKTICKS = re.compile(r"`+")
 _CODE_SPAN = re.compile(r"(?<!`)(`{1,10})(?!`)(.{1,1000}?)(?<!`)\1(?!`)")
 _TARGET = re.compile(r"(\]\([\s>]*<?|\]:[\s>]*<?)([^\s)>]{1,2000})")
-"""What a link, an image and a definition of one lead to."""
+"""The targets of links, images, and definitions of links."""
 _RUN = re.compile(r"(?:javascript|vbscript|data|attachment):", re.IGNORECASE)
-"""Addresses that run, and those of files that a notebook does not have."""
+"""Addresses that run code, and `attachment:` addresses of files that the exported notebook does not have."""
 
 
 def to_markdown(turns: Iterable[Turn]) -> str:
-    """Return turns as a document: prompts quoted, answers as they were written, reasoning and calls folded.
+    """Return turns as Markdown: prompts in quotes, answers as they were written, reasoning and calls folded.
 
-    Results and arguments are cut at 20,000 characters, and media are named in words. HTML in a text is shown
-    as text.
+    Results and arguments are cut at 20,000 characters, and media are replaced by a short description. HTML in a text
+    is shown as text.
     """
-    # One transcript, since a turn may tell what became of a cell that an earlier one proposed.
+    # Use one transcript for all turns, because a turn can report the fate of a cell that an earlier turn proposed.
     blocks = Transcript(event for turn in turns for event in turn.events).blocks
     return "\n\n".join(piece for block in blocks for piece in _pieces(block)) + "\n"
 
 
 def prompt_of(message: Message) -> str:
-    """Return a prompt as Markdown; its media and resources are named in words."""
+    """Return a prompt as Markdown. Media and resources are replaced by a short description."""
     parts = (part for part in message.parts if not isinstance(part, Reasoning | ToolCall | ToolResult))
-    # In a block quote a tab is narrower, so code that it indents would no longer be code.
+    # A tab is narrower in a block quote, so lines that are indented by a tab would no longer be code.
     return prose("\n\n".join(as_text(part) for part in parts).expandtabs(4))
 
 
@@ -85,17 +85,20 @@ def _pieces(block: Block) -> Iterator[str]:
 
 
 class _MarkdownRenderer:
-    """Yields the paragraphs of a block; empty ones are left out."""
+    """Yields the paragraphs for a block. The caller removes empty paragraphs."""
 
     def prompt(self, block: PromptBlock) -> Iterator[str]:
         yield quote(prompt_of(Message("user", tuple(words.own_parts(block)))))
 
     def values(self, block: ValuesBlock) -> Iterator[str]:
-        quoted = shown(block.prompt.text)
-        contents = ((value, as_text(one) if isinstance(one, Media) else one) for value, one in words.values(block))
-        # A frame of `{sales}` stands in the prompt, which is quoted above.
-        left = ((value, text) for value, text in contents if not ("\n" in value.text and value.text in quoted))
-        parts = [f"{plain(value.written)}:\n\n{fence(text)}" for value, text in left]
+        prompt_text = shown(block.prompt.text)
+        contents = (
+            (value, as_text(content) if isinstance(content, Media) else content)
+            for value, content in words.values(block)
+        )
+        # Leave out a data frame such as `{sales}`: it is in the prompt, which is quoted above.
+        further = ((value, text) for value, text in contents if not ("\n" in value.text and value.text in prompt_text))
+        parts = [f"{plain(value.written)}:\n\n{fence(text)}" for value, text in further]
         line = words.values_line(block)
         yield _folded(escape(line), *parts) if parts else f"*{plain(line)}*"
 
@@ -115,8 +118,8 @@ class _MarkdownRenderer:
     def checklist(self, block: ChecklistBlock) -> Iterator[str]:
         yield f"**{plain(words.plan_heading(block))}**"
         for row in block.rows:
-            told = filter(None, (words.task_title(row), words.task_state(row), one_line(shown(row.summary), 200)))
-            yield f"- {words.GLYPHS[words.TASK_STATES[row.state]]} {plain(': '.join(told))}"
+            fragments = filter(None, (words.task_title(row), words.task_state(row), one_line(shown(row.summary), 200)))
+            yield f"- {words.GLYPHS[words.TASK_STATES[row.state]]} {plain(': '.join(fragments))}"
 
     def question(self, block: QuestionBlock) -> Iterator[str]:
         yield quote(f"**Question:** {plain(block.text)}")
@@ -137,43 +140,47 @@ class _MarkdownRenderer:
         yield quote(f"**Retry:** {plain(words.retry(block, times=True))}")
 
     def progress(self, block: ProgressBlock) -> Iterator[str]:
-        seen = block.progress
-        figures = map_words.figures(seen, times=True)
-        lines = (" · ".join((map_words.heading(seen), *figures)), *map_words.errors(seen), *map_words.notices(seen))
+        progress = block.progress
+        figures = map_words.figures(progress, times=True)
+        lines = (
+            " · ".join((map_words.heading(progress), *figures)),
+            *map_words.errors(progress),
+            *map_words.notices(progress),
+        )
         yield quote("\\\n".join(map(plain, lines)))
 
     def footer(self, block: FooterBlock) -> Iterator[str]:
-        # A document is not pointed at, so the details stand in it.
+        # A document has no tooltips, so the details are written into it.
         figures = (*words.footer(block, times=True), words.footer_details(block, times=True))
         yield f"*{plain(' · '.join(filter(None, figures)))}*"
 
 
 def answer(block: TextBlock) -> Iterator[str]:
-    """Yield an answer with its numbers as links to their pages, and the list of its sources."""
+    """Yield an answer, with citation numbers as links to the cited pages, and the list of its sources."""
     leads_to = {source.number: link(source.url) for source in block.sources}
 
-    def written(number: int) -> str:
+    def cite(number: int) -> str:
         return f"[[{number}]]({leads_to[number]})" if leads_to[number] else rf"\[{number}\]"
 
-    yield prose(block.text, placed(block.text, block.citations, block.sources), written)
+    yield prose(block.text, placed(block.text, block.citations, block.sources), cite)
     if block.sources:
         yield "**Sources**"
         yield "\n".join(map(_source, block.sources))
 
 
 def _source(source: Source) -> str:
-    quoted = "".join(f"\n\n  > {plain(one)}" for one in quotes_of(source))
-    return _page(rf"\[{source.number}\] ", source_title(source), source.url) + quoted
+    quotes = "".join(f"\n\n  > {plain(passage)}" for passage in quotes_of(source))
+    return _page(rf"\[{source.number}\] ", source_title(source), source.url) + quotes
 
 
 def _page(number: str, title: str, url: str) -> str:
-    """Return an item of a list: a page as a link, where one may lead to it."""
+    """Return a list item for a page: a link if the address can be linked, else the title and the address."""
     leads_to = link(url)
     return f"- {number}[{plain(title)}]({leads_to})" if leads_to else f"- {number}{plain(title)} {plain(url)}"
 
 
 def _folded(heading: Markup, *content: str) -> str:
-    """Fold Markdown under a heading of HTML; the heading must not contain an empty line."""
+    """Return Markdown folded under an HTML heading. The heading must not contain an empty line."""
     return "\n\n".join(filter(None, (f"<details>\n<summary>{heading}</summary>", *content, "</details>")))
 
 
@@ -182,8 +189,8 @@ def _heading(card: ToolCard) -> Markup:
     server = f"({'agent' if card.agent else shown(card.server)})" if card.server else ""
     tail = " · ".join(filter(None, (words.card_state(card), words.duration(card.seconds) if card.seconds else "")))
     name = f"↳ {name}" if card.inner else words.hosted_title(card) or name
-    told = " ".join(filter(None, (server, words.short_arguments(card), f"[{tail}]" if tail else "")))
-    heading = Markup("{} <code>{}</code> {}").format(words.GLYPHS[card.state], name, " ".join(told.split()))
+    details = " ".join(filter(None, (server, words.short_arguments(card), f"[{tail}]" if tail else "")))
+    heading = Markup("{} <code>{}</code> {}").format(words.GLYPHS[card.state], name, " ".join(details.split()))
     return heading.rstrip()
 
 
@@ -234,21 +241,21 @@ def _json(value: object) -> str:
 # -- Markdown from texts of any origin ----------------------------------------------------------------
 
 
-def prose(text: str, marks: Iterable[Mark] = (), written: Callable[[int], str] = str) -> str:
-    """Return foreign Markdown made safe: HTML in it is shown as text, and an open fence is closed.
+def prose(text: str, marks: Iterable[Mark] = (), render: Callable[[int], str] = str) -> str:
+    """Return Markdown of any origin made safe: HTML in it is shown as text, and an open fence is closed.
 
-    `marks` are the places of numbers in the text, which are `written` there.
+    `marks` are the positions of citation numbers in the text. `render` returns the Markdown for a number.
     """
-    source, note = cut_apart(marked(shown(text), marks, written, " ").strip("\n"), LONGEST)
+    source, note = cut_apart(marked(shown(text), marks, render, " ").strip("\n"), LONGEST)
     whole = _closed(_without_html(source))
     return f"{whole}\n\n*{note}*" if note else whole
 
 
 def without_html(markdown: str) -> str:
-    """Return Markdown in which no reader finds foreign HTML, in code either, or an address that runs.
+    """Return Markdown in which no renderer finds HTML from the text, even in code, or an address that runs code.
 
-    Readers do not agree where code begins and ends: nbconvert takes mathematics first, and writes the text of a
-    `mermaid` fence into its page as it is. So no tag is left anywhere: code with one becomes escaped HTML.
+    Renderers do not agree where code begins and ends: nbconvert finds mathematics first, and copies the text of a
+    `mermaid` fence into its page unchanged. So no tag is left anywhere: code that has a tag becomes escaped HTML.
     """
     if _TAG.search(markdown):
         markdown = "\n".join(_untagged(markdown))
@@ -256,17 +263,17 @@ def without_html(markdown: str) -> str:
 
 
 def _untagged(markdown: str) -> Iterator[str]:
-    """Yield lines of Markdown without tags: a block of code that has one is written as HTML."""
-    lines, done = markdown.split("\n"), 0
+    """Yield lines of Markdown without tags. A code block that has a tag becomes escaped HTML."""
+    lines, position = markdown.split("\n"), 0
     for token in _parser().parse(markdown):
         if token.type in ("fence", "code_block") and token.map and token.level == 0 and _TAG.search(token.content):
             start, end = token.map
-            yield from map(_without_tags, lines[done:start])
-            # A blank line ends HTML for some readers, so each one holds a space.
+            yield from map(_without_tags, lines[position:start])
+            # A blank line ends HTML for some renderers, so write a space into each blank line.
             code = (line or "&#32;" for line in str(escape(token.content.rstrip("\n"))).split("\n"))
             yield "<pre><code>" + "\n".join(code) + "</code></pre>"
-            done = end
-    yield from map(_without_tags, lines[done:])
+            position = end
+    yield from map(_without_tags, lines[position:])
 
 
 def _without_tags(line: str) -> str:
@@ -276,22 +283,27 @@ def _without_tags(line: str) -> str:
     spans = [
         _code(inner) if _TAG.search(inner) else f"{mark}{inner}{mark}" for mark, inner in zip(marks, code, strict=True)
     ]
-    return "".join(chain.from_iterable(zip_longest((one.replace("<", "&lt;") for one in text), spans, fillvalue="")))
+    return "".join(
+        chain.from_iterable(zip_longest((piece.replace("<", "&lt;") for piece in text), spans, fillvalue=""))
+    )
 
 
 def _code(text: str) -> str:
-    entities = "".join(one if one.isalnum() or one.isspace() else f"&#{ord(one)};" for one in text.strip())
+    entities = "".join(
+        character if character.isalnum() or character.isspace() else f"&#{ord(character)};"
+        for character in text.strip()
+    )
     return f"<code>{entities}</code>"
 
 
 def _harmless(target: re.Match[str]) -> str:
-    """Return the target of a link, as a place of the page if it runs when it is opened."""
+    """Return the target of a link. A target that runs code becomes a `#` target inside the page."""
     reads = "".join(decoded(target[2]).split())
     return f"{target[1]}#{target[2]}" if _RUN.match(reads) and not reads.startswith("data:image/png") else target[0]
 
 
 def quote(markdown: str) -> str:
-    """Put Markdown into a block quote."""
+    """Return Markdown as a block quote."""
     return "\n".join(f"> {line}".rstrip() for line in markdown.split("\n"))
 
 
@@ -301,7 +313,7 @@ def plain(text: str) -> str:
 
 
 def fence(text: str, language: str = "") -> str:
-    """Put a text into a fence that the text cannot close."""
+    """Return a text inside a code fence that the text cannot close."""
     marks = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(text)), default=0))
     return f"{marks}{language}\n{text}\n{marks}"
 
@@ -331,14 +343,14 @@ def _without_html(text: str) -> str:
 def _holds_html(token: "Token") -> bool:
     if token.type == "html_block":
         return True
-    # GitHub reads tables and CommonMark does not: a code span over a "|" here is HTML in two cells there.
+    # Only GitHub has tables, CommonMark has not: a code span that contains "|" is HTML in two cells on GitHub.
     if "|" in token.content and token.type == "inline" and _TAG.search(token.content):
         return True
     return any(child.type == "html_inline" for child in token.children or ())
 
 
 def _closed(text: str) -> str:
-    """Close the fence that the text leaves open, if there is one."""
+    """Return the text, with a fence that it leaves open closed."""
     if "```" not in text and "~~~" not in text:
         return text
     last = _parser().parse(f"{text}\n\n{_END}")[-1]

@@ -1,1 +1,1 @@
-"""One prompt over many rows: each is a turn of its own, paid once, within one budget and at one pace."""
+"""Maps one prompt over many rows. Each row is a turn and is paid for once; all rows share a budget and a pace."""

@@ -1,4 +1,4 @@
-"""Asks rows in batches of the provider, at half the price: sent, waited for, collected, also by another kernel."""
+"""Sends rows in batches of the provider, at half the price, and collects the answers, also in another kernel."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -22,15 +22,15 @@ from agentmagic.secrets import redact
 from agentmagic.text import clip, counted
 
 FIRST_LOOK, LONGEST_WAIT = 5.0, 60.0
-"""Seconds until a batch is first looked at, and at most between two looks; a batch takes minutes to hours."""
+"""Seconds until a batch is first checked, and at most between two checks; a batch takes minutes to hours."""
 PATIENT = 1.5
-"""By how much the time between two looks grows."""
+"""The factor by which the time between two checks grows."""
 
 
 class BatchedRows:
-    """The rows of a map that wait for a batch, or are in one.
+    """The rows of a map that wait for a batch, or are in a batch.
 
-    Raises UsageError for a model without batches, and for a map whose batches could not be found again.
+    Raises UsageError if the model has no batches, if the map has tools, or if it has no file for the ids of batches.
     """
 
     def __init__(self, ledger: Ledger, costs: Costs, turns: RowTurns, tools: Sequence[str]) -> None:
@@ -39,7 +39,7 @@ class BatchedRows:
         self._costs = costs
         self._turns = turns
         self._aside: dict[str, Usage] = {}
-        """What is set aside for the rows in batches, by their keys."""
+        """The usage reserved for each row that is in a batch, by the row's key."""
         work = ledger.work
         if work.path is None:
             raise UsageError("A batch takes up to a day, and its id is kept in a file. Name one: to=FILE (--to).")
@@ -55,25 +55,25 @@ class BatchedRows:
         self._batches: Batches = batches
 
     async def ask(self) -> None:
-        """Collect the batches of an earlier run, and send and collect the other rows."""
+        """Send the rows that are not in a batch of an earlier run, and collect the answers of all batches."""
         file, rows = self._ledger.file, {prompt.key: prompt for prompt in self.waiting}
         assert file is not None  # noqa: S101  (opened before the rows are read)
         under_way = {name: keys & rows.keys() for name, keys in file.batches.items() if keys & rows.keys()}
         earlier = {key for keys in under_way.values() for key in keys}
-        left = [prompt for prompt in self.waiting if prompt.key not in earlier]
+        remaining = [prompt for prompt in self.waiting if prompt.key not in earlier]
         for key in earlier:
             self._aside[key] = self._worst(rows[key])
             self._costs.shared.owe(self._aside[key])
-        if left and not self._costs.measured.is_set():  # under a cap, one row tells how tokens count
-            await self._turns.start(left.pop(0))
+        if remaining and not self._costs.measured.is_set():  # a first row measures how tokens count
+            await self._turns.start(remaining.pop(0))
             await self._costs.measured.wait()
         try:
-            while left or under_way:
-                fitting, words = self._fitting(left)
+            while remaining or under_way:
+                fitting, reason = self._fitting(remaining)
                 under_way |= await self._send(fitting)
-                left = left[len(fitting) :]
+                remaining = remaining[len(fitting) :]
                 if not under_way:
-                    raise BudgetExhausted(words)
+                    raise BudgetExhausted(reason)
                 self._ledger.running += sum(map(len, under_way.values()))
                 for name, keys in under_way.items():
                     await self._collect(name, {key: rows[key] for key in keys})
@@ -82,13 +82,13 @@ class BatchedRows:
             self._leave(rows)
             raise
 
-    def _fitting(self, left: Sequence[RowPrompt]) -> tuple[list[RowPrompt], str]:
-        """Return the first rows that the budgets allow, which is set aside for them, and why no more are."""
+    def _fitting(self, prompts: Sequence[RowPrompt]) -> tuple[list[RowPrompt], str]:
+        """Reserve usage for as many rows as the budgets allow. Return these rows, and why no further row fits."""
         fitting: list[RowPrompt] = []
-        for prompt in left:
+        for prompt in prompts:
             worst = self._worst(prompt)
-            if words := self._costs.shared.reserve(worst):
-                return fitting, words
+            if reason := self._costs.shared.reserve(worst):
+                return fitting, reason
             self._aside[prompt.key] = worst
             fitting.append(prompt)
         return fitting, ""
@@ -98,8 +98,8 @@ class BatchedRows:
         return worst if worst.cost is None else replace(worst, cost=worst.cost * PRICE)
 
     async def _send(self, prompts: Sequence[RowPrompt]) -> dict[str, set[str]]:
-        """Send rows, and return their keys by the ids of their batches."""
-        sent: dict[str, set[str]] = {}
+        """Send rows in batches. Return the keys of the rows by batch id."""
+        batches: dict[str, set[str]] = {}
         rows = {prompt.key: prompt for prompt in prompts}
         async for piece in split(self._batches, [(prompt.key, self._request(prompt)) for prompt in prompts]):
             keys = tuple(key for key, _ in piece)
@@ -107,12 +107,12 @@ class BatchedRows:
             try:
                 name = await self._batches.submit(piece)
             except ProviderError as error:
-                if not error.retryable:  # it was refused, so none of its rows is in doubt
+                if not error.retryable:  # the batch was refused, so its rows were not asked
                     self._ledger.write(*(self._failed(rows[key], error) for key in keys))
                 raise
             self._ledger.write(BatchSent(name, keys))
-            sent[name] = set(keys)
-        return sent
+            batches[name] = set(keys)
+        return batches
 
     def _request(self, prompt: RowPrompt) -> Request:
         assert prompt.prompt is not None  # noqa: S101  (rows without one are not asked)
@@ -120,7 +120,7 @@ class BatchedRows:
         return Steps(turn, {}, Fold(), void).first_request()
 
     async def _collect(self, name: str, rows: dict[str, RowPrompt]) -> None:
-        """Wait for a batch, and begin the turn of each of its rows with the answer."""
+        """Wait for a batch, and begin the turn of each row with its answer."""
         await self._done(name, len(rows))
         async for key, answer in self._answers(name, rows):
             prompt = rows.pop(key)
@@ -128,21 +128,21 @@ class BatchedRows:
             await self._take(prompt, answer)
 
     async def _done(self, name: str, number: int) -> None:
-        """Wait until a batch is done. Raises ProviderError if the provider does not know it."""
+        """Wait until a batch is done. Raises ProviderError if the provider does not know the batch."""
         wait = FIRST_LOOK
         self._ledger.tally.notices.append(
             f"The batch {name} has {counted(number, 'row')} and may take up to a day. You can stop, or shut the "
             "kernel: running the map again collects it."
         )
         while True:
-            with suppress(Unavailable):  # looked at again later
+            with suppress(Unavailable):  # the next pass checks again
                 if (await self._batches.state(name)).done:
                     return
             await asyncio.sleep(wait)
             wait = min(LONGEST_WAIT, wait * PATIENT)
 
     async def _answers(self, name: str, rows: dict[str, RowPrompt]) -> AsyncIterator[tuple[str, BatchAnswer]]:
-        """Yield the answers of a batch; after a break, those that are left."""
+        """Yield the answers of a batch. If the provider is unavailable, wait and continue with the remaining rows."""
         wait = FIRST_LOOK
         while rows:
             try:
@@ -156,21 +156,21 @@ class BatchedRows:
         worst = self._aside.pop(prompt.key)
         if isinstance(answer, ProviderError):
             self._costs.shared.give_back(worst, answer.usage or Usage())
-            ended = self._failed(prompt, answer)
-            self._ledger.write(ended)
-            self._ledger.note(prompt, ended)
+            outcome = self._failed(prompt, answer)
+            self._ledger.write(outcome)
+            self._ledger.note(prompt, outcome)
             return
         purse = self._turns.purse(prompt)
         purse.hold(worst)
         await self._turns.begin(prompt, purse, Collected(self._ledger.work.turn.model, answer))
 
     def _failed(self, prompt: RowPrompt, error: ProviderError) -> RowEnded:
-        words = clip(redact(str(error)), LONGEST_ERROR)
-        return RowEnded(prompt.key, self._ledger.label(prompt), "failed", error=words)
+        message = clip(redact(str(error)), LONGEST_ERROR)
+        return RowEnded(prompt.key, self._ledger.label(prompt), "failed", error=message)
 
     def _leave(self, rows: dict[str, RowPrompt]) -> None:
-        """Say of rows that the provider goes on with that they are in a batch."""
+        """Save the outcome "in a batch" for rows that the provider still works on."""
         file = self._ledger.file
-        sent = {key for keys in file.batches.values() for key in keys} if file is not None else set[str]()
-        for key in sent & self._aside.keys():  # those whose answer was taken have a turn of their own
+        batch_keys = {key for keys in file.batches.values() for key in keys} if file is not None else set[str]()
+        for key in batch_keys & self._aside.keys():  # the provider still works on these rows
             self._ledger.note(rows[key], RowEnded(key, self._ledger.label(rows[key]), "in a batch"))

@@ -1,4 +1,4 @@
-"""Asks the rows of a map, on the engine: as many at a time as pace and budget allow, each in a turn of its own."""
+"""Asks the rows of a map on the engine thread: each in its own turn, as many at a time as pace and budget allow."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from agentmagic.tools.base import Tool, as_of_now, list_sources, not_told
 
 
 class Driver:
-    """Asks the rows of a map, whose outcomes the ledger keeps; it runs on the engine."""
+    """Asks the rows of a map on the engine thread, and stores their outcomes in the ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.reader = RowReader(ledger.work, ledger.tally)
@@ -39,7 +39,7 @@ class Driver:
         self._turns: RowTurns | None = None
 
     async def run(self) -> None:
-        """Ask the rows, until all have an outcome or the map ends before. Cancelling it stops the map."""
+        """Ask the rows until all have an outcome, or the map ends early. To stop the map, cancel this coroutine."""
         why: MapEnd = "done"
         ledger = self._ledger
         ledger.main = asyncio.current_task()
@@ -61,7 +61,7 @@ class Driver:
         await self._settle(why)
 
     async def _settle(self, why: MapEnd) -> None:
-        """Wait for the rows under way, which are cancelled if the map was stopped or has failed."""
+        """Wait for the rows under way, or cancel them if the map was stopped or has failed. Then end the map."""
         ledger = self._ledger
         while self._turns:
             if why == "stopped" or ledger.error is not None:
@@ -79,13 +79,13 @@ class Driver:
         ledger.tell()
 
     async def _tools(self) -> list[Tool]:
-        """Return the tools of the rows, and say what rows cannot do."""
+        """Return the tools of the rows, and add notices about missing tools and about calls that are denied."""
         turn, notices = self._ledger.work.turn, self._ledger.tally.notices
         tools, problems = await list_sources(turn.toolsets)
-        notices.extend(redact(words) for words in not_told(problems, turn.unreachable))
-        offered, _ = as_of_now(tools.values())
-        notices.extend(_denied(turn, list(offered.values())))
-        return list(offered.values())
+        notices.extend(redact(problem) for problem in not_told(problems, turn.unreachable))
+        current, _ = as_of_now(tools.values())
+        notices.extend(_denied(turn, list(current.values())))
+        return list(current.values())
 
     async def _ask(self, tools: Sequence[Tool]) -> None:
         """Ask the rows that have no answer yet."""
@@ -97,7 +97,7 @@ class Driver:
         costs = self._costs(file, tools)
         turns = self._turns = RowTurns(ledger, costs)
         turns.doubts |= file.doubtful | file.repeated
-        batched = BatchedRows(ledger, costs, turns, [tool.name for tool in tools]) if work.settings.batch else None
+        batches = BatchedRows(ledger, costs, turns, [tool.name for tool in tools]) if work.settings.batch else None
         if self._tape is not None:
             self._tape.start()
         unreadable: UsageError | None = None
@@ -105,14 +105,14 @@ class Driver:
             async for prompt in self.reader.wanted():
                 if self._is_known(prompt, file):
                     continue
-                if batched is None:
+                if batches is None:
                     await turns.start(prompt)
                 else:
-                    batched.waiting.append(prompt)
-        except UsageError as error:  # the rows that were read keep their answers
+                    batches.waiting.append(prompt)
+        except UsageError as error:  # it is raised below, after the rows that were read are asked
             unreadable = error
-        if batched is not None:
-            await batched.ask()
+        if batches is not None:
+            await batches.ask()
         await turns.wait()
         if unreadable is not None:
             raise unreadable
@@ -133,41 +133,42 @@ class Driver:
         return file
 
     def _costs(self, file: MapFile, tools: Sequence[Tool]) -> Costs:
-        """Begin with what the rows of the file have cost; rows in doubt may have cost as much as others on average."""
-        work, spent = self._ledger.work, file.spent
+        """Return the costs of the map. They include the rows in its file; a row in doubt counts at average cost."""
+        work, usage = self._ledger.work, file.spent
         if self._tape is not None:
-            spent += self._tape.spent(file)
-        if (lost := file.lost + len(file.doubtful)) and file.ended:
-            share = lost / len(file.ended)
-            cost = None if spent.cost is None else spent.cost * share
-            spent += Usage(int(spent.input_tokens * share), 0, int(spent.output_tokens * share), cost=cost)
+            usage += self._tape.spent(file)
+        if (doubt_count := file.lost + len(file.doubtful)) and file.ended:
+            share = doubt_count / len(file.ended)
+            cost = None if usage.cost is None else usage.cost * share
+            usage += Usage(int(usage.input_tokens * share), 0, int(usage.output_tokens * share), cost=cost)
         common = tokens_of_tools(work.turn.agent.whole_instructions, [tool.definition for tool in tools])
         common += sum(map(tokens_of_message, work.turn.history.messages))
-        own = Budget("map", work.settings.max_cost, work.settings.max_tokens, spent)
+        own = Budget("map", work.settings.max_cost, work.settings.max_tokens, usage)
         costs = Costs(work.turn, common, (own, *work.budgets))
         if costs.notice:
             self._ledger.tally.notices.append(costs.notice)
         return costs
 
     def _is_known(self, prompt: RowPrompt, file: MapFile) -> bool:
-        """Take the outcome of a row that is not asked: it has an answer, or cannot be asked."""
+        """Return whether a row has an answer already, or cannot be asked. If so, add its outcome to the result."""
         if self._tape is not None and self._tape.keep(prompt):
             return True
-        known = file.ended.get(prompt.key)
-        if known is not None and known.status == "answered" and self._ledger.keep(prompt, known):
+        outcome = file.ended.get(prompt.key)
+        if outcome is not None and outcome.status == "answered" and self._ledger.keep(prompt, outcome):
             return True
         if prompt.prompt is None:
             self._ledger.note(prompt, RowEnded(prompt.key, self._ledger.label(prompt), "failed", error=prompt.problem))
-        elif known is not None and known.status == "in doubt" and self._turns is not None:
+        elif outcome is not None and outcome.status == "in doubt" and self._turns is not None:
             self._turns.doubts.add(prompt.key)
         return prompt.prompt is None
 
     def _recipe(self, tools: Sequence[Tool]) -> Recipe:
-        """Return what all rows are asked, and a digest of each part of it."""
+        """Return the description of the request that all rows share, with a digest of each part."""
         turn, prompts = self._ledger.work.turn, self._ledger.work.prompts
         schema = turn.agent.output_schema
         definitions = [
-            (one.name, one.server, one.description, one.parameters) for one in (tool.definition for tool in tools)
+            (definition.name, definition.server, definition.description, definition.parameters)
+            for definition in (tool.definition for tool in tools)
         ]
         parts = {
             "prompt": prompts.digest,
@@ -182,15 +183,15 @@ class Driver:
 
 
 def _denied(turn: TurnContext, tools: Sequence[Tool]) -> list[str]:
-    """Return the notice about tools whose calls would be asked about: no one is asked in a row."""
+    """Return a notice about tools whose calls need approval: they are denied, because a row cannot ask the user."""
     gate = ApprovalGate(policy_of(turn.agent.permission), turn.approvals)
     names = [
-        one.name
-        for one in tools
-        if gate.decide(one.definition, {}, asks=one.ask, code=one.code, web=one.hosted is not None).verdict == "ask"
+        tool.name
+        for tool in tools
+        if gate.decide(tool.definition, {}, asks=tool.ask, code=tool.code, web=tool.hosted is not None).verdict == "ask"
     ]
     if not names:
         return []
     rules = ", ".join(f'Rule("allow", "{name}")' for name in names[:3])
-    denied = f"A row cannot ask you, so calls of {listed(names, 5)} are denied."
-    return [f"{denied} To let them run, give the agent permission=Policy([{rules}])."]
+    sentence = f"A row cannot ask you, so calls of {listed(names, 5)} are denied."
+    return [f"{sentence} To let them run, give the agent permission=Policy([{rules}])."]

@@ -1,8 +1,9 @@
-"""The file of a map: what was asked and answered, one line each, so that no answer is paid for twice.
+"""The file of a map: requests and answers, one line of JSON each, so that no answer is paid for twice.
 
-The first line says what all rows were asked; a later line of its kind says that they are asked anew. Before a row is
-asked its key is written, and its events and its outcome when it has ended. Lines are only appended, in one write, so a
-crash loses at most the last one. A row that was asked and has no outcome is in doubt: its answer may have been paid.
+The first line describes the request that all rows share; a later line of this kind means that all rows are asked again.
+A row's key is written before the row is asked, its events and its outcome when it has ended. Lines are only appended,
+in one write, so a crash loses at most the last line. A row that was asked and has no outcome is in doubt: its answer
+may have been paid for.
 """
 
 import errno
@@ -30,22 +31,22 @@ if TYPE_CHECKING:
     from pydantic_core import SchemaValidator
 
 VERSION = 1
-"""The version of the format; it grows when an older reader would misread."""
+"""The version of the format. It increases when an older reader would misread the file."""
 
 RowStatus = Literal["answered", "failed", "in doubt", "in a batch", "not asked"]
-"""What became of a row. Of one in doubt nothing is known: it was stopped, or a worker was lost."""
+"""The outcome of a row. If a row was stopped, or a worker was lost, its outcome is unknown: "in doubt"."""
 
 LONGEST_ERROR = 300
-"""Characters of the error of a row."""
+"""Maximum number of characters in the error of a row."""
 
 _BEGINNING = b'{"type":"map"'
 _LOG = re.compile(rb'\{"type":"row_log","key":"([^"\\]+)"')
-"""How the line of a row's events begins: the events are read only when the row is opened."""
+"""The beginning of a line with the events of a row. The events are decoded only when a caller asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapBegun:
-    """All rows are asked this; `recipe` has a digest of each part of it that would change the answers."""
+    """The request that all rows share. `recipe` has a digest of each part that changes the answers."""
 
     type: ClassVar[str] = "map"
     version: int
@@ -57,7 +58,7 @@ class MapBegun:
 
 @dataclass(frozen=True, slots=True)
 class RowAsked:
-    """A row is about to be asked; `row` is how it is called, `request` a digest of what is sent."""
+    """A row is about to be asked. `row` is the label of the row, `request` is a digest of its request."""
 
     type: ClassVar[str] = "row_asked"
     key: str
@@ -76,7 +77,7 @@ class RowLog:
 
 @dataclass(frozen=True, slots=True)
 class RowEnded:
-    """What became of a row; `value` is the JSON of an answer that has a form, `answer` the text of another one."""
+    """The outcome of a row. `value` is the JSON of a structured answer, `answer` is the text of any other answer."""
 
     type: ClassVar[str] = "row_ended"
     key: str
@@ -92,7 +93,7 @@ class RowEnded:
 
 @dataclass(frozen=True, slots=True)
 class BatchSent:
-    """The rows with these keys were sent in a batch, which the provider knows by its id."""
+    """The rows with these keys were sent in a batch. `id` is the provider's id of the batch."""
 
     type: ClassVar[str] = "batch_sent"
     id: str
@@ -109,7 +110,7 @@ def _lines() -> "SchemaValidator":
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What all rows are asked, and a digest of each part: a change of one would change the answers."""
+    """The request that all rows share, with a digest of each part. If a part changes, the old answers do not fit."""
 
     prompt: str
     model: str
@@ -120,23 +121,25 @@ class Recipe:
         """The first line of the file of a map."""
         return MapBegun(VERSION, own_version(), self.prompt, self.model, dict(self.parts))
 
-    def changes(self, begun: MapBegun) -> list[str]:
-        """Return which parts of it are not as they were."""
-        names = dict.fromkeys((*self.parts, *begun.recipe))
-        return [name for name in names if self.parts.get(name) != begun.recipe.get(name)]
+    def changes(self, header: MapBegun) -> list[str]:
+        """Return the names of the parts that differ from the recipe in the file."""
+        names = dict.fromkeys((*self.parts, *header.recipe))
+        return [name for name in names if self.parts.get(name) != header.recipe.get(name)]
 
 
 class MapFile:
-    """The file of one map, open for appending, and what it holds for its recipe.
+    """The file of one map, open for appending, and its content for the current recipe.
 
-    `ended` has the last outcome of each row by its key, `doubtful` the keys of rows that were asked and have none, and
-    `repeated` those that were asked again after that; `batches` has the keys of rows that are in a batch, by its id.
-    `spent` is what all outcomes have cost, and `lost` how many requests of rows may have been paid without one.
-    Without a path it is a temporary file. `damaged` counts lines that could not be read. With `again`, all rows are
-    asked anew if the recipe is another one. Without a recipe the file is only read, and no other kernel is kept away.
+    `ended` has the last outcome of each row, by key. `doubtful` has the keys of rows that were asked and have no
+    outcome, `repeated` the keys of rows that were asked again after that. `batches` has the keys of rows that are in a
+    batch, by batch id. `spent` is the usage of all outcomes. `lost` counts requests that may have been paid for without
+    an outcome. `damaged` counts lines that could not be read.
 
-    Raises UsageError for a file that is none of a map, one of a map with another recipe, and one that another kernel or
-    map writes; OSError if it cannot be written.
+    Without a path, a temporary file is used. With `again`, all rows are asked again if the recipe has changed. Without
+    a recipe, the file is only read, and is not locked.
+
+    Raises UsageError if the file is not the file of a map, if its recipe differs, or if another kernel or map writes
+    it. Raises OSError if it cannot be written.
     """
 
     def __init__(self, path: Path | None, recipe: Recipe | None, *, again: bool = False) -> None:
@@ -162,61 +165,61 @@ class MapFile:
             self._hold(tempfile.TemporaryFile(buffering=0))  # noqa: SIM115  (see there)
             self.write(recipe.line)
             return
-        begun = _beginning(path)
+        header = _beginning(path)
         self._lock = _locked(path)
         try:
-            begun = self._read(path) if begun else None
+            header = self._read(path) if header else None
             self._hold(path.open("ab+", buffering=0))
-            self._go_on(begun, recipe, again=again)
+            self._go_on(header, recipe, again=again)
         except BaseException:
             self.close()
             raise
 
     def _hold(self, file: Any) -> None:
-        """Keep a file open as long as this object is there: its events can be read when the map is over."""
+        """Keep the file open while this object exists, because its events can be read after the map is over."""
         self._file = file
         weakref.finalize(self, file.close)
 
     def write(self, *lines: Line) -> None:
-        """Append lines, which the operating system has before this returns. Raises OSError."""
-        written = [encode_record(fitting(line)[0]) for line in lines]
-        whole = b"".join(written)
+        """Append lines, and return when the operating system has accepted them. Raises OSError."""
+        texts = [encode_record(fitting(line)[0]) for line in lines]
+        whole = b"".join(texts)
         with self._guard:
-            place = self._file.seek(0, os.SEEK_END)
+            offset = self._file.seek(0, os.SEEK_END)
             append(self._file.fileno(), whole)
-        for line, text in zip(lines, written, strict=True):
-            self._note(line, place, len(text))
-            place += len(text)
+        for line, text in zip(lines, texts, strict=True):
+            self._note(line, offset, len(text))
+            offset += len(text)
 
     def events(self, key: str) -> tuple[Event, ...]:
-        """Return the events of a row that has ended, () if there are none."""
-        place, size = self._logs.get(key, (0, 0))
+        """Return the events of a row that has ended, () if the file has none."""
+        offset, size = self._logs.get(key, (0, 0))
         with self._guard:
-            self._file.seek(place)
+            self._file.seek(offset)
             text = self._file.read(size)
         line = decoded_line(text) if size else None
         return line.events if isinstance(line, RowLog) else ()
 
     def close(self) -> None:
-        """Let other kernels and maps write the file; what it holds can still be read."""
+        """Release the lock, so that other kernels and maps can write the file. It can still be read here."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
 
     def _read(self, path: Path) -> MapBegun | None:
-        """Read what the file holds, and return the line that says what its rows were asked last."""
-        begun: MapBegun | None = None
-        place = 0
-        with path.open("rb") as opened:
-            for text in iter(lambda: opened.readline(LONGEST_LINE), b""):
+        """Read the file, and return the last line that describes the request of all rows, or None."""
+        header: MapBegun | None = None
+        offset = 0
+        with path.open("rb") as file:
+            for text in iter(lambda: file.readline(LONGEST_LINE), b""):
                 log = _LOG.match(text)
                 line = RowLog(log[1].decode(), ()) if log else decoded_line(text)
-                begun = line if isinstance(line, MapBegun) else begun
-                self._note(line if text.endswith(b"\n") else None, place, len(text))
-                place += len(text)
-        return begun
+                header = line if isinstance(line, MapBegun) else header
+                self._note(line if text.endswith(b"\n") else None, offset, len(text))
+                offset += len(text)
+        return header
 
-    def _note(self, line: Line | None, place: int, size: int) -> None:
+    def _note(self, line: Line | None, offset: int, size: int) -> None:
         match line:
             case MapBegun():
                 self.ended.clear()
@@ -225,8 +228,8 @@ class MapFile:
                 self.repeated.clear()
                 self.spent, self.lost = Usage(), 0
             case RowAsked():
-                known = self.ended.get(line.key)
-                if line.key in self.doubtful or (known is not None and known.status == "in doubt"):
+                outcome = self.ended.get(line.key)
+                if line.key in self.doubtful or (outcome is not None and outcome.status == "in doubt"):
                     self.repeated.add(line.key)
                     self.lost += line.key in self.doubtful
                 self.doubtful.add(line.key)
@@ -241,23 +244,23 @@ class MapFile:
                 self.batches[line.id] = set(line.keys)
                 self.doubtful.difference_update(line.keys)
             case RowLog():
-                self._logs[line.key] = place, size
+                self._logs[line.key] = offset, size
             case None:
                 self.damaged += 1
 
-    def _go_on(self, begun: MapBegun | None, recipe: Recipe, *, again: bool) -> None:
-        """Go on with the file, or begin it. Raises UsageError if its rows were asked something else."""
-        if begun is None:  # there is nothing, or a piece of the first line
+    def _go_on(self, header: MapBegun | None, recipe: Recipe, *, again: bool) -> None:
+        """Continue the file, or begin a new one. Raises UsageError if the recipe differs, unless `again` is set."""
+        if header is None:  # the file is empty, or has only a part of the first line
             self._file.truncate(0)
         elif not _ends_line(self._file):  # the process was killed while it wrote
             self._file.write(b"\n")
-        changed = [] if begun is None else recipe.changes(begun)
-        if changed and not again:
+        changes = [] if header is None else recipe.changes(header)
+        if changes and not again:
             raise UsageError(
-                f"{self.path} holds the answers to another {listed(changed)}, and was left as it is. Ask all rows anew "
+                f"{self.path} holds the answers to another {listed(changes)}, and was left as it is. Ask all rows anew "
                 "with again=True (--again), or name another file."
             )
-        if begun is None or changed:
+        if header is None or changes:
             self.write(recipe.line)
 
 
@@ -267,7 +270,7 @@ def _ends_line(file: Any) -> bool:
 
 
 def decoded_line(text: bytes) -> Line | None:
-    """Return a line, or None for what is none."""
+    """Return the decoded line, or None if the text is not a valid line."""
     try:
         return _lines().validate_python(json.loads(text))
     except (ValueError, RecursionError):
@@ -275,34 +278,34 @@ def decoded_line(text: bytes) -> Line | None:
 
 
 def _beginning(path: Path) -> bool:
-    """Return whether a file of a map is there. Raises UsageError for any other file, and for a newer format."""
+    """Return whether the path has the file of a map. Raises UsageError for any other file, and for a newer format."""
     try:
-        with path.open("rb") as opened:
-            text = opened.readline(LONGEST_LINE)
+        with path.open("rb") as file:
+            text = file.readline(LONGEST_LINE)
     except FileNotFoundError:
         return False
-    begun = decoded_line(text)
-    if isinstance(begun, MapBegun) and begun.version <= VERSION:
+    header = decoded_line(text)
+    if isinstance(header, MapBegun) and header.version <= VERSION:
         return True
-    if isinstance(begun, MapBegun):
+    if isinstance(header, MapBegun):
         raise UsageError(
             f"{path} is of a newer agentmagic, and was left as it is. Update agentmagic here, or name another file."
         )
-    torn = not text.endswith(b"\n") and _BEGINNING.startswith(text[: len(_BEGINNING)])
-    if text and not torn:
+    incomplete = not text.endswith(b"\n") and _BEGINNING.startswith(text[: len(_BEGINNING)])
+    if text and not incomplete:
         raise UsageError(f"{path} is no file of a map, and was left as it is. Name another file.")
     return False
 
 
 def _locked(path: Path) -> "BaseFileLock":
-    """Return the lock of a file, which is held now. Raises UsageError if another map has it."""
+    """Lock a file, and return the lock. Raises UsageError if another map has locked it."""
     from filelock import Timeout
 
     lock = file_lock(path)
     try:
         lock.acquire()
     except Timeout:
-        if not Path(lock.lock_file).exists():  # it could not be made, as in /proc
+        if not Path(lock.lock_file).exists():  # the lock file cannot be created, as in /proc
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
         raise UsageError(
             f"Another map writes {path}, in this kernel or another one. Wait until it has ended, or name another file."

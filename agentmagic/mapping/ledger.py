@@ -1,4 +1,4 @@
-"""What became of the rows of a map: in the result, in its file, and in the reports of its progress."""
+"""Collects the outcomes of the rows of a map: for its result, its file, and its progress reports."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,19 +15,19 @@ from agentmagic.runtime.engine import void
 from agentmagic.text import clip
 
 INTERVAL = 0.1
-"""Seconds between two reports of progress at least (ten a second)."""
+"""Minimum number of seconds between two progress reports (ten a second)."""
 
 
 class Ledger:
-    """Keeps what became of the rows of a map, on the engine.
+    """Collects the outcomes of the rows of a map. It is used on the engine thread.
 
-    `rows` are those that have an outcome, by place, `finished` the same in the order in which they ended, and
-    `doubtful` those that may have been paid twice. `running` counts rows that are asked now. `error` is why the map has
-    failed, and `main` the task that an error cancels. `request` is a digest of what all rows are asked. `changed` is
-    called when a row has ended, `told` with each report of progress, and `recorded` with each outcome.
+    `rows` are the rows that have an outcome, by place. `finished` are the same rows in the order in which they ended.
+    `doubtful` are rows that may have been paid for twice. `running` counts the rows under way. `error` is the error
+    that made the map fail; it cancels the task `main`. `request` is a digest of the request that all rows share.
+    `on_row` is called when a row has ended, `on_progress` with each progress report, and `recorded` with each outcome.
     """
 
-    def __init__(self, work: MapWork, told: Callable[[MapProgress], None], changed: Callable[[], None]) -> None:
+    def __init__(self, work: MapWork, on_progress: Callable[[MapProgress], None], on_row: Callable[[], None]) -> None:
         self.work = work
         self.rows: dict[int, MapRow] = {}
         self.finished: list[MapRow] = []
@@ -37,80 +37,80 @@ class Ledger:
         self.file: MapFile | None = None
         self.error: AgentMagicError | None = None
         self.recorded: Callable[[RowEnded], object] = void
-        self._told = told
-        self._changed = changed
+        self._told = on_progress
+        self._changed = on_row
         self._schema = work.turn.agent.output_schema
         self.main: asyncio.Task[Any] | None = None
         self.request = ""
         self._report: asyncio.TimerHandle | None = None
 
-    def keep(self, prompt: RowPrompt, known: RowEnded) -> bool:
-        """Take the answer of an earlier run; return False for one that does not fit the form any more."""
+    def keep(self, prompt: RowPrompt, outcome: RowEnded) -> bool:
+        """Use the outcome of an earlier run. Return False if its answer does not fit the output schema any more."""
         value = None
-        if self._schema is not None and known.status == "answered":
+        if self._schema is not None and outcome.status == "answered":
             try:
-                data = {self._schema.wrapped_in: known.value} if self._schema.wrapped_in else known.value
-                value = self._schema.read(known.answer) if known.answer else self._schema.convert(data)
+                data = {self._schema.wrapped_in: outcome.value} if self._schema.wrapped_in else outcome.value
+                value = self._schema.read(outcome.answer) if outcome.answer else self._schema.convert(data)
             except ValueError:
                 return False
-        row = self.note(prompt, known, value, kept=True)
+        row = self.note(prompt, outcome, value, kept=True)
         if self.file is not None and row.key in self.file.repeated:
             self.doubtful.append(row)
         return True
 
-    def note(self, prompt: RowPrompt, ended: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
-        """Take what became of a row into the result."""
+    def note(self, prompt: RowPrompt, outcome: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
+        """Add the outcome of a row to the result. A `kept` outcome is from an earlier run."""
         row = MapRow(
             prompt.place,
             self.work.rows.label(prompt.place),
-            ended.key,
-            ended.status,
-            value if self._schema is not None else ended.answer or None,
-            ended.error,
-            ended.usage,
-            ended.steps,
-            ended.seconds,
+            outcome.key,
+            outcome.status,
+            value if self._schema is not None else outcome.answer or None,
+            outcome.error,
+            outcome.usage,
+            outcome.steps,
+            outcome.seconds,
         )
         self.rows[prompt.place] = row
         self.finished.append(row)
         self.tally.note(row, kept=kept)
-        self.recorded(ended)
+        self.recorded(outcome)
         self._changed()
         self.tell_soon()
         return row
 
     def label(self, prompt: RowPrompt) -> str:
-        """Return how a row is called, in a text of bounded length."""
+        """Return the label of a row, cut to 100 characters."""
         return clip(str(self.work.rows.label(prompt.place)), 100)
 
     def asked(self, prompt: RowPrompt) -> RowAsked:
-        """Return the line that says that a row is about to be asked."""
+        """Return the line for the file which says that a row is about to be asked."""
         return RowAsked(prompt.key, self.label(prompt), digest(self.request, prompt.key))
 
     def write(self, *lines: Line) -> None:
-        """Append to the file. A file that cannot be written ends the map, and what was answered stays in the result."""
+        """Append lines to the file. If the file cannot be written, end the map; answered rows stay in the result."""
         assert self.file is not None  # noqa: S101  (opened by the driver before rows are asked)
         try:
             self.file.write(*lines)
         except (OSError, ValueError) as error:
             where = self.work.path or "The temporary file of the map"
             reason = getattr(error, "strerror", None) or error
-            failed = MapFailed(
+            failure = MapFailed(
                 f"{where} cannot be written: {reason}. No further row is asked; the result has the rows until here. "
                 "Make room, and run the cell again."
             )
-            self.end(failed)
+            self.end(failure)
             raise
 
     def end(self, error: AgentMagicError) -> None:
-        """End the map with an error, unless it has one."""
+        """End the map with an error, unless it has an error already."""
         if self.error is None:
             self.error = error
             if self.main is not None:
                 self.main.cancel()
 
     def tell_soon(self) -> None:
-        """Have the progress reported, at most ten times a second."""
+        """Schedule a progress report, at most ten a second."""
         if self._report is None:
             self._report = asyncio.get_running_loop().call_later(INTERVAL, self.tell)
 
@@ -122,5 +122,5 @@ class Ledger:
         self._told(self.progress())
 
     def progress(self) -> MapProgress:
-        """Return how far the map has come."""
+        """Return the current progress of the map."""
         return self.tally.progress(self.running, "" if self.work.path is None else str(self.work.path))

@@ -1,4 +1,4 @@
-"""The options of a map, each with its usual value."""
+"""The options of a map, with their defaults."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,16 +15,16 @@ OnError = Literal["keep", "stop"]
 
 
 class MapOptions(TypedDict, total=False):
-    """How a map asks its rows.
+    """The options of a map.
 
-    `as_` is the form of each answer, a type or a JSON Schema. `to` is the file in which answers are kept: run again,
-    the map goes on there and asks no answered row again. With `again`, all rows are asked anew if the prompt, the model
-    or another part of what is asked has changed. `sample` asks so many rows only, chosen by `seed`, and tells what all
-    of them may cost. `max_cost` (US dollars) and `max_tokens` hold for the whole map. `concurrency` bounds the rows
-    that are asked at a time; without it the pace is that of the provider. `tools` replace those of the session's agent,
-    `agent` replaces it, and `settings` are added to its settings. `batch` sends rows of one request in the provider's
-    batches, at half the price and within a day. A failed row ends the map if `on_error` is "stop". `replay` is the mode
-    of the session's cassette.
+    `as_` is the type or JSON Schema of each answer. `to` is the file that stores the answers: if the map runs again, it
+    continues with this file, and asks no answered row again. With `again`, all rows are asked again if the prompt, the
+    model or another part of the request has changed. `sample` asks only this number of rows, chosen with `seed`, and
+    estimates the cost of all rows. `max_cost` (US dollars) and `max_tokens` are limits for the whole map. `concurrency`
+    is the largest number of rows asked at a time; without it, the provider's limits set the pace. `tools` replace the
+    tools of the session's agent, `agent` replaces the agent, and `settings` are added to its settings. `batch` sends
+    rows, one request each, in the provider's batches, at half the price and within a day. If `on_error` is "stop", a
+    failed row ends the map. `replay` is the mode of the session's cassette.
     """
 
     as_: Output | None
@@ -45,10 +45,7 @@ class MapOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapSettings:
-    """The options of a map, each with its value: the one that the caller gave, or the usual one.
-
-    Raises UsageError for an invalid value.
-    """
+    """The options of a map, each with the caller's value or its default. Raises UsageError for an invalid value."""
 
     as_: Output | None = None
     to: str | Path | None = None
@@ -79,19 +76,19 @@ class MapSettings:
 
     @classmethod
     def of(cls, options: MapOptions) -> Self:
-        """Fill in what the caller left out. Raises TypeError for an option that there is not."""
-        known = MapOptions.__annotations__
-        if unknown := options.keys() - known.keys():
-            raise TypeError(f"A map has no option {min(unknown)!r}. Its options: {', '.join(known)}.")
+        """Return the settings from the caller's options and the defaults. Raises TypeError for an unknown option."""
+        names = MapOptions.__annotations__
+        if unknown := options.keys() - names.keys():
+            raise TypeError(f"A map has no option {min(unknown)!r}. Its options: {', '.join(names)}.")
         return cls(**options)
 
     def recipe(self, usual: Agent) -> Agent:
-        """Return the agent of each row. Raises UsageError if it names wider limits than the class has."""
+        """Return the agent of each row. Raises UsageError if its limits are wider than the class allows."""
         recipe = TurnSettings(agent=self.agent, output=self.as_, settings=self.settings).recipe(usual)
         return recipe if self.tools is None else replace(recipe, tools=tuple(self.tools), mcp=())
 
 
-def _is_path(given: object) -> bool:
-    """Return whether a value may be the path of a file: a URL would become folders of odd names."""
-    text = str(given) if isinstance(given, (str, Path)) else ""
+def _is_path(value: object) -> bool:
+    """Return whether a value can be the path of a file. A URL cannot: it would create folders with odd names."""
+    text = str(value) if isinstance(value, (str, Path)) else ""
     return text not in ("", ".") and "\0" not in text and "://" not in text

@@ -1,4 +1,4 @@
-"""What a map has come to: a row each, and a data frame of all."""
+"""The result of a map: an object for each row, and a data frame of all rows."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,16 +17,16 @@ from agentmagic.providers.base import OutputSchema
 from agentmagic.text import counted, listed
 
 ANSWER = "answer"
-"""The column of answers that have no fields."""
+"""The name of the column for answers without fields."""
 
 
 @value_class
 class MapRow:
-    """What became of one row.
+    """The outcome of one row.
 
-    `index` is its label in the frame, or its `place` in the list. `value` is the answer: a value of the form that was
-    asked for, else a text; None without one. `error` says in a sentence why there is none. `key` names the row in the
-    file of the map.
+    `index` is the row's label in the frame, or its `place` in the list. `value` is the answer: a value of the requested
+    type, else a text; None if there is no answer. `error` says in a sentence why there is no answer. `key` identifies
+    the row in the file of the map.
     """
 
     place: int
@@ -42,11 +42,11 @@ class MapRow:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MapResult:
-    """What a map has come to, so far or in the end.
+    """The result of a map, so far or at the end.
 
-    `rows` are those with an outcome, in the order of the input. `doubtful` rows were asked before and their answer may
-    have been paid twice, or a tool of theirs may have run. `estimate` is what all rows may take, after a sample. Rows
-    that were never asked are in the frame, without an answer, unless a sample was asked for.
+    `rows` are the rows with an outcome, in the order of the input. A row is `doubtful` if it was asked before, so that
+    its answer may be paid for twice, or if its tools may have run already. `estimate` is the cost and time of all rows,
+    after a sample. The frame also has the rows that were never asked, without an answer, except after a sample.
     """
 
     rows: tuple[MapRow, ...]
@@ -64,69 +64,69 @@ class MapResult:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        seen, cost = self.progress, self.usage.cost
-        parts = [counted(seen.total or len(self.rows), "row"), f"{seen.answered:,} answered"]
-        parts += [f"{seen.failed:,} failed"] if seen.failed else []
+        progress, cost = self.progress, self.usage.cost
+        parts = [counted(progress.total or len(self.rows), "row"), f"{progress.answered:,} answered"]
+        parts += [f"{progress.failed:,} failed"] if progress.failed else []
         parts += [f"{counted(len(self.doubtful), 'row')} in doubt"] if self.doubtful else []
         parts += [] if not cost else [f"${cost:.4f}"]
         return f"<MapResult: {', '.join(parts)}>"
 
     @property
     def usage(self) -> Usage:
-        """Tokens and cost of all rows, those included that were answered in an earlier run."""
+        """Tokens and cost of all rows, including rows that were answered in an earlier run."""
         return self.progress.usage
 
     @property
     def path(self) -> Path | None:
-        """The file that keeps the answers, None if there is none."""
+        """The file that stores the answers, or None."""
         return None if self._file is None else self._file.path
 
     @property
     def frame(self) -> Any:
-        """The input as a data frame, with the fields of the answers beside it.
+        """The input as a data frame, with the fields of the answers as further columns.
 
-        Beside them are `_status`, `_error`, `_cost` (US dollars), `_tokens`, `_steps` and `_run`, the place that
-        `run(place=...)` opens. Raises UsageError for a list if pandas is not installed.
+        The last columns are `_status`, `_error`, `_cost` (US dollars), `_tokens`, `_steps` and `_run`, the place to
+        give to `run(place=...)`. Raises UsageError if the input is a list and pandas is not installed.
         """
         return self._frame(list(self._all()))
 
     def head(self, rows: int = 10) -> Any:
-        """Return the first rows of the frame, which is not made whole for it."""
+        """Return the first rows of the frame, without building the whole frame."""
         return self._frame(list(islice(self._all(), rows)))
 
     @property
     def failed(self) -> Any:
-        """The frame of the rows without an answer that were asked, or that could not be."""
+        """The frame of the rows that failed, could not be asked, or are in doubt."""
         return self._frame([row for row in self.rows if row.status in ("failed", "in doubt")])
 
     def run(self, index: Any = None, *, place: int | None = None) -> RunResult:
-        """Return the whole run of a row, with its events, which a notebook shows as cards.
+        """Return the complete run of a row, with its events. A notebook shows the run as cards.
 
-        The row is named by its label in the frame or, with `place`, by its number, as in the column `_run`. Raises
-        UsageError if there is none, or if it was not asked.
+        Select the row by its label in the frame or, with `place`, by its number in the column `_run`. Raises UsageError
+        if there is no such row or more than one, or if the row was not asked.
         """
-        found = [row for row in self.rows if (row.index == index if place is None else row.place == place)]
+        matches = [row for row in self.rows if (row.index == index if place is None else row.place == place)]
         name = index if place is None else place
-        if len(found) > 1:
-            places = listed([str(row.place) for row in found], 5)
-            raise UsageError(f"{len(found)} rows have the index {name!r}. Choose one by its place: {places}.")
-        if not found:
+        if len(matches) > 1:
+            places = listed([str(row.place) for row in matches], 5)
+            raise UsageError(f"{len(matches)} rows have the index {name!r}. Choose one by its place: {places}.")
+        if not matches:
             raise UsageError(f"There is no row {name!r} with an outcome.")
-        events = self._file.events(found[0].key) if self._file is not None else ()
-        if not events and found[0].steps:
+        events = self._file.events(matches[0].key) if self._file is not None else ()
+        if not events and matches[0].steps:
             raise UsageError(f"Row {name!r} was replayed: its run is not on the cassette. Ask it live to see its run.")
         if not events:
-            raise UsageError(f"Row {name!r} was not asked, so it has no run: {found[0].error or found[0].status}.")
+            raise UsageError(f"Row {name!r} was not asked, so it has no run: {matches[0].error or matches[0].status}.")
         return _result(events)
 
     def _all(self) -> Iterator[MapRow]:
-        """Yield the rows of the frame: after a sample those that were asked, else all."""
+        """Yield the rows of the frame: all rows, or after a sample only the rows with an outcome."""
         if self.estimate is not None or self._source.total is None:
             yield from self.rows
             return
-        known = {row.place: row for row in self.rows}
+        rows_by_place = {row.place: row for row in self.rows}
         for place in range(self._source.total):
-            yield known.get(place) or self._unasked(place)
+            yield rows_by_place.get(place) or self._unasked(place)
 
     def _unasked(self, place: int) -> MapRow:
         return MapRow(place, self._source.label(place), "", "not asked")
@@ -146,30 +146,32 @@ class MapResult:
 
 
 def _fields(rows: Sequence[MapRow], schema: OutputSchema | None) -> Answers:
-    """Return the columns of the answers: one for each field, or one for all if they have none."""
+    """Return the columns of the answers: one for each field, or a single column if answers have no fields."""
     if schema is None or schema.wrapped_in:
         return {ANSWER: [_plain(row.value) for row in rows]}
     nothing: Mapping[str, Any] = {}
     records = [nothing if row.value is None else record(row.value) for row in rows]
-    names = dict.fromkeys(name for one in records for name in one) or dict.fromkeys(schema.schema.get("properties", ()))
-    return {str(name): [one.get(name) for one in records] for name in names}
+    names = dict.fromkeys(name for fields in records for name in fields) or dict.fromkeys(
+        schema.schema.get("properties", ())
+    )
+    return {str(name): [fields.get(name) for fields in records] for name in names}
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as a cell of a frame holds it: models and data classes as dicts, within lists too."""
+    """Return a value for a cell of a frame: models and data classes become dicts, also inside lists."""
     if isinstance(value, list):
-        return [_plain(one) for one in cast("list[Any]", value)]
+        return [_plain(item) for item in cast("list[Any]", value)]
     is_record = hasattr(value, "model_dump") or (dataclasses.is_dataclass(value) and not isinstance(value, type))
     return record(value) if is_record else value
 
 
-def _renamed(columns: Answers, taken: Collection[str]) -> Answers:
-    """Return columns none of which has the name of an input: such a one gets a 2 behind its name."""
-    return {f"{name}_2" if name in taken else name: values for name, values in columns.items()}
+def _renamed(columns: Answers, input_names: Collection[str]) -> Answers:
+    """Return the columns, with `_2` added to each name that an input column has already."""
+    return {f"{name}_2" if name in input_names else name: values for name, values in columns.items()}
 
 
 def record(item: Any) -> Mapping[str, Any]:
-    """Return the fields of a model of pydantic, a data class or a mapping."""
+    """Return the fields of a pydantic model, a data class or a mapping."""
     dump: Callable[[], Mapping[str, Any]] | None = getattr(item, "model_dump", None)
     if dump is not None:
         return dump()
@@ -177,7 +179,7 @@ def record(item: Any) -> Mapping[str, Any]:
 
 
 def _result(events: Sequence[Event]) -> RunResult:
-    """Return the result of a turn with its events and messages, which its line does not repeat."""
+    """Return the result of a turn with its events and messages, which the file does not store in the last event."""
     last = events[-1]
     assert isinstance(last, TurnFinished)  # noqa: S101  (a row that has ended)
     log = tuple(events[:-1])

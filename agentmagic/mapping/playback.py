@@ -1,4 +1,4 @@
-"""Plays a map from a cassette, and records it there: its rows, and the figures that it ended with."""
+"""Replays a map from a cassette, and records it there: its rows, and its totals at the end."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from agentmagic.tools.base import Tool
 
 
 class Playback:
-    """Plays a map from its tape, and records it. `rows` are recorded outcomes that hold while others are asked."""
+    """Replays a map from its tape, and records it. `rows` are recorded outcomes to use while other rows are asked."""
 
     def __init__(self, ledger: Ledger, reader: RowReader, tape: MapTape) -> None:
         self.rows: dict[str, RowEnded] = {}
@@ -31,9 +31,9 @@ class Playback:
         self._tape = tape
 
     async def play(self, tools: Sequence[Tool]) -> MapEnd:
-        """Take the rows that are on the tape into the result. Return why the map is over, "" if rows are to be asked.
+        """Add the recorded rows to the result. Return why the map is over, or "" if rows must be asked.
 
-        Raises ReplayMismatch, and CassetteError for what cannot be played.
+        Raises ReplayMismatch if the map differs from the recording, and CassetteError if it cannot be played.
         """
         ledger, tape, turn, prompts = self._ledger, self._tape, self._ledger.work.turn, self._ledger.work.prompts
         tape.begin(
@@ -48,23 +48,25 @@ class Playback:
         )
         if tape.take is None:
             return ""
-        recorded = await engine().in_pool(partial(_RecordedRows, tape, ledger.work.path))
-        asked: dict[str, tuple[RowPrompt, str]] = {}
+        recording = await engine().in_pool(partial(_RecordedRows, tape, ledger.work.path))
+        prompts_by_key: dict[str, tuple[RowPrompt, str]] = {}
         async for prompt in self._reader.wanted():
-            if len(asked) == tape.count:
+            if len(prompts_by_key) == tape.count:
                 break
-            asked[prompt.key] = replace(prompt, prompt=None), ledger.label(prompt)
-        if not recorded.has(asked):
-            self.rows = recorded.kept()
+            prompts_by_key[prompt.key] = replace(prompt, prompt=None), ledger.label(prompt)
+        if not recording.has(prompts_by_key):
+            self.rows = recording.kept()
             return ""
-        ledger.file = recorded.file
-        for key in [key for key in recorded.ended if key in asked]:
-            if not ledger.keep(asked[key][0], recorded.ended[key]):
-                raise CassetteError(f"The recorded answer of row {asked[key][1]} does not fit. Record the cell again.")
+        ledger.file = recording.file
+        for key in [key for key in recording.ended if key in prompts_by_key]:
+            if not ledger.keep(prompts_by_key[key][0], recording.ended[key]):
+                raise CassetteError(
+                    f"The recorded answer of row {prompts_by_key[key][1]} does not fit. Record the cell again."
+                )
         return self._over(tools)
 
     def _over(self, tools: Sequence[Tool]) -> MapEnd:
-        """Take the recorded figures, and return why the recorded map was over."""
+        """Set the totals to the recorded totals, and return why the recorded map ended."""
         ledger, figures, end = self._ledger, self._tape.figures, self._tape.end
         tally, rows = ledger.tally, {row.key: row for row in ledger.finished}
         tally.notices = [*ledger.work.notices, *map(str, figures.get("notices", ()))]
@@ -81,56 +83,56 @@ class Playback:
         return cast("MapEnd", end["end"] if end["end"] in get_args(MapEnd) else "done")
 
     def spent(self, file: MapFile) -> Usage:
-        """Return what the recorded rows have cost that are not in the file."""
-        return sum((ended.usage for key, ended in self.rows.items() if key not in file.ended), Usage())
+        """Return the usage of the recorded rows that are not in the file."""
+        return sum((outcome.usage for key, outcome in self.rows.items() if key not in file.ended), Usage())
 
     def live(self) -> MapWork:
-        """Return the work with the model that rows are asked of."""
+        """Return the work with the live model, for the rows that must be asked."""
         work = self._ledger.work
         return replace(work, turn=replace(work.turn, model=self._tape.real()))
 
     def start(self) -> None:
-        """Begin to record, if the mode does. Raises CassetteError."""
+        """Start recording if the mode records. Raises CassetteError if the cassette cannot be written."""
         self._ledger.recorded = self.note
         self._tape.start(self._ledger.work.path)
 
     def keep(self, prompt: RowPrompt) -> bool:
-        """Take the recorded outcome of a row, while others are asked; return False if there is none."""
-        ended = self.rows.get(prompt.key)
-        return ended is not None and self._ledger.keep(prompt, ended)
+        """Use the recorded outcome of a row. Return False if there is none that fits, so that the row is asked."""
+        outcome = self.rows.get(prompt.key)
+        return outcome is not None and self._ledger.keep(prompt, outcome)
 
-    def note(self, ended: RowEnded) -> None:
-        """Record the outcome of a row. A cassette that cannot be written ends the map."""
+    def note(self, outcome: RowEnded) -> None:
+        """Record the outcome of a row. If the cassette cannot be written, end the map."""
         if self._tape.recorder is None:
             return
         try:
-            self._tape.note(line_of(ended))
+            self._tape.note(line_of(outcome))
         except CassetteError as error:
             self._ledger.end(error)
 
     def finish(self) -> None:
-        """Record how the map has ended, and show the figures as they are recorded."""
+        """Record how the map has ended, and report the totals rounded as in the recording."""
         if self._tape.recorder is None:
             return
-        ledger, tally, seen = self._ledger, self._ledger.tally, self._ledger.progress()
-        rate, seconds = rounded(seen.rate), rounded(seen.seconds)
+        ledger, tally, progress = self._ledger, self._ledger.tally, self._ledger.progress()
+        rate, seconds = rounded(progress.rate), rounded(progress.seconds)
         tally.fix(tally.kept, rate, seconds)
-        notices = tally.notices[len(ledger.work.notices) :]  # the others are of today's environment
+        notices = tally.notices[len(ledger.work.notices) :]  # without the notices of this environment
         figures = {"kept": tally.kept, "total": tally.total, "rate": rate, "seconds": seconds, "notices": notices}
         doubtful = [row.key for row in ledger.doubtful]
         keys = [row.key for _, row in sorted(ledger.rows.items())]
         error = "" if ledger.error is None else str(ledger.error)
         try:
             self._tape.finish(tally.ended, error, keys, tally.spent, **figures, doubtful=doubtful)
-        except CassetteError as failed:
-            ledger.error = ledger.error or failed
+        except CassetteError as cassette_error:
+            ledger.error = ledger.error or cassette_error
 
 
 class _RecordedRows:
-    """The outcomes of the rows of a map that is played, by their keys, in the order in which the rows ended.
+    """The recorded outcomes of a map's rows, by row key, in the order in which the rows ended.
 
-    `file` is the file of the map, open for reading, if the rows stand there. Raises CassetteError if that file is
-    missing and nothing can be recorded, or if a row cannot be read.
+    `file` is the file of the map, open for reading, if the rows are stored there. Raises CassetteError if that file is
+    missing and the mode does not record, or if a row cannot be read.
     """
 
     def __init__(self, tape: MapTape, path: Path | None) -> None:
@@ -139,38 +141,38 @@ class _RecordedRows:
         self.ended: dict[str, RowEnded] = {}
         if tape.file is None:
             for key, line in tape.lines.items():
-                ended = decoded_line(line.encode())
-                if not isinstance(ended, RowEnded):
+                outcome = decoded_line(line.encode())
+                if not isinstance(outcome, RowEnded):
                     raise CassetteError(f"{tape.cassette.path.name}: row {key!r:.40} cannot be read. Record it again.")
-                self.ended[key] = ended
+                self.ended[key] = outcome
             return
-        place = path if path is not None and path.is_file() else tape.file
-        if place.is_file():
-            self.file = MapFile(place, None)
+        file = path if path is not None and path.is_file() else tape.file
+        if file.is_file():
+            self.file = MapFile(file, None)
             self.ended = self.file.ended
         elif tape.record is None:
             raise CassetteError(
-                f"{place} has the recorded rows of {tape.prompt!r:.60}, and is not there. Restore it, or record the "
+                f"{file} has the recorded rows of {tape.prompt!r:.60}, and is not there. Restore it, or record the "
                 "cell anew, with %agent record (AGENTMAGIC_REPLAY=record)."
             )
 
-    def has(self, asked: Mapping[str, tuple[RowPrompt, str]]) -> bool:
-        """Return whether these rows, with their labels, are those of the recording. Raises ReplayMismatch."""
-        if self.file is not None:  # what could not be asked is not in the file
-            lost = {key: (prompt, label) for key, (prompt, label) in asked.items() if prompt.problem}
+    def has(self, rows: Mapping[str, tuple[RowPrompt, str]]) -> bool:
+        """Return whether these rows, with their labels, are the recorded rows. Raises ReplayMismatch."""
+        if self.file is not None:  # the file does not have the rows that could not be asked
+            unaskable = {key: (prompt, label) for key, (prompt, label) in rows.items() if prompt.problem}
             self.ended |= {
-                key: RowEnded(key, label, "failed", error=prompt.problem) for key, (prompt, label) in lost.items()
+                key: RowEnded(key, label, "failed", error=prompt.problem) for key, (prompt, label) in unaskable.items()
             }
-        known = {key: ended.row for key, ended in self.ended.items()}
-        lines = (line_of(self.ended[key]) for key in asked if key in self.ended)
-        return self._tape.has({key: label for key, (_, label) in asked.items()}, known, lines)
+        recorded_labels = {key: outcome.row for key, outcome in self.ended.items()}
+        lines = (line_of(self.ended[key]) for key in rows if key in self.ended)
+        return self._tape.has({key: label for key, (_, label) in rows.items()}, recorded_labels, lines)
 
     def kept(self) -> dict[str, RowEnded]:
-        """Return the outcomes that hold if other rows are asked: errors too, unless the map was broken off."""
+        """Return the recorded outcomes to reuse: answers, and also errors if the recorded map was complete."""
         statuses = ("answered", "failed") if self._tape.ended == "done" else ("answered",)
-        return {key: ended for key, ended in self.ended.items() if ended.status in statuses}
+        return {key: outcome for key, outcome in self.ended.items() if outcome.status in statuses}
 
 
-def line_of(ended: RowEnded) -> bytes:
-    """Return the line of an outcome."""
-    return encode_record(fitting(ended)[0])
+def line_of(outcome: RowEnded) -> bytes:
+    """Return an outcome as a line of JSON, as in the file of a map."""
+    return encode_record(fitting(outcome)[0])

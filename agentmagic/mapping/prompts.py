@@ -1,4 +1,4 @@
-"""The prompts of the rows of a map: one template, filled with the values of each row."""
+"""The prompts for the rows of a map: one template, filled with the values of each row."""
 
 import hashlib
 import re
@@ -19,19 +19,19 @@ from agentmagic.text import did_you_mean, listed, one_line
 from agentmagic.values.describe import CHARACTERS
 
 KEY = 24
-"""Hexadecimal digits of the key of a row: 96 bits, so that no two rows of any frame have the same by chance."""
+"""Hexadecimal digits of a row's key: 96 bits, so that no two rows of a frame have the same key by chance."""
 LONGEST_PROBLEM = 300
-"""Characters of what is told of a row that cannot be asked."""
+"""Maximum number of characters in the problem of a row that cannot be asked."""
 
 _BRACES = re.compile(r"\{([^{}!:\n]{1,80})[^{}\n]*\}")
 
 
 @dataclass(frozen=True, slots=True)
 class RowPrompt:
-    """What the row of a place is asked: its key, its prompt, and what its values became.
+    """The prompt of one row: its place, its key, the message, and the values in the message.
 
-    The key is made of the row's own values in the prompt, so that a row is known again wherever it stands, and after a
-    change of the words around it. The second of two equal rows has a key of its own. A row that cannot be asked has a
+    The key is computed from the row's own values in the prompt. So it stays the same if the row moves, or if the words
+    around the values change. The second of two equal rows gets a different key. A row that cannot be asked has a
     `problem`, and no prompt.
     """
 
@@ -43,32 +43,32 @@ class RowPrompt:
 
     @property
     def size(self) -> int:
-        """The estimated tokens of the prompt."""
+        """The estimated number of tokens in the prompt."""
         return 0 if self.prompt is None else tokens_of_message(self.prompt)
 
 
 class RowPrompts:
-    """Makes the prompts of rows: columns of the row first, then names of the notebook, which are evaluated once.
+    """Makes the prompts of rows. A name in braces is a column of the row, or else a notebook variable, evaluated once.
 
-    Raises UsageError for a prompt that names no column, or one that is not there.
+    Raises UsageError if the prompt names no column, or has an unknown name.
     """
 
     def __init__(self, prompt: Prompt, rows: Rows, namespace: Mapping[str, Any], attacher: Attacher) -> None:
-        written, *further = as_prompt(prompt).parts
-        if not isinstance(written, Text):
+        first_part, *further = as_prompt(prompt).parts
+        if not isinstance(first_part, Text):
             raise UsageError("The prompt of a map begins with a text that names a column, as {review} does.")
-        self.written = written.text
+        self.written = first_part.text
         self._rows = rows
         self._attacher = attacher
         self._further: list[Content] = [part for part in further if isinstance(part, Content)]
         names = {*rows.names, ROW}
-        words = {*WORD.findall(self.written)} - names  # no other name can be meant, and each row copies them
+        words = {*WORD.findall(self.written)} - names  # only names in the text: each row copies the namespace
         self._namespace = {name: namespace[name] for name in words if name in namespace}
         template = Template.read(self.written, {**self._namespace, **dict.fromkeys(names)})
         unbound = [*template.unbound, *_misspelt(self.written, rows)]
         if unbound and (rows.total or rows.names):
             raise UsageError(_unbound(unbound[0], rows))
-        if unbound:  # of an empty list no column is known, so these are taken for columns
+        if unbound:  # the columns of an empty list are unknown, so these names count as columns
             names |= {name for one in unbound for name in WORD.findall(one.partition("}")[0])[:1]}
             template = Template.read(self.written, {**self._namespace, **dict.fromkeys(names)})
         self._template = template.settled(names, self._namespace, attacher)
@@ -81,14 +81,14 @@ class RowPrompts:
 
     @property
     def whole(self) -> Message:
-        """What all rows are asked: the prompt as it is written, with the pictures of the notebook."""
-        pictures = [one.part for one in self._settled if isinstance(one.part, Media)]
+        """The prompt that all rows share: the text as the user wrote it, with the pictures of the notebook."""
+        pictures = [attachment.part for attachment in self._settled if isinstance(attachment.part, Media)]
         return as_prompt(user(self.written, *self._further, *pictures))
 
     @property
     def values(self) -> tuple[PromptValue, ...]:
-        """What the values of the notebook became."""
-        return tuple(one.told for one in self._settled)
+        """The values of the notebook, as they are written in the prompt of every row."""
+        return tuple(attachment.told for attachment in self._settled)
 
     @property
     def _settled(self) -> list[Attachment]:
@@ -96,53 +96,55 @@ class RowPrompts:
 
     @property
     def digest(self) -> str:
-        """The digest of what all rows are asked: the words, and the values of the notebook among them."""
+        """A digest of the prompt that all rows share: its words, and the values of the notebook."""
         pieces = self._template.pieces
         words = (piece.written if isinstance(piece, BracedExpression) else repr(piece) for piece in pieces)
         return digest(*words, *map(encode, self._further))
 
     def read(self) -> Iterator[RowPrompt]:
         """Yield the prompt of each row."""
-        seen = Counter[str]()
+        counts = Counter[str]()
         for place, values in enumerate(self._rows.read(self.used)):
-            made = self._of(place, values)
-            seen[made.key] += 1
-            if (number := seen[made.key]) > 1:
-                made = RowPrompt(place, f"{made.key}-{number}", made.prompt, made.values, made.problem)
-            yield made
+            prompt = self._of(place, values)
+            counts[prompt.key] += 1
+            if (number := counts[prompt.key]) > 1:
+                prompt = RowPrompt(place, f"{prompt.key}-{number}", prompt.prompt, prompt.values, prompt.problem)
+            yield prompt
 
     def _of(self, place: int, values: Values) -> RowPrompt:
         if problem := self._problem(values):
             return RowPrompt(place, digest("", str(place)), None, (), problem)
         try:
-            filled = self._template.fill({**self._namespace, **values}, self._attacher)
-            prompt = self._prompt(filled)
+            filling = self._template.fill({**self._namespace, **values}, self._attacher)
+            prompt = self._prompt(filling)
         except Exception as error:  # noqa: BLE001  (a value of the user's class may raise anything)
             return RowPrompt(place, digest("", str(place)), None, (), one_line(said(error), LONGEST_PROBLEM))
-        own = [one for one in filled.attachments if one not in self._template.pieces]
-        key = digest(*(encode(one.part) for one in own))
-        if filled.left:
-            return RowPrompt(place, key, None, (), one_line(filled.left[0], LONGEST_PROBLEM))
-        if problem := next((self._loss(one) for one in own if one.loss), ""):
+        own = [attachment for attachment in filling.attachments if attachment not in self._template.pieces]
+        key = digest(*(encode(attachment.part) for attachment in own))
+        if filling.left:
+            return RowPrompt(place, key, None, (), one_line(filling.left[0], LONGEST_PROBLEM))
+        if problem := next((self._loss(attachment) for attachment in own if attachment.loss), ""):
             return RowPrompt(place, key, None, (), problem)
-        return RowPrompt(place, key, prompt, tuple(one.told for one in filled.attachments))
+        return RowPrompt(place, key, prompt, tuple(attachment.told for attachment in filling.attachments))
 
-    def _prompt(self, filled: Filled) -> Message:
-        pictures = [one.part for one in filled.attachments if isinstance(one.part, Media)]
-        return as_prompt(user(filled.text, *pictures, *self._further))
+    def _prompt(self, filling: Filled) -> Message:
+        pictures = [attachment.part for attachment in filling.attachments if isinstance(attachment.part, Media)]
+        return as_prompt(user(filling.text, *pictures, *self._further))
 
     def _problem(self, values: Values) -> str:
-        """Return why a row cannot be asked, "" if it can."""
+        """Return why a row cannot be asked, "" if it can be asked."""
         for name in sorted(self.used):
             if name not in values:
                 return f"The row has no {name}."
-        for one in self._template.expressions:  # an expression may know what to do about a missing value
-            if one.source in self.used and is_missing(values[one.source]):
-                return f"{one.source} is missing in this row, so nothing was asked. Fill it, or leave the row out."
+        for expression in self._template.expressions:  # only plain names: other expressions can handle missing values
+            if expression.source in self.used and is_missing(values[expression.source]):
+                return (
+                    f"{expression.source} is missing in this row, so nothing was asked. Fill it, or leave the row out."
+                )
         return ""
 
     def _loss(self, attachment: Attachment) -> str:
-        """Return why a row is not asked whose value the model would not get whole: half a text has no label."""
+        """Return why a row is not asked whose value cannot be sent complete: an answer for a part could be wrong."""
         name, advice = attachment.told.written[1:-1], ""
         if attachment.loss.startswith("is longer"):
             most = self._attacher.budget * CHARACTERS
@@ -150,23 +152,27 @@ class RowPrompts:
         return f"{attachment.told.written} {attachment.loss}, so nothing was asked.{advice}"
 
 
-def _misspelt(written: str, rows: Rows) -> list[str]:
-    """Return the braces that nearly name a column whose name is no identifier: other text in braces stays as it is."""
+def _misspelt(text: str, rows: Rows) -> list[str]:
+    """Return the braces that almost name a column, if its name is not an identifier. Other braces are plain text."""
     names = [name for name in rows.names if not name.isidentifier()]
-    braces = [found.strip() for found in _BRACES.findall(written)] if names else []
-    return [f"{{{one}}}" for one in braces if one not in names and not one.isidentifier() and did_you_mean(one, names)]
+    braces = [content.strip() for content in _BRACES.findall(text)] if names else []
+    return [
+        f"{{{brace}}}"
+        for brace in braces
+        if brace not in names and not brace.isidentifier() and did_you_mean(brace, names)
+    ]
 
 
 def _unbound(braces: str, rows: Rows) -> str:
-    """Return what to do about a name in braces that is no column and no variable."""
+    """Return the error message for a name in braces that is neither a column nor a variable."""
     name = braces.partition("}")[0].removeprefix("{")
     hint = did_you_mean(name, rows.names)
     return f"{{{name}}} names no column and no variable.{hint} The columns: {listed(rows.names)}."
 
 
 def digest(*texts: str) -> str:
-    """Return a digest of texts."""
-    made = hashlib.sha256()
+    """Return one digest of all texts, in this order."""
+    hasher = hashlib.sha256()
     for text in texts:
-        made.update(f"{len(text)}:".encode() + text.encode(errors="surrogatepass"))
-    return made.hexdigest()[:KEY]
+        hasher.update(f"{len(text)}:".encode() + text.encode(errors="surrogatepass"))
+    return hasher.hexdigest()[:KEY]

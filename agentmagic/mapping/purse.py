@@ -1,4 +1,4 @@
-"""Pays for the requests of rows, within the caps of the map."""
+"""Pays for the requests of rows, within the limits on the cost and tokens of a map."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -15,11 +15,11 @@ from agentmagic.providers.registry import address_of, priced
 
 
 class Costs:
-    """What the requests of a map may cost, and what is set aside for them.
+    """The largest possible costs of a map's requests, and the amounts that are reserved for them.
 
-    The first of the `budgets` is the map's own, and `common` are the tokens that each request has beside the row's.
-    `shared` pays for all rows. `measured` is set when a row has told how the provider counts tokens, or if no cap makes
-    that matter.
+    The first of the `budgets` is the map's own. `common` is the number of tokens that all requests have in common.
+    `shared` pays for all rows. `measured` is set when a first row has shown how the provider counts tokens, or at once
+    if no limit is set.
     """
 
     def __init__(self, turn: TurnContext, common: int, budgets: Sequence[Budget]) -> None:
@@ -36,7 +36,7 @@ class Costs:
 
     @property
     def notice(self) -> str:
-        """What the user should know of the cap of the map, "" for nothing."""
+        """A notice for the user about the cost limit of the map, or ""."""
         if not self._has_cost_cap or self._longest != (most := self._turn.facts.output):
             return ""
         return (
@@ -45,15 +45,15 @@ class Costs:
         )
 
     def worst(self, prompt: RowPrompt) -> Usage:
-        """Return the most that the first request of a row may use."""
+        """Return the largest usage that the first request of a row can have."""
         return self._worst(self._common + prompt.size)
 
     def worst_of(self, request: Request) -> Usage:
-        """Return the most that a request may use, at today's prices."""
+        """Return the largest usage that a request can have, at current prices."""
         return self._worst(tokens_of_request(request))
 
     def learn(self, request: Request, usage: Usage) -> None:
-        """Learn how many tokens the provider counts for each that was estimated: some scripts take more than others."""
+        """Adjust the token estimates to the provider's count: texts in some languages have more tokens than others."""
         if self._is_capped and usage.requests == 1:
             self._scale = max(self._scale, usage.input_tokens / max(1, tokens_of_request(request)))
 
@@ -63,7 +63,7 @@ class Costs:
 
 
 class RowPurse(Purse):
-    """Pays for the requests of one row; `on_first` is called before the first of them is sent."""
+    """Pays for the requests of one row. `on_first` is called before the first request is sent."""
 
     def __init__(self, costs: Costs, on_first: Callable[[], None]) -> None:
         self.sent = False
@@ -72,22 +72,22 @@ class RowPurse(Purse):
         self._aside: Usage | None = None
 
     async def open(self, worst: Usage) -> None:
-        """Set aside what the first request may use. Raises BudgetExhausted."""
+        """Reserve the largest usage of the first request. Raises BudgetExhausted if a budget does not allow it."""
         await self._costs.shared.set_aside(worst)
         self._aside = worst
 
     def hold(self, worst: Usage) -> None:
-        """Take over what was set aside for a request that was sent already."""
+        """Take over the reserved usage of a request that was already sent in a batch."""
         self._aside, self.sent = worst, True
 
     def close(self) -> None:
-        """Free what is set aside for a first request that was not sent."""
+        """Release the reserved usage if the first request was not sent."""
         if (aside := self._take()) is not None:
             self._give_back(aside, Usage())
 
     @asynccontextmanager
     async def paying(self, request: Request) -> AsyncGenerator[Payment]:
-        """Pay for a request of the row; agents that a row asks send several at a time."""
+        """Pay for a request of the row. Agents that the row calls can send several requests at a time."""
         if (aside := self._take()) is None:
             await self._costs.shared.set_aside(aside := self._costs.worst_of(request))
         payment = Payment()
@@ -97,7 +97,7 @@ class RowPurse(Purse):
                 self.sent = True
             yield payment
         except asyncio.CancelledError:
-            payment.usage = aside  # the answer may be paid all the same
+            payment.usage = aside  # the provider may still charge for the answer
             raise
         else:
             self._costs.learn(request, payment.usage)
@@ -108,6 +108,6 @@ class RowPurse(Purse):
         aside, self._aside = self._aside, None
         return aside
 
-    def _give_back(self, aside: Usage, used: Usage) -> None:
-        self._costs.shared.give_back(aside, used)
+    def _give_back(self, aside: Usage, usage: Usage) -> None:
+        self._costs.shared.give_back(aside, usage)
         self._costs.measured.set()

@@ -1,4 +1,4 @@
-"""Reads the rows of a map: their prompts, and which of them are asked."""
+"""Reads the rows of a map: makes their prompts, and chooses the rows to ask."""
 
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -13,11 +13,14 @@ from agentmagic.mapping.work import MapWork
 from agentmagic.runtime.engine import engine
 
 TOGETHER = 64
-"""Rows that are read and described at once, in a thread."""
+"""The number of rows that are read and described together, in a thread."""
 
 
 class RowReader:
-    """Reads the rows of a map. `chosen` are the places of a sample, None for all; `sizes` those of all prompts then."""
+    """Reads the rows of a map. For a sample, `chosen` has the places of its rows, and `sizes` the sizes of all prompts.
+
+    Without a sample, `chosen` is None.
+    """
 
     def __init__(self, work: MapWork, tally: Tally) -> None:
         self.sizes: list[int] = []
@@ -26,16 +29,16 @@ class RowReader:
         self._tally = tally
 
     async def wanted(self) -> AsyncIterator[RowPrompt]:
-        """Yield the prompts of the rows that are asked. Raises UsageError if the rows cannot be read."""
+        """Yield the prompts of the rows to ask. Raises UsageError if the rows cannot be read."""
         if self._work.settings.sample is not None:
             await self._choose(self._work.settings.sample)
-        wanted = None if self.chosen is None else set(self.chosen)
+        places = None if self.chosen is None else set(self.chosen)
         async for prompt in self._prompts():
-            if wanted is None or prompt.place in wanted:
+            if places is None or prompt.place in places:
                 yield prompt
 
     async def _choose(self, number: int) -> None:
-        """Choose the rows of a sample, by how long their prompts are."""
+        """Choose the rows of a sample by the sizes of their prompts."""
         if self._work.rows.total is None:
             raise UsageError("A sample is taken of rows whose number is known. Make a list of the iterable first.")
         self.sizes = [prompt.size async for prompt in self._prompts()]
@@ -43,7 +46,7 @@ class RowReader:
         self._tally.total = len(self.chosen)
 
     async def _prompts(self) -> AsyncIterator[RowPrompt]:
-        """Yield the prompts of the rows, which are read in a thread: describing a value may be slow."""
+        """Yield the prompts of the rows. They are read in a thread, because describing a value can be slow."""
         source = self._work.prompts.read()
         while True:
             together, error = await engine().in_pool(partial(_take, source))
@@ -52,16 +55,16 @@ class RowReader:
             if error is not None:
                 raise UsageError(f"The rows cannot be read: {words_of(error)}") from error
             if not together:
-                if self.chosen is None:  # now that all rows were read, it is known
+                if self.chosen is None:  # all rows were read, so their number is known now
                     self._tally.total = self._work.rows.total
                 return
 
 
 def _take(source: Iterator[RowPrompt]) -> tuple[list[RowPrompt], Exception | None]:
-    """Return the next prompts, and the error that reading further rows has raised."""
-    taken: list[RowPrompt] = []
+    """Return the next prompts, and the error if reading the row after them failed."""
+    prompts: list[RowPrompt] = []
     try:
-        taken.extend(islice(source, TOGETHER))  # which keeps those before an error
+        prompts.extend(islice(source, TOGETHER))  # `extend` keeps the prompts read before an error
     except Exception as error:  # noqa: BLE001  (an iterator of the user may raise anything)
-        return taken, error
-    return taken, None
+        return prompts, error
+    return prompts, None

@@ -1,4 +1,4 @@
-"""The rows of a map: read from frames, lists and iterators, and put back beside the answers."""
+"""The rows of a map: read from frames, lists and iterators, and joined with the answers in a frame."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -10,19 +10,18 @@ from agentmagic.text import a_type, listed
 from agentmagic.values.frames import is_frame
 
 ROW = "row"
-"""The name of the whole row in a prompt: its dict of values, or the value that the row is."""
+"""The name of the whole row in a prompt: its dict of values, or the value itself if a row is a single value."""
 
 Values = Mapping[str, Any]
 Answers = Mapping[str, Sequence[Any]]
-"""Columns to put beside the rows: a name, and a value for each row."""
+"""Columns to add to the rows: for each name, a value for each row."""
 
 
 class Rows:
-    """Many rows, each a mapping of names to values; `total` is None for an iterator, whose length is not known.
+    """The rows of a map, each a mapping of names to values.
 
-    `names` are those that a prompt can use. `read` yields the rows, with the values of some of the names, and `label`
-    says how a row is called: the label of a frame's index, or the place. `frame` puts columns beside the rows of some
-    places. Rows of an iterator are kept as they are read.
+    `names` are the names that a prompt can use. `total` is the number of rows; it is None for an iterator until all
+    rows were read. Rows of an iterator are stored as they are read.
     """
 
     def __init__(self, names: Sequence[str], total: int | None) -> None:
@@ -30,51 +29,51 @@ class Rows:
         self.total = total
 
     def read(self, names: Iterable[str]) -> Iterator[Values]:
-        """Yield each row, with at least the values of these names that it has."""
+        """Yield each row with the values of these names, if the row has them. It can have more values."""
         raise NotImplementedError
 
     def label(self, place: int) -> Any:
-        """Return how the row of a place is called."""
+        """Return the label of the row at a place: from a frame's index, or else the place."""
         return place
 
     def frame(self, places: Sequence[int], answers: Answers) -> Any:
-        """Return a data frame of the rows of these places, with these columns."""
+        """Return a data frame of the rows at these places, with the answers as further columns."""
         raise NotImplementedError
 
 
-def rows_of(given: object) -> Rows:
+def rows_of(rows: object) -> Rows:
     """Return the rows of a frame or series of pandas or polars, of a list, or of an iterable. Raises UsageError."""
-    library = type(given).__module__.partition(".")[0]
-    if library in ("pandas", "polars") and is_frame(given) and hasattr(given, "shape"):
-        return _FrameRows(given)
-    if type(given).__name__ == "LazyFrame":
+    library = type(rows).__module__.partition(".")[0]
+    if library in ("pandas", "polars") and is_frame(rows) and hasattr(rows, "shape"):
+        return _FrameRows(rows)
+    if type(rows).__name__ == "LazyFrame":
         raise UsageError("rows is a LazyFrame, whose rows are not there yet. Give rows.collect().")
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable) or is_frame(given):
+    if isinstance(rows, (str, bytes, Mapping)) or not isinstance(rows, Iterable) or is_frame(rows):
         raise UsageError(
-            f"rows is {a_type(cast('object', given))}. Give a data frame of pandas or polars, a list of dicts or of "
+            f"rows is {a_type(cast('object', rows))}. Give a data frame of pandas or polars, a list of dicts or of "
             "values, or an iterable of them."
         )
-    return _ListedRows(cast("Iterable[Any]", given))
+    return _ListedRows(cast("Iterable[Any]", rows))
 
 
 class _FrameRows(Rows):
     """The rows of a data frame, or of a series, which has one column."""
 
-    def __init__(self, given: Any) -> None:
-        self._is_polars = type(given).__module__.startswith("polars")
-        if len(given.shape) == 1:
-            given = given.to_frame(ROW if given.name in (None, "") else given.name)
-        self._frame = given
-        names: list[str] = [str(name) for name in given.columns]
+    def __init__(self, frame: Any) -> None:
+        self._is_polars = type(frame).__module__.startswith("polars")
+        if len(frame.shape) == 1:
+            frame = frame.to_frame(ROW if frame.name in (None, "") else frame.name)
+        self._frame = frame
+        names: list[str] = [str(name) for name in frame.columns]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise UsageError(f"The frame has more than one column of the name {listed(twice)}. Rename them first.")
-        super().__init__(names, len(given))
-        self._columns = dict(zip(names, given.columns, strict=True))
+        super().__init__(names, len(frame))
+        self._columns = dict(zip(names, frame.columns, strict=True))
 
     def read(self, names: Iterable[str]) -> Iterator[Values]:
-        wanted = set(names)
-        whole = ROW in wanted and ROW not in self._columns
-        columns = {name: self._frame[key].to_list() for name, key in self._columns.items() if whole or name in wanted}
+        name_set = set(names)
+        whole = ROW in name_set and ROW not in self._columns
+        columns = {name: self._frame[key].to_list() for name, key in self._columns.items() if whole or name in name_set}
         for place in range(len(self._frame)):
             values = {name: column[place] for name, column in columns.items()}
             yield {**values, ROW: values} if whole else values
@@ -85,14 +84,14 @@ class _FrameRows(Rows):
     def frame(self, places: Sequence[int], answers: Answers) -> Any:
         if self._is_polars:
             polars: Any = import_module("polars")
-            made = [polars.Series(name, list(values), strict=False) for name, values in answers.items()]
-            return self._frame[list(places)].with_columns(made)
-        kept = self._frame if list(places) == list(range(len(self._frame))) else self._frame.iloc[list(places)]
-        return kept.assign() if not answers else _beside(kept, answers)
+            series = [polars.Series(name, list(values), strict=False) for name, values in answers.items()]
+            return self._frame[list(places)].with_columns(series)
+        selection = self._frame if list(places) == list(range(len(self._frame))) else self._frame.iloc[list(places)]
+        return selection.assign() if not answers else _beside(selection, answers)
 
 
 def _beside(frame: Any, answers: Answers) -> Any:
-    """Return a copy of a frame of pandas with further columns."""
+    """Return a copy of a pandas frame with the answers as further columns."""
     pandas: Any = import_module("pandas")
     return pandas.concat([frame, pandas.DataFrame(dict(answers), index=frame.index)], axis=1)
 
@@ -100,10 +99,10 @@ def _beside(frame: Any, answers: Answers) -> Any:
 class _ListedRows(Rows):
     """The rows of a list or another iterable: dicts, whose keys are names, or values of any kind."""
 
-    def __init__(self, given: Iterable[Any]) -> None:
-        is_list = isinstance(given, Sequence)
-        self._kept: list[Any] = list(given) if is_list else []
-        self._rest = iter(()) if is_list else iter(given)
+    def __init__(self, rows: Iterable[Any]) -> None:
+        is_list = isinstance(rows, Sequence)
+        self._kept: list[Any] = list(rows) if is_list else []
+        self._rest = iter(()) if is_list else iter(rows)
         if not self._kept and (first := next(self._rest, self)) is not self:
             self._kept.append(first)
         first: Any = self._kept[0] if self._kept else {}
@@ -122,8 +121,8 @@ class _ListedRows(Rows):
             raise UsageError("A frame of these rows needs pandas, which is not installed. The result has them as rows.")
         pandas: Any = import_module("pandas")
         rows = [self._kept[place] for place in places]
-        given = [dict(cast("Values", row)) if isinstance(row, Mapping) else {ROW: row} for row in rows]
-        return _beside(pandas.DataFrame(given, index=list(places)), answers)
+        records = [dict(cast("Values", row)) if isinstance(row, Mapping) else {ROW: row} for row in rows]
+        return _beside(pandas.DataFrame(records, index=list(places)), answers)
 
 
 def _values(row: Any) -> Values:
@@ -134,7 +133,7 @@ def _values(row: Any) -> Values:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value says that there is none: None, NaN, and NA and NaT of pandas."""
+    """Return whether a value stands for a missing value: None, NaN, or NA or NaT of pandas."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(value, float) and value != value  # noqa: PLR0124  (NaN alone is not itself)

@@ -1,4 +1,4 @@
-"""A map under way, as its caller holds it. It can be used from any thread and any event loop."""
+"""The object that a caller gets for a running map. It can be used from any thread and any event loop."""
 
 import asyncio
 import threading
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from agentmagic.host import MapView
 
 AT_BEST = 10
-"""How many times as fast as its sample a map may be: a sample of 20 rows never fills the pace of a provider."""
+"""A map can be this many times as fast as its sample, because a sample of 20 rows does not reach the full pace."""
 
 
 class MapRun:
-    """A map under way: await it, iterate over its rows as they end, stop it, look at its frame so far.
+    """A map under way: await it, iterate over its rows as they end, stop it, or look at the frame so far.
 
     It starts on the engine at once, in a copy of the caller's context.
     """
@@ -47,7 +47,7 @@ class MapRun:
 
     @property
     def progress(self) -> MapProgress:
-        """How far the map has come."""
+        """The current progress of the map."""
         return self._ledger.progress()
 
     @property
@@ -56,7 +56,7 @@ class MapRun:
         return self.so_far().frame
 
     def stop(self) -> None:
-        """End the map, from any thread. Rows that were answered are kept; those under way are cancelled."""
+        """End the map, from any thread. Rows that were answered are kept. Rows under way are cancelled."""
         self._stopped = True
         engine().loop.call_soon_threadsafe(self._cancel)
 
@@ -70,15 +70,15 @@ class MapRun:
         return remove
 
     def wait(self) -> MapResult:
-        """Wait for the result in synchronous code. The main thread runs synchronous tools of the rows meanwhile.
+        """Wait for the result in synchronous code. Meanwhile, the main thread runs synchronous tools of the rows.
 
-        Raises MapFailed, or the error that kept the map from beginning, each with what was answered as `.result`; and
-        KeyboardInterrupt if the user interrupted: then `so_far` has the rows until there.
+        Raises MapFailed, or the error that prevented the map from starting. `result` of the error has the rows that
+        were answered. Raises KeyboardInterrupt if the user interrupts; `so_far` then returns the rows until then.
         """
-        interrupted = threading.Event()
+        interruption = threading.Event()
 
         def interrupt() -> None:
-            interrupted.set()
+            interruption.set()
             self.stop()
 
         try:
@@ -86,12 +86,12 @@ class MapRun:
         finally:
             if self.view is not None and self.done:
                 self.view.finish()
-        if interrupted.is_set():
+        if interruption.is_set():
             raise KeyboardInterrupt
         return self.result()
 
     def so_far(self) -> MapResult:
-        """Return the result with the rows that have an outcome by now."""
+        """Return the result with the rows that have an outcome so far."""
         ledger = self._ledger
         rows = tuple(row for _, row in sorted(ledger.rows.copy().items()))
         work = ledger.work
@@ -128,27 +128,27 @@ class MapRun:
             await self._waiters.wait(partial(self._is_more, position))
 
     def __repr__(self) -> str:
-        seen = self.progress
-        of = "" if seen.total is None else f" of {seen.total:,}"
-        return f"<MapRun: {seen.done:,}{of} rows, {seen.ended or 'running'}>"
+        progress = self.progress
+        of = "" if progress.total is None else f" of {progress.total:,}"
+        return f"<MapRun: {progress.done:,}{of} rows, {progress.ended or 'running'}>"
 
     def _estimate(self, rows: tuple[MapRow, ...]) -> Estimate | None:
-        """Return what all rows may take, after a sample."""
+        """Return an estimate of the cost and time of all rows after a sample; None without a sample."""
         ledger = self._ledger
-        asked = [row for row in rows if row.usage.requests]
-        if ledger.work.settings.sample is None or not asked:
+        sample = [row for row in rows if row.usage.requests]
+        if ledger.work.settings.sample is None or not sample:
             return None
         sizes = self._driver.reader.sizes
-        costs = total(sizes, {row.place: row.usage.cost or 0.0 for row in asked})
-        tokens = total(sizes, {row.place: row.usage.input_tokens + row.usage.output_tokens for row in asked})
-        mean = sum(row.seconds for row in asked) / len(asked)
+        costs = total(sizes, {row.place: row.usage.cost or 0.0 for row in sample})
+        tokens = total(sizes, {row.place: row.usage.input_tokens + row.usage.output_tokens for row in sample})
+        mean = sum(row.seconds for row in sample) / len(sample)
         took = ledger.progress().seconds
-        at_once = max(1.0, mean * len(asked) / max(took, 0.001))
-        # At worst as many are asked at a time as in the sample; at best each row waits for none of the others.
-        bound = ledger.work.settings.concurrency or at_once * AT_BEST
+        at_once = max(1.0, mean * len(sample) / max(took, 0.001))
+        # Slowest: as many rows at a time as in the sample. Fastest: `concurrency` rows, or AT_BEST times as many.
+        limit = ledger.work.settings.concurrency or at_once * AT_BEST
         slowest = mean * len(sizes) / at_once
-        fastest = mean * max(1.0, len(sizes) / bound)
-        return Estimate(len(sizes), len(asked), costs, tokens, (min(slowest, fastest), slowest))
+        fastest = mean * max(1.0, len(sizes) / limit)
+        return Estimate(len(sizes), len(sample), costs, tokens, (min(slowest, fastest), slowest))
 
     def _tell(self, progress: MapProgress) -> None:
         self._listeners.tell(progress)
@@ -174,7 +174,7 @@ class MapRun:
             self._cancel()
         try:
             await self._driver.run()
-        except BaseException as error:  # else callers would wait for ever after a defect of ours
+        except BaseException as error:  # without this, a bug here would let callers wait forever
             self.settled.set_exception(error)
             raise
         else:

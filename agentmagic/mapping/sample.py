@@ -1,4 +1,4 @@
-"""What all rows of a map may cost, told by some of them."""
+"""Estimates the cost of all rows of a map from a sample of rows."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,15 @@ from statistics import linear_regression
 from agentmagic.text import about_seconds, counted
 
 STUDENT = (63.66, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17)
-"""The 99.5 % quantiles of Student's t for 1 to 10 degrees of freedom; for more, the last one is a little too wide."""
+"""The 99.5 % quantiles of Student's t for 1 to 10 degrees of freedom. For more, the last one is slightly too large."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What `rows` rows may take, told by the `asked` ones: a middle figure, and a range that holds it nearly always.
+    """An estimate of the cost and time of all `rows`, made from the rows that were `asked`.
 
-    Costs are in US dollars, and 0 if the price of the model is not known; seconds are those of the whole map.
+    `cost` (US dollars, 0 if the model's price is unknown) and `tokens` are a low, a middle and a high value; the true
+    value is nearly always in this range. `seconds` are the shortest and longest time of the whole map.
     """
 
     rows: int
@@ -30,15 +31,15 @@ class Estimate:
         return self.sentence()
 
     def sentence(self, *, times: bool = True) -> str:
-        """Say what all rows may cost, and with `times` how long they may take."""
+        """Return a sentence with the cost of all rows, and if `times` is set, with the time they take."""
         low, middle, high = self.cost
         figures, unit = ((low, middle, high), "$") if high else (self.tokens, "")
         low, middle, high = (_figure(one, unit) for one in figures)
-        what = f"{middle} ({low} to {high})" + ("" if unit else " tokens")
+        amount = f"{middle} ({low} to {high})" + ("" if unit else " tokens")
         shortest, longest = (about_seconds(one) for one in self.seconds)
         time = f"about {longest}" if shortest == longest else f"{shortest} to {longest}"
         took = f" and take {time}" if times else ""
-        return f"All {counted(self.rows, 'row')} may cost {what}{took}, as {self.asked} of them tell."
+        return f"All {counted(self.rows, 'row')} may cost {amount}{took}, as {self.asked} of them tell."
 
 
 def _figure(number: float, unit: str) -> str:
@@ -48,11 +49,11 @@ def _figure(number: float, unit: str) -> str:
 
 
 def choose(sizes: Sequence[int], number: int, seed: int) -> list[int]:
-    """Return the places of some rows: one at random of each of as many groups of rows that are about as long."""
+    """Return the places of a sample. Rows are divided by size into `number` groups; each gives one random row."""
     order = _by_size(sizes)
     number = min(number, len(order))
     chance = random.Random(seed)  # noqa: S311  (a sample, not a secret)
-    cuts = [len(order) * one // number for one in range(number + 1)] if number else []
+    cuts = [len(order) * index // number for index in range(number + 1)] if number else []
     return sorted(order[chance.randrange(start, end)] for start, end in pairwise(cuts))
 
 
@@ -60,35 +61,35 @@ def _by_size(sizes: Sequence[int]) -> list[int]:
     return sorted(range(len(sizes)), key=lambda place: (sizes[place], place))
 
 
-def total(sizes: Sequence[int], known: Mapping[int, float]) -> tuple[float, float, float]:
-    """Return the low, the middle and the high sum of a figure of all rows, of which it is known for some.
+def total(sizes: Sequence[int], values: Mapping[int, float]) -> tuple[float, float, float]:
+    """Return a low, a middle and a high estimate of a sum over all rows, from the values that are known for some rows.
 
-    What grows with the size is taken out first. Then rows are taken in groups by their size, one known row in each, and
-    neighbouring groups tell how far the rest varies within one (Cochran, Sampling Techniques, 5A.12: collapsed strata).
-    The range is of 99 %.
+    First the part of the values that grows with the size is removed. Then rows are grouped by size, one known row in
+    each group. Differences between neighbouring groups show how much the rest varies within a group (Cochran, Sampling
+    Techniques, 5A.12: collapsed strata). The range is a 99 % confidence interval.
     """
-    slope = _slope([sizes[place] for place in known], list(known.values()))
+    slope = _slope([sizes[place] for place in values], list(values.values()))
     trend = slope * sum(sizes)
-    low, middle, high = _total(sizes, {place: figure - slope * sizes[place] for place, figure in known.items()})
-    return max(sum(known.values()), trend + low), trend + middle, trend + high
+    low, middle, high = _total(sizes, {place: value - slope * sizes[place] for place, value in values.items()})
+    return max(sum(values.values()), trend + low), trend + middle, trend + high
 
 
-def _slope(sizes: Sequence[int], figures: Sequence[float]) -> float:
-    """Return by how much a figure grows with the size, 0 if all sizes are the same."""
+def _slope(sizes: Sequence[int], values: Sequence[float]) -> float:
+    """Return how much a value grows with the size: never negative, and 0 for fewer than three different sizes."""
     if len(set(sizes)) < 3:  # noqa: PLR2004  (two points always lie on a line)
         return 0.0
-    return max(0.0, linear_regression(sizes, figures).slope)
+    return max(0.0, linear_regression(sizes, values).slope)
 
 
-def _total(sizes: Sequence[int], known: Mapping[int, float]) -> tuple[float, float, float]:
+def _total(sizes: Sequence[int], values: Mapping[int, float]) -> tuple[float, float, float]:
     order = _by_size(sizes)
-    found = [rank for rank, place in enumerate(order) if place in known]
-    if not found:
+    ranks = [rank for rank, place in enumerate(order) if place in values]
+    if not ranks:
         return 0.0, 0.0, 0.0
-    # Each known row stands for the rows that are nearest to it by size.
-    cuts = [0, *((one + other + 1) // 2 for one, other in pairwise(found)), len(order)]
-    groups = [(end - start, known[order[rank]]) for rank, (start, end) in zip(found, pairwise(cuts), strict=True)]
-    middle = sum(count * figure for count, figure in groups)
+    # Each known row represents the rows that are nearest to it in the order by size.
+    cuts = [0, *((one + other + 1) // 2 for one, other in pairwise(ranks)), len(order)]
+    groups = [(end - start, values[order[rank]]) for rank, (start, end) in zip(ranks, pairwise(cuts), strict=True)]
+    middle = sum(count * value for count, value in groups)
     if len(groups) == len(order):
         return middle, middle, middle
     spread = sqrt(sum((one * a - other * b) ** 2 for (one, a), (other, b) in zip(groups[::2], groups[1::2])))  # noqa: B905

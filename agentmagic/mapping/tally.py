@@ -1,4 +1,4 @@
-"""Counts how far a map has come: rows, costs, pace, and kinds of error."""
+"""Counts the progress of a map: rows, costs, rate, and kinds of errors."""
 
 import time
 from collections import Counter, deque
@@ -12,14 +12,14 @@ from agentmagic.mapping.outcomes import MapRow
 from agentmagic.messages import Usage
 
 RECENT = 30.0
-"""Seconds over which the rate of a map is counted."""
+"""The rate of a map is measured over this number of seconds."""
 KINDS_OF_ERROR = 3
-"""Kinds of error that are told with their counts."""
+"""Maximum number of different errors in a progress report."""
 
 
 @dataclass
 class Tally:
-    """The counts of a map; `kept` rows were answered before, `asked` rows in this run, which has `spent` this."""
+    """The counts of a map: `kept` rows from an earlier run, `asked` rows and `spent` usage of this run, and totals."""
 
     total: int | None = None
     kept: int = 0
@@ -39,17 +39,17 @@ class Tally:
         self._figures: tuple[float, float] | None = None
 
     def end(self, why: MapEnd) -> None:
-        """Stop the clock."""
+        """Store why the map ended, and stop its clock."""
         self.ended, self._over = why, time.monotonic()
 
     def settle(self, rows: Iterable[MapRow]) -> None:
-        """Count again in the order of the rows: sums of costs and the first errors are the same in each run then."""
+        """Count again in the order of the rows, so that sums of costs and the first errors are the same in each run."""
         self.usage, self.errors = Usage(), Counter()
         for row in rows:
             self._add(row)
 
     def fix(self, kept: int, rate: float, seconds: float) -> None:
-        """Take the figures of a recording: how many rows were kept, and the pace."""
+        """Replace counts by recorded values: the number of kept rows, the rate, and the seconds."""
         self.asked += self.kept - kept
         self.kept, self._figures = kept, (rate, seconds)
 
@@ -70,15 +70,15 @@ class Tally:
             self.errors[row.error] += 1
 
     def progress(self, running: int, file: str) -> MapProgress:
-        """Return how far the map has come."""
+        """Return the current progress of the map."""
         now = self._over or time.monotonic()
         while self._recent and self._recent[0] < now - RECENT:
             self._recent.popleft()
         seconds = now - self._began
         rate = 60 * len(self._recent) / max(min(seconds, RECENT), 0.001)
         rate, seconds = self._figures or (rate, seconds)
-        done = self.kept + self.asked
-        left = None if self.total is None or not rate else 60 * (self.total - done) / rate
+        count = self.kept + self.asked
+        remaining = None if self.total is None or not rate else 60 * (self.total - count) / rate
         cost = self.usage.cost
         return MapProgress(
             id=self._id,
@@ -88,10 +88,10 @@ class Tally:
             kept=self.kept,
             running=running,
             usage=self.usage,
-            projected=None if cost is None or self.total is None or not done else cost * self.total / done,
+            projected=None if cost is None or self.total is None or not count else cost * self.total / count,
             rate=rate,
             seconds=seconds,
-            left=left,
+            left=remaining,
             errors=tuple(islice(self.errors.items(), KINDS_OF_ERROR)),
             notices=tuple(self.notices),
             ended=self.ended,

@@ -1,4 +1,4 @@
-"""Runs the turns of the rows of a map, each in a task of its own, and notes what became of them."""
+"""Runs the turns of the rows of a map, each in its own task, and saves their outcomes."""
 
 import asyncio
 from collections import deque
@@ -23,15 +23,15 @@ from agentmagic.serialization import json_form
 from agentmagic.text import clip
 
 MOST = 10_000
-"""Rows that are asked at a time at most, if nothing else bounds them."""
+"""Maximum number of rows that are asked at a time, if no other limit applies."""
 ALIKE = 10
-"""Rows that may fail with the same error before one was answered; then the others are not asked."""
+"""If the first rows, this many, all fail with the same error, the other rows are not asked."""
 HOPELESS = (AuthenticationMissing, AuthenticationFailed)
-"""Errors that every further row would meet."""
+"""Errors that every other row would get too."""
 
 
 class RowTurns:
-    """The turns of rows that are under way. `doubts` are the keys of rows that were asked before, without an answer."""
+    """The turns of rows under way. `doubts` has the keys of rows that were asked before, without an answer."""
 
     def __init__(self, ledger: Ledger, costs: Costs) -> None:
         self.doubts = set[str]()
@@ -46,12 +46,12 @@ class RowTurns:
         return bool(self._tasks)
 
     async def start(self, prompt: RowPrompt) -> None:
-        """Begin to ask a row, when the bound, the pace and the budgets let it."""
+        """Begin to ask a row as soon as the number of rows, the provider's pace and the budgets allow it."""
         model = self._work.turn.model
         if self._tasks:
-            await self._costs.measured.wait()  # the first row tells how the provider counts
+            await self._costs.measured.wait()  # the first row shows how the provider counts tokens
         await gate_of(model).room()
-        await self._bound.acquire()  # before money is set aside, which a further request of a row under way may need
+        await self._bound.acquire()  # first: money reserved before this wait would be missing for the rows under way
         purse = self.purse(prompt)
         try:
             await purse.open(self._costs.worst(prompt))
@@ -61,11 +61,11 @@ class RowTurns:
         self._begin(prompt, purse, model)
 
     def purse(self, prompt: RowPrompt) -> RowPurse:
-        """Return what pays for the requests of a row, which notes in the file that the first is about to be sent."""
+        """Return the purse that pays for a row's requests. It writes to the file before the first request is sent."""
         return RowPurse(self._costs, partial(self._ledger.write, self._ledger.asked(prompt)))
 
     async def begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
-        """Begin to ask a row of a model, when the bound lets it."""
+        """Begin to ask a row with this model as soon as the number of rows under way allows it."""
         await self._bound.acquire()
         self._begin(prompt, purse, model)
 
@@ -77,12 +77,12 @@ class RowTurns:
         task.add_done_callback(self._over)
 
     async def wait(self) -> None:
-        """Wait for the rows under way."""
+        """Wait until no row is under way."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     def cancel(self) -> None:
-        """Stop the rows under way."""
+        """Cancel the rows under way."""
         for task in self._tasks:
             task.cancel()
 
@@ -92,7 +92,7 @@ class RowTurns:
         self._bound.release()
 
     async def _row(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
-        """Ask one row, in a turn of its own, and write what became of it."""
+        """Ask one row in its own turn, and write its events and outcome to the file."""
         assert prompt.prompt is not None  # noqa: S101  (of the caller)
         events: list[Event] = []
 
@@ -116,18 +116,18 @@ class RowTurns:
         finally:
             purse.close()
         self._work.spent(outcome.result.usage)
-        ended = self._outcome(prompt, outcome, sent=purse.sent)
-        row = self._ledger.note(prompt, ended, outcome.result.value)
-        if prompt.key in self.doubts or ended.status == "in doubt":
+        record = self._outcome(prompt, outcome, sent=purse.sent)
+        row = self._ledger.note(prompt, record, outcome.result.value)
+        if prompt.key in self.doubts or record.status == "in doubt":
             self._ledger.doubtful.append(row)
-        self._ledger.write(RowLog(prompt.key, tuple(map(_kept, events))), ended)
+        self._ledger.write(RowLog(prompt.key, tuple(map(_kept, events))), record)
         self._judge(row, outcome.error)
 
     def _outcome(self, prompt: RowPrompt, outcome: Outcome, *, sent: bool) -> RowEnded:
         result = outcome.result
         status, error = self._status(outcome, sent=sent)
-        shaped = self._schema is not None and result.value is not None
-        value = json_form(result.value) if shaped else None
+        has_value = self._schema is not None and result.value is not None
+        value = json_form(result.value) if has_value else None
         return RowEnded(
             prompt.key,
             self._ledger.label(prompt),
@@ -141,7 +141,7 @@ class RowTurns:
         )
 
     def _status(self, outcome: Outcome, *, sent: bool) -> tuple[RowStatus, str]:
-        """Return what became of a row, and why if it has no answer."""
+        """Return the status of a row, and the error message if the row has no answer."""
         result = outcome.result
         if result.stop_reason == "cancelled":
             return ("in doubt", "It was stopped while it was asked.") if sent else ("not asked", "")
@@ -156,7 +156,7 @@ class RowTurns:
         return "answered", ""
 
     def _judge(self, row: MapRow, error: Exception | None) -> None:
-        """End the map after an error that every further row would meet, or after any if the user wants it so."""
+        """End the map if every other row would get the same error, or after any error if `on_error` is "stop"."""
         if row.status != "failed" or self._ledger.error is not None:
             return
         hopeless = isinstance(error, HOPELESS) or (isinstance(error, RateLimited) and not error.retryable)
@@ -167,7 +167,7 @@ class RowTurns:
 
 
 def _kept(event: Event) -> Event:
-    """Return an event as the file keeps it: pictures and documents of the prompt, which the rows have, by name only."""
+    """Return an event for the file: pictures and documents in the prompt, which the input has, are only named."""
     if not isinstance(event, TurnStarted) or not any(isinstance(part, Media) for part in event.prompt.parts):
         return event
     parts = tuple(Text(as_text(part)) if isinstance(part, Media) else part for part in event.prompt.parts)
@@ -175,5 +175,5 @@ def _kept(event: Event) -> Event:
 
 
 def _usual_bound(model: str) -> int:
-    """Return how many rows a model is asked at a time at most: one if it runs in this process."""
+    """Return how many rows can be asked at a time by default: one if the model runs in this process."""
     return 1 if model.partition(":")[0] in ("scripted", "local") else MOST

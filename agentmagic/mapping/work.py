@@ -1,4 +1,4 @@
-"""What a map is made of, and the error that it ends with."""
+"""The parts that a map is made of, and the error that a failed map raises."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ from agentmagic.runtime.engine import void
 
 
 class MapFailed(AgentMagicError):
-    """A map ended before its rows were asked, because of an error; `result` has what was answered."""
+    """Raised when an error ended a map before all rows were asked; `result` has the rows that were answered."""
 
     code = "map-failed"
 
 
 @dataclass(frozen=True, slots=True)
 class MapWork:
-    """What a map is made of.
+    """The parts that a map is made of.
 
-    `turn` is what each row's turn is made of, but for its prompt. `within` runs a coroutine on behalf of the session.
-    `budgets` bound the whole map, and `spent` is told what each row has used, `replayed` what a map that is played from
-    its `tape` had used.
+    `turn` is the context of each row's turn, except for the prompt. `within` runs a coroutine on behalf of the session.
+    `budgets` limit the whole map. `spent` is called with the usage of each row. `replayed` is called with the recorded
+    usage of a map that is played from its `tape`.
     """
 
     turn: TurnContext

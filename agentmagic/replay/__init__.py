@@ -1,1 +1,1 @@
-"""Runs on tape: recorded to a cassette, and played back with each request compared with the recorded one."""
+"""Records runs to a cassette file, and replays them: each request is compared with the recorded request."""

@@ -1,4 +1,4 @@
-"""The turns of agents that calls of a turn on tape ask: they are on the same tape, inside that turn."""
+"""Agents that are called as tools in a recorded turn: their own turns are recorded and replayed inside that turn."""
 
 from collections import deque
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from agentmagic.tools.base import Tool, ToolContext
 
 
 class OuterTape(Protocol):
-    """The tape of the turn that makes the call: what a `TurnTape` has."""
+    """The tape of the turn that calls the agent; `TurnTape` implements this protocol."""
 
     mode: Replay
     player: Player | None
@@ -35,14 +35,15 @@ class OuterTape(Protocol):
         ...
 
     def recorder_at(self, place: Place) -> TurnRecorder:
-        """Return the recorder; a tape that is played goes on live from the call on."""
+        """Return the recorder. If the turn was replayed so far, it continues live from this call on."""
         ...
 
 
 async def ask_agent(tape: OuterTape, tool: Tool, call: ToolCall, context: ToolContext, place: Place) -> ToolResult:
-    """Ask the agent of a call in a turn that is on tape too. The recorded answer is the result if the call is played.
+    """Run an agent that is called as a tool, and record or replay its turn. A replayed call has its recorded result.
 
-    Raises ReplayMismatch if a request of that turn is not as recorded, and CassetteError.
+    Raises ReplayMismatch if a request of the agent's turn differs from the recording, and CassetteError if the
+    cassette cannot be used.
     """
     player = tape.player
     if player is None or tape.recorder is not None:
@@ -50,7 +51,7 @@ async def ask_agent(tape: OuterTape, tool: Tool, call: ToolCall, context: ToolCo
         return await tool.invoke(call, context)
     document = tape.recorded_call(player, place, call)
     take = take_inside(player.take, document)
-    if take is None:  # the agent was not asked: too deep, for example
+    if take is None:  # no turn of the agent was recorded, for example because agents were nested too deep
         return await player.play_call(document, place, call, context)
     context.tape = partial(_inner_tape, tape, call.name, place, Player(player.cassette, take, timed=player.timed))
     try:
@@ -70,17 +71,17 @@ def _inner_tape(  # noqa: PLR0913  (what a turn on tape is made of)
     real: Callable[[], Model],
     notices: deque[Notice],
 ) -> Any:
-    """Return the tape of the turn of an agent; `player` plays it, None if it is not played."""
+    """Return the tape for the turn of an agent. `player` replays the turn; None if the turn is not replayed."""
     head: Json = {"turn": blanked(prompt.text)}
     real = cache(real)
 
     def record() -> TurnRecorder:
         return tape.recorder_at(place).inside(name, place, {**head, **model_facts(recipe, real())})
 
-    played: Any = tape
+    outer: Any = tape
     return replace(
-        played,
-        mode="replay" if tape.mode == "replay-tools" else tape.mode,  # an agent is a tool, whose tape plays
+        outer,
+        mode="replay" if tape.mode == "replay-tools" else tape.mode,  # an agent is a tool, so it is replayed
         player=player,
         record=None if tape.record is None else record,
         real=real,
@@ -88,6 +89,6 @@ def _inner_tape(  # noqa: PLR0913  (what a turn on tape is made of)
         prompt=str(head["turn"]),
         values=(),
         notices=notices,
-        known=type(played.known)(),
+        known=type(outer.known)(),
         settle=void,
     )

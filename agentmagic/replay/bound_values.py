@@ -1,8 +1,8 @@
-"""The variables that a tool has changed: kept on the tape, and put back in a replay.
+"""Variables that a tool call changed: recorded on the cassette, and restored in a replay.
 
-What is kept is data: values of Python's own types as JSON, values of NumPy, frames and series as CSV with the types of
-their columns, and the names of modules. A value is kept if it comes back as it was; of any other the tape says that it
-is lost, and a replay ends there. What a cassette says is untrusted: nothing of it is evaluated.
+Values are recorded as data: built-in types and NumPy values as JSON, frames and series as CSV with the types of their
+columns, and modules by name. A value is recorded only if reading it back gives an equal value. Any other value is
+recorded as lost, and a replay stops at that call. A cassette is untrusted: nothing in it is evaluated.
 """
 
 import io
@@ -29,20 +29,20 @@ from agentmagic.undo.variables import summary
 from agentmagic.values import describe
 
 LARGEST_KEPT = 1_000_000
-"""Characters of a variable on the tape."""
+"""Maximum number of characters recorded for one variable."""
 MOST_KEPT = 200
-"""Variables of one call."""
+"""Maximum number of variables recorded for one call."""
 MOST_ITEMS = 200_000
-"""Values within a variable."""
+"""Maximum number of values inside one variable."""
 DEEPEST = 20
 NUMBERS = "biuf"
-"""Kinds of NumPy's types that are kept: truth values, integers and floats."""
+"""The kinds of NumPy dtypes that are recorded: booleans, integers and floats."""
 LIBRARIES = ("numpy", "pandas", "matplotlib", "polars", "seaborn", "scipy")
-"""Packages that a replay imports. Modules of other packages are bound only if they are loaded already."""
+"""Packages that a replay may import. A module of any other package is bound only if it is already loaded."""
 
 MOST_TOLD = 10
 LONGEST_KIND = 80
-"""Characters of what kind of value is lost."""
+"""Maximum number of characters in the description of a lost value."""
 REPLAY_MODEL = "To have its tools run again, replay it with %agent replay model (AGENTMAGIC_REPLAY=replay-model)."
 
 _MISSING: Any = object()
@@ -52,51 +52,54 @@ _MISSING: Any = object()
 def recorded_changes(
     context: ToolContext, watch: Watch, hear: Callable[..., None], function: object
 ) -> Generator[Changes | None]:
-    """Put the variables that the block changes on the tape, also if it fails, and tell which of them cannot be kept."""
+    """Record the variables that the block changes, even if it raises, and warn about values that cannot be recorded."""
     with watch(function) as changes:
         try:
             yield changes
         finally:
-            if changes is not None:  # a call within another one is part of it: the one that ends last writes them
+            if changes is not None:  # nested calls share `changes`: the call that ends last sets the callback
                 changes.then = lambda: _record(changes, context, hear)
 
 
 def _record(changes: Changes, context: ToolContext, hear: Callable[..., None]) -> None:
-    kept: Json = {}
+    entries: Json = {}
     for name in sorted(changes.touched):
         value = changes.namespace.get(name, _MISSING)
-        entry = written(name, value) if len(kept) < MOST_KEPT else None
+        entry = written(name, value) if len(entries) < MOST_KEPT else None
         if entry is not None:
             in_place = value is not _MISSING and changes.before.bindings.get(name) is value
-            kept[name] = entry | ({"in_place": True} if in_place else {})
+            entries[name] = entry | ({"in_place": True} if in_place else {})
         elif not _is_shown(value):
-            kept[name] = {"lost": one_line(describe.summary(value), LONGEST_KIND)}
-    if not kept:
+            entries[name] = {"lost": one_line(describe.summary(value), LONGEST_KIND)}
+    if not entries:
         return
-    hear("variables", kept)
-    if left_out := lost(kept):
+    hear("variables", entries)
+    if left_out := lost(entries):
         context.tell(f"A cassette cannot keep {named(left_out)}. A replay of this cell fails. {REPLAY_MODEL}")
 
 
 def written(name: str, value: Any) -> Json | None:
-    """Return a variable as JSON, secrets blanked, or None if it cannot be kept. `_MISSING` stands for one removed."""
+    """Return a variable as JSON with secrets blanked, or None if it cannot be recorded.
+
+    The value `_MISSING` means that the variable was removed.
+    """
     if value is _MISSING:
         return {"removed": True}
     if isinstance(value, ModuleType):
         return {"module": value.__name__}
-    summary(name, value)  # learns the value of a variable that is named like a secret
-    with suppress(Exception):  # the library that made a value may fail on it
+    summary(name, value)  # registers the value as a secret if the variable's name looks like one
+    with suppress(Exception):  # a library's methods can raise any exception
         entry = _entry(value)
         if entry is None or len(json.dumps(entry)) > LARGEST_KEPT or not _same(read(entry), value):
             return None
         safe = {**entry, "csv": redact(entry["csv"])} if "csv" in entry else blanked(entry)
-        read(safe)  # raises if the blanks have taken more than values
+        read(safe)  # raises if the entry is unreadable after secrets were blanked
         return safe
     return None
 
 
 def read(entry: Mapping[str, Any]) -> Any:
-    """Return the value of an entry that `written` made. Raises any exception for an entry that has no value."""
+    """Return the value of an entry that `written` returned. An invalid entry can raise any exception."""
     match entry:
         case {"csv": str(), "columns": list(), "index": list()}:
             return _frame(entry)
@@ -112,35 +115,35 @@ def read(entry: Mapping[str, Any]) -> Any:
             raise ValueError
 
 
-def lost(kept: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables of a tape that it could not keep, each with what it was."""
-    entries = ((str(name), cast("Json", entry)) for name, entry in kept.items() if isinstance(entry, dict))
+def lost(variables: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables that could not be recorded, each with a description of its value."""
+    entries = ((str(name), cast("Json", entry)) for name, entry in variables.items() if isinstance(entry, dict))
     return {name: str(entry["lost"]) for name, entry in entries if "lost" in entry}
 
 
 def named(variables: Mapping[str, str]) -> str:
-    """Return lost variables as words."""
+    """Return the names and descriptions of lost variables as one line."""
     return one_line(listed([f"{name} ({kind})" for name, kind in variables.items()], MOST_TOLD), 300)
 
 
-async def put_back(kept: Mapping[str, Any], context: ToolContext) -> None:
-    """Give the variables of a tape their values, as a change of the call. Raises CassetteError for a bad entry."""
+async def put_back(entries: Mapping[str, Any], context: ToolContext) -> None:
+    """Set the variables to their recorded values, as a change by this call. Raises CassetteError for a bad entry."""
     absent = list[str]()
 
     def bind() -> None:
         with context.watch(put_back) as changes:
             if changes is not None:
-                changes.expect(kept.keys())
-                absent.extend(bound(kept, changes.namespace))
+                changes.expect(entries.keys())
+                absent.extend(bound(entries, changes.namespace))
 
     await engine().run_user(bind)
     if absent:
         context.tell(f"The replay did not bind {listed(absent, 10)}: the module is not loaded. Import it in a cell.")
 
 
-def bound(kept: Mapping[str, Any], namespace: MutableMapping[str, Any]) -> Iterator[str]:
-    """Bind variables, or change what they hold in place; yield the names of modules that are not loaded."""
-    for name, entry in kept.items():
+def bound(entries: Mapping[str, Any], namespace: MutableMapping[str, Any]) -> Iterator[str]:
+    """Bind the recorded variables, or change their values in place. Yield each name whose module is not loaded."""
+    for name, entry in entries.items():
         try:
             if not name.isidentifier() or iskeyword(name) or not user_variables({name: None}):
                 raise ValueError  # noqa: TRY301  (the error below tells it)
@@ -156,18 +159,18 @@ def bound(kept: Mapping[str, Any], namespace: MutableMapping[str, Any]) -> Itera
                 value = read(entry)
                 if not (entry.get("in_place") is True and put_into(namespace.get(name), value)):
                     namespace[name] = value
-        except Exception as error:  # a library may raise anything
-            words = f"The variable {one_line(name, 60)!r} on the cassette cannot be read. "
-            raise CassetteError(f"{words}Undo the edit, or record the cell again: %agent record") from error
+        except Exception as error:  # a library can raise anything
+            message = f"The variable {one_line(name, 60)!r} on the cassette cannot be read. "
+            raise CassetteError(f"{message}Undo the edit, or record the cell again: %agent record") from error
 
 
 def _is_shown(value: Any) -> bool:
-    """Return whether all that matters of a value is in the output, or on disk: a drawing, or a file."""
+    """Return whether a value need not be recorded: a drawing is in the output already, and a file is on disk."""
     return isinstance(value, io.IOBase) or type(value).__module__.partition(".")[0] == "matplotlib"
 
 
 def _module(name: str) -> ModuleType | None:
-    if name.partition(".")[0] in LIBRARIES:  # no other is imported: importing runs code
+    if name.partition(".")[0] in LIBRARIES:  # other packages are not imported, because that runs their code
         with suppress(ImportError):
             return import_module(name)
     return sys.modules.get(name)
@@ -193,20 +196,20 @@ def _library(name: str) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value is made of the types of `_to_json` alone, and not too large or deep."""
-    left: list[tuple[Any, int]] = [(value, 0)]
+    """Return whether a value contains only types that `_to_json` accepts, and is not too large or too deep."""
+    stack: list[tuple[Any, int]] = [(value, 0)]
     for _ in range(MOST_ITEMS):
-        if not left:
+        if not stack:
             return True
-        one, depth = left.pop()
-        kind = cast("Any", type(one))
-        if kind in (dict, list, tuple, set, frozenset) and depth < DEEPEST and len(one) + len(left) <= MOST_ITEMS:
-            left.extend((item, depth + 1) for item in one)
-            left.extend((item, depth + 1) for item in (one.values() if kind is dict else ()))
+        current, depth = stack.pop()
+        kind = cast("Any", type(current))
+        if kind in (dict, list, tuple, set, frozenset) and depth < DEEPEST and len(current) + len(stack) <= MOST_ITEMS:
+            stack.extend((item, depth + 1) for item in current)
+            stack.extend((item, depth + 1) for item in (current.values() if kind is dict else ()))
         elif kind is datetime:
-            if one.fold or type(one.tzinfo) not in (type(None), timezone):
+            if current.fold or type(current.tzinfo) not in (type(None), timezone):
                 return False
-        elif kind not in (str, int, float, bool, type(None), date) and not _is_number(one):
+        elif kind not in (str, int, float, bool, type(None), date) and not _is_number(current):
             return False
     return False
 
@@ -217,7 +220,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _to_json(value: Any) -> Any:
-    """Return a plain value as JSON. A type that JSON lacks is a mapping with one key of _READERS."""
+    """Return a plain value as JSON. A type that JSON lacks becomes a mapping with one key, a key of _READERS."""
     kind = cast("type[Any]", type(value))
     if kind is dict:
         return _dict_to_json(value)
@@ -264,7 +267,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _csv(value: Any) -> Json:
-    """Return a frame or series of pandas as CSV, its index first unless it is a range."""
+    """Return a pandas frame or series as an entry with CSV. The index columns come first, unless it is a range."""
     pd = _library("pandas")
     frame = value.to_frame() if isinstance(value, pd.Series) else value
     names = [value.name] if isinstance(value, pd.Series) else list(frame.columns)
@@ -288,7 +291,7 @@ def _csv(value: Any) -> Json:
 
 
 def _column(name: Any, values: Any) -> list[Any]:
-    """Return the name and type of a column or level, and its categories if it has any."""
+    """Return the name and dtype of a column or index level, and the categories if it is categorical."""
     dtype = values.dtype
     kinds = [dtype.categories.tolist(), dtype.ordered] if str(dtype) == "category" else []
     return [_to_json(name), str(dtype), *kinds]
@@ -303,18 +306,20 @@ def _frame(entry: Mapping[str, Any]) -> Any:
         "timedelta": pd.to_timedelta,
         "float": lambda column: column,
     }
-    found = [next((convert for name, convert in later.items() if str(dtype).startswith(name)), None) for dtype in types]
+    converters = [
+        next((convert for name, convert in later.items() if str(dtype).startswith(name)), None) for dtype in types
+    ]
     frame = pd.read_csv(
         io.StringIO(entry["csv"]),
         header=None,
         skiprows=1,
         names=range(len(types)),
-        dtype={at: dtype if found[at] is None else "object" for at, dtype in enumerate(types)},
+        dtype={at: dtype if converters[at] is None else "object" for at, dtype in enumerate(types)},
         keep_default_na=False,
         skip_blank_lines=False,
         na_values=[""],
     )
-    for at, convert in enumerate(found):  # the reader has no times, and older ones round floats
+    for at, convert in enumerate(converters):  # read_csv parses no times here, and older pandas versions round floats
         if convert is not None:
             frame[at] = convert(frame[at]).astype(types[at])
     levels = [pd.Index(frame.pop(at)).rename(_from_json(name)) for at, (name, *_) in enumerate(index)]
@@ -331,13 +336,15 @@ def _frame(entry: Mapping[str, Any]) -> Any:
     return frame.iloc[:, 0] if "series" in entry else frame
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Return whether a value that was read is the one that was written."""
-    if hasattr(other, "equals"):
-        return bool(one.equals(other) and one.index.equals(other.index) and _around(one) == _around(other))
-    if hasattr(other, "dtype"):
-        return bool(one.dtype == other.dtype and one.tobytes() == other.tobytes() and one.shape == other.shape)
-    return type(one) is type(other)
+def _same(copy: Any, original: Any) -> bool:
+    """Return whether a value that was read back equals the value that was written."""
+    if hasattr(original, "equals"):
+        return bool(copy.equals(original) and copy.index.equals(original.index) and _around(copy) == _around(original))
+    if hasattr(original, "dtype"):
+        return bool(
+            copy.dtype == original.dtype and copy.tobytes() == original.tobytes() and copy.shape == original.shape
+        )
+    return type(copy) is type(original)
 
 
 def _around(table: Any) -> tuple[Any, ...]:

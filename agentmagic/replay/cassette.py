@@ -1,8 +1,8 @@
-"""The file of a recording: one take for each turn, a version before them, images and other blobs after them.
+"""The cassette file: a version, then the recording of each turn (a take), then images and other large binary data.
 
-`Recording` appends the documents of a turn to the file as they come, and other processes may do the same; a take that
-was appended says which takes it replaces, and which it follows. `Cassette.save` writes the file anew in the order of
-the notebook. What a cassette says is untrusted: it may have been edited, cut, or written by anyone.
+`Recording` appends the documents of a turn to the file while the turn runs, and other processes can do the same. An
+appended take names the takes that it replaces, and the take that it follows. `Cassette.save` rewrites the file in the
+order of the notebook. A cassette is untrusted: anyone may have edited, cut or written it.
 """
 
 import base64
@@ -25,9 +25,9 @@ from agentmagic.replay.shorthand import SOURCES, Shorthand
 
 VERSION = 2
 OLDEST = 1
-"""The oldest format that is read."""
+"""The oldest format version that can be read."""
 LARGEST_INLINE = 8 * 1024
-"""Bytes; larger blobs stand at the end of the file, once each."""
+"""Bytes. A larger blob is written once, at the end of the file."""
 LARGEST_FILE = 256 * 2**20
 SUFFIX = ".cassette.yaml"
 
@@ -36,28 +36,28 @@ HEAD = f"{_TITLE}: {VERSION}\n"
 TURN, GOES_ON, MARK = "turn", "goes on", "recording"
 _END, _BLOB = "end", "blob"
 FACTS = ("model", "asked", "address")
-"""What the first document of a take leaves out if it is that of the take before."""
+"""Fields about the model that a recorded turn leaves out if all of them are the same as in the turn before."""
 _FIRST_KEY = re.compile(r"(?:[ \t]*(?:#.*)?\n)*\"?([a-z ]+)\"?:")
 _SEPARATOR = re.compile(r"^---[ \t]*\n", re.MULTILINE)
 _CONFLICT = re.compile(r"^(?:<{7}|\|{7}|={7}|>{7})(?: .*)?$", re.MULTILINE)
-"""The lines with which git marks what it could not merge. Texts are indented, so none of theirs is at this place."""
+"""The lines with which git marks a merge conflict. Recorded texts are indented, so they never start a line."""
 _NAMED_BLOB = re.compile(r'"=([0-9a-f]{16})"|: =([0-9a-f]{16})$', re.MULTILINE)
 
 
 class Take:
-    """The recording of one turn: its first document, and the others, which are read when they are needed.
+    """The recording of one turn: a first document, and further documents, which are parsed when they are needed.
 
-    `written` are the others as they stand in the file. `base` is the take whose requests those of this one are written
-    as differences to. `session` is the name of its session, "" in a script; `asked` is its prompt, to be compared.
-    `mark` says how a take was appended, until the file is in order: its `id`, the key of the take that it comes
-    `after`, and the keys of those that it stands `instead` of.
+    `written` has the text of the further documents, as in the file. `base` is the previous take: requests are written
+    as differences to its requests. `session` is the name of the session, "" in a script. `asked` is the prompt in the
+    form that is compared. `mark` describes an appended take until the file is put in order: its `id`, the key of the
+    take that it comes `after`, and the keys of the takes that it replaces (`instead`).
     """
 
-    def __init__(self, head: Json, written: Iterable[str] = (), where: str = "") -> None:
+    def __init__(self, head: Json, texts: Iterable[str] = (), where: str = "") -> None:
         self.mark: Json = head.pop(MARK, {})
         self.head = head
         self.session = str(head.get("session", ""))
-        self.written = list(written)
+        self.written = list(texts)
         self.base: Take | None = None
         self.asked: Json | None = None
         self._where = where
@@ -77,59 +77,59 @@ class Take:
 
     @property
     def is_map(self) -> bool:
-        """Whether it is the recording of a map."""
+        """Whether this take is the recording of a map: one prompt for many rows."""
         return bool(self.head.get("map"))
 
     @property
     def where(self) -> str:
-        """The file and the prompt, for errors."""
+        """The file name and the prompt, for error messages."""
         return f"{self._where}, {self.prompt!r:.60}"
 
     @property
     def documents(self) -> list[Json]:
-        """The documents after the first. Raises CassetteError if one cannot be read, or is missing."""
+        """The documents after the first one. Raises CassetteError if a document cannot be read or is missing."""
         if self._documents is None:
             read = [documents.read(text, f"{self.where}:") for text in self.written]
             if read and _is_cut_off(read[-1]):
                 read.pop()
             short = Shorthand()
-            whole = [one for written in read for one in short.whole(written)]
+            whole = [document for short_form in read for document in short.whole(short_form)]
             checks.check(whole, self.where)
             self._documents = whole
         return self._documents
 
     @cached_property
     def key(self) -> str:
-        """A digest of a take that is over, which stays when the file is put in order: requests and tools do not."""
-        kept = (one.partition("\n")[0] if _kind(one) == "request" else one for one in self.written)
-        return short_digest("".join((self.session, self.prompt, *(one for one in kept if _kind(one) != "sources"))))
+        """A digest that identifies a finished take. It ignores parts that change when the file is put in order."""
+        texts = (text.partition("\n")[0] if _kind(text) == "request" else text for text in self.written)
+        return short_digest("".join((self.session, self.prompt, *(text for text in texts if _kind(text) != "sources"))))
 
     @property
     def edits(self) -> list[checks.Edit]:
-        """What was edited since it was recorded. Raises CassetteError if a document was lost, doubled or moved."""
+        """The edits made since the recording. Raises CassetteError if a document was lost, doubled or moved."""
         return checks.edits(self.head, self.documents, self.where)
 
-    def replace(self, found: Sequence[Json], head: Json | None = None) -> None:
-        """Put other documents in the place of these. A take that was edited stays known as edited."""
+    def replace(self, new_documents: Sequence[Json], head: Json | None = None) -> None:
+        """Replace the documents of this turn. If it was edited by hand, it still counts as edited."""
         intact = False
         with suppress(CassetteError):
             intact = not self.edits
         self.head = self.head if head is None else head
-        if intact and found and "check" in found[-1]:
-            check = "".join(map(checks.digest_of, (self.head, *found)))
-            found = [*found[:-1], {**found[-1], "check": check}]
-        self._documents, short = list(found), Shorthand()
-        self.written = [_piece(one) for one in map(short.written, found) if one]
+        if intact and new_documents and "check" in new_documents[-1]:
+            check = "".join(map(checks.digest_of, (self.head, *new_documents)))
+            new_documents = [*new_documents[:-1], {**new_documents[-1], "check": check}]
+        self._documents, short = list(new_documents), Shorthand()
+        self.written = [_piece(document) for document in map(short.written, new_documents) if document]
         self.__dict__.pop("key", None)
 
-    def append(self, written: str) -> None:
-        """Add a document as it stands in the file."""
-        self.written.append(written)
+    def append(self, text: str) -> None:
+        """Add a document, given as its text in the file."""
+        self.written.append(text)
         self._documents = None
         self.__dict__.pop("key", None)
 
     def add(self, document: Json) -> str:
-        """Add a document, and return it as it is written, "" if it is left out."""
+        """Add a document, and return the text to append to the file; "" if the document is left out."""
         self._check += checks.digest_of(document)
         if kind_of(document) == _END:
             document = {**document, "check": self._check}
@@ -141,19 +141,19 @@ class Take:
         return documents.SEPARATOR + self.written[-1]
 
     def text(self, before: "Take | None" = None) -> Iterator[str]:
-        """Yield the documents as they are written behind those of the take before."""
+        """Yield the text of each document. Facts about the model that did not change since `before` are left out."""
         facts = () if before is None else [name for name in FACTS if self.head.get(name) == before.head.get(name)]
         left_out = facts if len(facts) == len(FACTS) else ()
         head = {name: value for name, value in self.head.items() if name not in left_out}
         yield documents.write({**head, MARK: self.mark} if self.mark else head)
-        yield from (f"{documents.SEPARATOR}{one}" for one in self.written)
+        yield from (f"{documents.SEPARATOR}{text}" for text in self.written)
 
 
 class Blobs(dict[str, str]):
-    """The large blobs of a cassette in base64, by their digest."""
+    """The blobs (large binary data, such as images) of a cassette in base64, by their digest."""
 
     def keep(self, value: Any) -> Any:
-        """Return JSON of ours in which large blobs are named, and keep them."""
+        """Store the large blobs of JSON data, and return the data with a name in place of each large blob."""
 
         def keep(data: str) -> str:
             if len(data) * 3 // 4 <= LARGEST_INLINE:
@@ -165,7 +165,7 @@ class Blobs(dict[str, str]):
         return _with_bytes(value, keep)
 
     def written(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield the documents of these blobs."""
+        """Yield the documents of the blobs with these names."""
         for name in names:
             if (data := self.get(name)) is not None:
                 lines = "\n".join(data[start : start + 100] for start in range(0, len(data), 100))
@@ -173,7 +173,7 @@ class Blobs(dict[str, str]):
 
 
 class Cassette:
-    """One file of takes, in the order of the notebook. `Cassette.at` returns the same object for the same file."""
+    """One cassette file; its takes are in notebook order. `Cassette.at` returns the same object for the same file."""
 
     _known: ClassVar["WeakValueDictionary[Path, Cassette]"] = WeakValueDictionary()
 
@@ -183,44 +183,44 @@ class Cassette:
         self.blobs = Blobs()
         self.is_tidy = True
         self.state: tuple[int, ...] | None = None
-        """The state of the file when it was last read, or written by a recording."""
+        """The state of the file when it was last read, or last written by a recording."""
         self._begun: list[Take] = []
 
     @classmethod
     def at(cls, path: str | Path) -> "Cassette":
-        """Return the cassette of a file, which need not exist, read anew if the file was changed."""
-        place = Path(path).expanduser().absolute()
-        cassette = cls._known.get(place)
+        """Return the cassette of a file, and read the file again if it has changed. The file need not exist."""
+        file = Path(path).expanduser().absolute()
+        cassette = cls._known.get(file)
         if cassette is None:
-            cassette = cls._known[place] = cls(place)
+            cassette = cls._known[file] = cls(file)
         cassette.refresh()
         return cassette
 
     @property
     def exists(self) -> bool:
-        """Whether there is a file."""
+        """Whether the file exists."""
         return self.path.is_file()
 
     def of_session(self, session: str) -> list[Take]:
-        """Return the takes of a session, in order."""
+        """Return the recorded turns of a session, in order."""
         return [take for take in self.takes if take.session == session]
 
     # -- requests ------------------------------------------------------------------------------
 
     def chain_to(self, take: Take | None) -> Chain:
-        """Return the chain of requests up to the end of a take."""
+        """Return the chain of a session's requests, each a difference to the previous one, up to the end of a turn."""
         takes: list[Take] = []
         while take is not None:
             takes.append(take)
             take = take.base
         chain = Chain()
-        for one in reversed(takes):
-            for _ in self.requests(one, chain):
+        for earlier in reversed(takes):
+            for _ in self.requests(earlier, chain):
                 pass
         return chain
 
     def requests(self, take: Take, chain: Chain) -> Iterator[tuple[Json, Json]]:
-        """Yield the documents of a take, each with what `Chain.feed` returns of it.
+        """Yield the documents of a turn, each with the value that `Chain.feed` returns for it.
 
         Raises CassetteError for a request that refers to a message, part or tool that is missing.
         """
@@ -235,7 +235,7 @@ class Cassette:
             yield document, whole
 
     def sources(self, take: Take | None) -> Sequence[Json]:
-        """Return the tools of a take as they were listed, those of an earlier take if they were the same."""
+        """Return the lists of tools of a turn. Lists that did not change are stored with an earlier turn."""
         while take is not None:
             for document in reversed(take.documents):
                 if "sources" in document and document["sources"] != SOURCES["sources"]:
@@ -246,9 +246,9 @@ class Cassette:
     # -- reading -------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Read the file if it was changed since it was last read.
+        """Read the file if it has changed since it was last read.
 
-        Raises CassetteError for a file that cannot be read, or is no cassette of this version.
+        Raises CassetteError if the file cannot be read, or is not a cassette of a supported version.
         """
         now = None
         with suppress(OSError):
@@ -271,18 +271,18 @@ class Cassette:
             raise CassetteError(f"{self.path} is no text in UTF-8, so it is no cassette. Name another file.") from None
         except OSError as error:
             raise CassetteError(f"{self.path} cannot be read: {error.strerror}. Name another file.") from error
-        # A carriage return never stands in what we write: mail programs and editors put it at the ends of lines.
+        # We never write carriage returns. Mail programs and editors add them at the ends of lines.
         return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
     def _load(self, text: str) -> None:
-        """Take in the documents of a text."""
+        """Parse the text of a cassette into recorded turns and blobs."""
         self._check_version(text)
         if _CONFLICT.search(text):
             message = f"{self.path} has the marks of a merge that git could not finish. Choose one side: "
             raise CassetteError(f"{message}git checkout --ours {self.path.name}, or --theirs.")
         pieces = _SEPARATOR.split(text)[1:]
         if pieces and not pieces[-1].endswith("\n"):
-            pieces.pop()  # cut off in the midst of a line
+            pieces.pop()  # the file was cut off in the middle of a line
         ids: dict[str, Take] = {}
         current: Take | None = None
         for number, piece in enumerate(pieces, 2):
@@ -296,8 +296,8 @@ class Cassette:
                 ids |= {current.mark["id"]: current} if "id" in current.mark else {}
             elif kind == GOES_ON:
                 place = documents.read(piece, where)[GOES_ON]
-                numbered = type(place) is int and 0 <= place < len(self._begun)
-                current = self._begun[place] if numbered else ids.get(str(place))
+                is_number = type(place) is int and 0 <= place < len(self._begun)
+                current = self._begun[place] if is_number else ids.get(str(place))
                 self.is_tidy = False
             elif kind == _BLOB:
                 self._add_blob(documents.read(piece, where), where)
@@ -311,22 +311,22 @@ class Cassette:
                 take.head.update({name: before.head[name] for name in FACTS if name in before.head})
 
     def _put_in_order(self) -> None:
-        """Put the takes in the order of the notebook, without those that another one stands instead of."""
+        """Sort the recorded turns in the order of the notebook, and drop each turn that was recorded again."""
         self.takes = []
         last: dict[str, Take] = {}
-        known: dict[str, Take] = {}
+        takes_by_key: dict[str, Take] = {}
         for take in self._begun:
-            after = known.get(str(take.mark.get("after", "")))
-            instead = [known[one] for one in take.mark.get("instead", ()) if one in known]
+            after = takes_by_key.get(str(take.mark.get("after", "")))
+            instead = [takes_by_key[other] for other in take.mark.get("instead", ()) if other in takes_by_key]
             if "after" in take.mark:
                 take.base = None if take.mark.get("whole") else after
                 place(self.takes, take, after, instead)
             else:
                 take.base = last.get(take.session)
-                self.takes = [one for one in self.takes if not (take.ended and one in instead)] + [take]
+                self.takes = [other for other in self.takes if not (take.ended and other in instead)] + [take]
             last[take.session] = take
-            if not self.is_tidy:  # a take that is recorded again can have the key of the earlier one
-                known[take.key] = take
+            if not self.is_tidy:  # a turn that was recorded again can have the same key: the later take wins
+                takes_by_key[take.key] = take
 
     def _check_version(self, text: str) -> None:
         first = next((piece for piece in _SEPARATOR.split(text) if piece.strip()), "")
@@ -355,9 +355,9 @@ class Cassette:
                 raise CassetteError(f"{where} is no blob with a name and data. Undo the edit.")
 
     def restore(self, value: Any) -> Any:
-        """Return JSON with its blobs. Raises CassetteError for one that is missing or damaged."""
+        """Return JSON data with each blob name replaced by the blob. Raises CassetteError for a missing or bad blob."""
 
-        def restored(name: str) -> str:
+        def load(name: str) -> str:
             if not name.startswith("="):
                 return name
             data = self.blobs.get(name[1:], "")
@@ -366,102 +366,102 @@ class Cassette:
                     return data
             raise CassetteError(f"{self.path.name} lacks the blob {name[1:]}, or has it damaged. Record it again.")
 
-        return _with_bytes(value, restored)
+        return _with_bytes(value, load)
 
     # -- writing -------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Write the whole file in order, by way of a temporary one. Raises CassetteError if it cannot be written."""
+        """Write the whole file in order, through a temporary file. Raises CassetteError if it cannot be written."""
         self._rebase()
-        for take in self.takes:  # one that is not over may be recorded by another process
+        for take in self.takes:  # an unfinished take keeps its marks: another process may still record it
             take.mark = {name: take.mark[name] for name in ("id", "instead") if not take.ended and name in take.mark}
         pairs = zip((None, *self.takes), self.takes, strict=False)
         body = [text for before, take in pairs for text in take.text(before)]
-        used = dict.fromkeys(name for text in body for name in named_blobs(text))
+        blob_names = dict.fromkeys(name for text in body for name in named_blobs(text))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            beside = self.path.with_name(f".{uuid.uuid4().hex}.tmp")
+            temporary = self.path.with_name(f".{uuid.uuid4().hex}.tmp")
             try:
-                with beside.open("xb") as file:
-                    file.write("".join((HEAD, *body, *self.blobs.written(used))).encode())
+                with temporary.open("xb") as file:
+                    file.write("".join((HEAD, *body, *self.blobs.written(blob_names))).encode())
                 if self.exists:
-                    beside.chmod(self.path.stat().st_mode & 0o777)
-                move_over(beside, self.path)
+                    temporary.chmod(self.path.stat().st_mode & 0o777)
+                move_over(temporary, self.path)
             finally:
-                beside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
         except OSError as error:
             raise self.unwritable(error) from error
 
     def _rebase(self) -> None:
-        """Write requests anew, as differences to those of the take that now stands before, where that is another."""
-        moved = {take.session for before, take in self._neighbours() if take.base is not before}
-        whole = self._whole_requests(moved) if moved else {}
-        chains = {session: Chain() for session in moved}
-        changed: set[Take | None] = set()
+        """Write requests again as differences to the turn that is now before them, if that is another turn."""
+        sessions = {take.session for before, take in self._neighbours() if take.base is not before}
+        whole = self._whole_requests(sessions) if sessions else {}
+        chains = {session: Chain() for session in sessions}
+        changed_takes: set[Take | None] = set()
         for before, take in list(self._neighbours()):
             if (chain := chains.get(take.session)) is None:
                 continue
-            if take not in whole:  # what cannot be read stays as it is, and so does what stands behind
+            if take not in whole:  # an unreadable take is not changed, and neither are the takes after it
                 del chains[take.session]
                 continue
             chain.begin(prompt_parts(take.head))
-            found = list(map(chain.difference, take.documents, whole[take]))
-            if (take.base is not before or before in changed) and found != take.documents:
-                take.replace(found)
-                changed.add(take)
+            differences = list(map(chain.difference, take.documents, whole[take]))
+            if (take.base is not before or before in changed_takes) and differences != take.documents:
+                take.replace(differences)
+                changed_takes.add(take)
             take.base = before
 
     def _neighbours(self) -> Iterator[tuple[Take | None, Take]]:
-        """Yield each take with the take of its session before it."""
+        """Yield pairs: the previous turn of the same session (or None), and the turn."""
         last: dict[str, Take] = {}
         for take in self.takes:
             yield last.get(take.session), take
             last[take.session] = take
 
     def _whole_requests(self, sessions: Collection[str]) -> dict[Take, list[Json]]:
-        """Return the whole requests of each take of some sessions."""
-        found: dict[Take, list[Json]] = {}
+        """Return the complete requests (not differences) of each recorded turn of these sessions."""
+        requests: dict[Take, list[Json]] = {}
         chains: dict[Take | None, Chain] = {}
         for take in self._begun:
             if take.session in sessions:
                 with suppress(CassetteError):
                     chain = chains.pop(take.base, None) or self.chain_to(take.base)
-                    found[take] = [whole for _, whole in self.requests(take, chain)]
+                    requests[take] = [whole for _, whole in self.requests(take, chain)]
                     chains[take] = chain
-        return found
+        return requests
 
     def unwritable(self, error: OSError) -> CassetteError:
-        """Return the error of a file that cannot be written."""
+        """Return the error for a file that cannot be written."""
         return CassetteError(f"{self.path} cannot be written: {error.strerror}. Name another file for the cassette.")
 
 
 def place(takes: list[Take], take: Take, after: Take | None, instead: Collection[Take]) -> None:
-    """Put a take among others, and take those away that it stands instead of, unless it was not recorded to its end.
+    """Insert a recorded turn among others. Remove the turns that it replaces (`instead`), unless it is unfinished.
 
-    Its place is that of the first of those. Without any it is the place behind `after`, and without that, the place
-    before all other takes of its session.
+    It goes where the first replaced turn was. If it replaces none, it goes behind `after`, or without `after` before
+    all other turns of its session.
     """
-    at = next((index for index, one in enumerate(takes) if one in instead), None)
-    if instead and not take.ended:  # the earlier one stays until this one is whole
+    at = next((index for index, other in enumerate(takes) if other in instead), None)
+    if instead and not take.ended:  # the earlier take stays until this take is complete
         at = None
-        after = next((one for one in reversed(takes) if one.session == take.session), after)
+        after = next((other for other in reversed(takes) if other.session == take.session), after)
     elif at is not None:
-        takes[:] = [one for one in takes if one not in instead]
+        takes[:] = [other for other in takes if other not in instead]
     if at is None and after in takes:
         at = takes.index(after) + 1
     elif at is None:
-        at = next((index for index, one in enumerate(takes) if one.session == take.session), len(takes))
+        at = next((index for index, other in enumerate(takes) if other.session == take.session), len(takes))
     takes.insert(at, take)
 
 
 def state_of(stat: os.stat_result) -> tuple[int, int, int]:
-    """Return which file it is, and which version of it. Two equal states are of the same content."""
+    """Return the inode, modification time and size of a file. Equal states mean equal content."""
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def named_blobs(text: str) -> Iterator[str]:
-    """Yield the names of the blobs that a document stands for."""
-    yield from (one or other for one, other in _NAMED_BLOB.findall(text))
+    """Yield the names of the blobs that a document refers to."""
+    yield from (quoted_name or plain_name for quoted_name, plain_name in _NAMED_BLOB.findall(text))
 
 
 def _piece(document: Json) -> str:
@@ -469,12 +469,12 @@ def _piece(document: Json) -> str:
 
 
 def _kind(text: str) -> str:
-    found = _FIRST_KEY.match(text)
-    return found[1] if found else ""
+    key = _FIRST_KEY.match(text)
+    return key[1] if key else ""
 
 
 def _with_bytes(value: Any, change: Callable[[str], str]) -> Any:
-    """Return JSON of ours in which each text that stands for bytes is changed."""
+    """Return JSON data in which `change` was applied to each text that stands for bytes."""
     match value:
         case {"$bytes": str() as data}:
             return {"$bytes": change(data)}
@@ -487,7 +487,7 @@ def _with_bytes(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _is_cut_off(document: Json) -> bool:
-    """Return whether a document, the last of a file, lacks the key that is written last."""
+    """Return whether the last document of a file lacks its last key, because the file was cut off."""
     if kind_of(document) == "answer":
         return ("chunks" if document.keys() & {"error", "stopped"} else "usage") not in document
     if kind_of(document) == "map":

@@ -1,7 +1,7 @@
-"""Checks the documents of a take before they are played: their forms, their order, and that none was edited or lost.
+"""Validates the documents of a recorded turn (a take): their fields, their order, and whether any was edited or lost.
 
-The last document of a take has a `check`: a short digest of each document before it, which names the one that was
-edited. Requests have a longer one of their own, which covers what the model is sent: prompts, tools, answers, results.
+The last document of a take has a `check`: a short digest of each document before it, which shows the document that was
+edited. Each request has a longer digest, which covers all that the model receives: prompts, tools, answers, results.
 """
 
 import json
@@ -21,15 +21,15 @@ from agentmagic.text import clip
 MEND = "Undo the edit, or record it again."
 _QUOTES = " A text that looks like a number, or is true, false or null, needs quotes."
 DIGITS = 2
-"""Characters of a digest in a check, of 6 bits each."""
+"""Characters of one digest in a `check`, 6 bits each."""
 MOST_COUNTS = 8
-"""Numbers that `chunks.usage_list` writes."""
+"""The largest number of counts that `chunks.usage_list` writes."""
 
 ANSWERS = ("yes", "no", "always", "nobody")
-"""What a user answered to a question for approval."""
+"""The possible answers to a request for approval; "nobody" if no user answered."""
 _UNCHECKED = ("seconds", "steps", "ms", "check")
 _PIECES = ("chunks", "written", "withdrawn")
-"""The fields of an answer that say in which pieces its texts came."""
+"""The fields of an answer that record in which pieces its texts arrived."""
 
 Test = Callable[[Any], bool]
 
@@ -54,7 +54,7 @@ def _dict(test: Test) -> Test:
 
 
 def _form(**tests: Test) -> Test:
-    """Return the test of a mapping that has these fields; a field with `_` behind its name may be missing."""
+    """Return a test for a mapping with these fields. A field whose name here ends in `_` is optional."""
     return lambda value: isinstance(value, dict) and _misfit(cast("Json", value), tests) is None
 
 
@@ -75,7 +75,7 @@ def _place(value: Any) -> bool:
 
 
 def _rows(value: Any) -> bool:
-    """Return whether a text has a row of a map in each line."""
+    """Return whether each line of a text is a row of a map, as JSON."""
     try:
         return all(isinstance(json.loads(line)["key"], str) for line in value.split("\n"))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
@@ -95,7 +95,7 @@ def _tool(value: Any) -> bool:
 
 
 def _part(value: Any) -> bool:
-    """Return whether a value is a part of a message; `serialization.from_json` checks the rest of it."""
+    """Return whether a value looks like a part of a message; `serialization.from_json` checks the other fields."""
     match value:
         case {"type": "tool_call"}:
             return _CALL(value)
@@ -241,26 +241,26 @@ _FORMS: dict[str, dict[str, Test]] = {
     },
     "end": {"end": _TEXT, "error_": _TEXT, "steps_": _list(_seconds), "seconds_": _seconds, "check_": _TEXT},
 }
-"""The fields of each kind of document, and how each is tested; those with `_` behind the name may be missing."""
+"""The fields of each kind of document, with a test for each field. A field whose name ends in `_` is optional."""
 KINDS = tuple(_FORMS)
 
 
 def _misfit(data: Mapping[str, Any], tests: Mapping[str, Test]) -> str | None:
-    """Return the name of a field that is missing, has another form, or is not known; None if all are right."""
-    known = {name.removesuffix("_"): test for name, test in tests.items()}
+    """Return the name of a field that is missing, invalid or unknown; None if all fields are valid."""
+    tests_by_name = {name.removesuffix("_"): test for name, test in tests.items()}
     missing = (name for name in tests if not name.endswith("_") and name not in data)
-    wrong = (name for name, value in data.items() if name not in known or not known[name](value))
+    wrong = (name for name, value in data.items() if name not in tests_by_name or not tests_by_name[name](value))
     return next(missing, next(wrong, None))
 
 
 def check_head(head: Json, where: str) -> None:
-    """Raise CassetteError, which begins with `where`, if the first document of a take has another form."""
+    """Raise CassetteError if the first document of a recorded turn is invalid. The message begins with `where`."""
     if (name := _misfit(head, _HEAD)) is not None:
         raise CassetteError(f"{where}: {name!r:.60} is missing or has another form. {MEND}")
 
 
 def check(documents: Sequence[Json], where: str) -> None:
-    """Raise CassetteError, which begins with `where`, if a document of a take has another form, or is not in order."""
+    """Raise CassetteError if a document of a recorded turn is invalid or out of order; `where` begins the message."""
     for document in documents:
         kind = kind_of(document)
         if kind not in _FORMS:
@@ -273,28 +273,28 @@ def check(documents: Sequence[Json], where: str) -> None:
 
 
 def _disorder(documents: Sequence[Json]) -> Iterator[str]:
-    """Yield what is wrong with the order of the documents."""
+    """Yield a message for each error in the order of the documents."""
     kinds = [kind_of(document) for document in documents]
-    requests = [one["request"] for one in documents if kind_of(one) == "request"]
+    requests = [item["request"] for item in documents if kind_of(item) == "request"]
     if requests != list(range(1, len(requests) + 1)):
         yield f"its requests have the numbers {requests!r:.60}"
-    asked, answered = 0, set[int]()
+    request_count, answer_numbers = 0, set[int]()
     for document, kind in zip(documents, kinds, strict=True):
-        asked += kind == "request"
+        request_count += kind == "request"
         if kind == "answer":
             number = document["answer"]
-            if number in answered or not 0 < number <= asked:
+            if number in answer_numbers or not 0 < number <= request_count:
                 yield f"answer {number} has no request before it, or is there twice"
-            answered.add(number)
-    places = [(one["step"], str(one["call"])) for one in documents if kind_of(one) in ("result", "inner")]
+            answer_numbers.add(number)
+    places = [(item["step"], str(item["call"])) for item in documents if kind_of(item) in ("result", "inner")]
     if len(set(places)) < len(places):
         yield "two results have the same place"
     if "end" in kinds[:-1]:
         yield "a document stands behind the end"
-    if "map" in kinds:  # its rows are the answers
+    if "map" in kinds:  # a map has rows in place of answers
         return
-    # The last request has no answer if the process was killed before it came.
-    missing = set(range(1, len(requests) + (kinds[-1:] == ["end"]))) - answered
+    # If there is no `end`, the process may have been killed before the last answer arrived.
+    missing = set(range(1, len(requests) + (kinds[-1:] == ["end"]))) - answer_numbers
     yield from (f"request {number} has no answer" for number in sorted(missing))
 
 
@@ -303,7 +303,7 @@ def _disorder(documents: Sequence[Json]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A document that was edited: its step, and the difference. A user may edit what is `minor`: texts of answers."""
+    """A document that was edited by hand. A user may make only `minor` edits: changes to the text of an answer."""
 
     step: int
     difference: Difference
@@ -311,24 +311,24 @@ class Edit:
 
 
 def digest_of(document: Json) -> str:
-    """Return the digest of a document; for an answer, behind it that of its texts, which a user may edit.
+    """Return the digest of a document. For an answer, a digest of its texts follows, because a user may edit them.
 
-    For rows of a map it is one for each row. It is "" for requests, for lists of tools, which they cover, and for the
-    usual end.
+    For rows of a map, return one digest per row. Return "" for requests, for lists of tools (covered by the digests in
+    the requests), and for a normal end.
     """
     if kind_of(document) == AGENT:
         return digest_of(document["document"])
-    kept = {name: value for name, value in document.items() if name not in _UNCHECKED}
-    if kind_of(document) in ("request", "sources") or kept == {"end": "answer"}:
+    fields = {name: value for name, value in document.items() if name not in _UNCHECKED}
+    if kind_of(document) in ("request", "sources") or fields == {"end": "answer"}:
         return ""
     if kind_of(document) == "rows":
         return "".join(map(_digest, document["rows"].split("\n")))
     if kind_of(document) != "answer":
-        return _digest(kept)
-    parts: list[Json] = kept["parts"]
-    said = {name: kept.pop(name) for name in _PIECES if name in kept}
-    kept["parts"] = [{name: value for name, value in part.items() if name != "text"} for part in parts]
-    return _digest(kept) + _digest([said, *(part.get("text") for part in parts)])
+        return _digest(fields)
+    parts: list[Json] = fields["parts"]
+    texts = {name: fields.pop(name) for name in _PIECES if name in fields}
+    fields["parts"] = [{name: value for name, value in part.items() if name != "text"} for part in parts]
+    return _digest(fields) + _digest([texts, *(part.get("text") for part in parts)])
 
 
 def _digest(data: Any) -> str:
@@ -337,25 +337,25 @@ def _digest(data: Any) -> str:
 
 
 def edits(head: Json, documents: Sequence[Json], where: str) -> list[Edit]:
-    """Return what was edited in a take, nothing if the take has no check.
+    """Return the documents of a recorded turn that were edited; an empty list if the turn has no `check`.
 
-    Raises CassetteError, which begins with `where`, if documents were lost, doubled or moved.
+    Raises CassetteError, whose message begins with `where`, if documents were lost, doubled or moved.
     """
-    recorded: str = documents[-1].get("check", "") if documents else ""
-    if not recorded:
+    old_digests: str = documents[-1].get("check", "") if documents else ""
+    if not old_digests:
         return []
-    found = [(document, digest_of(document)) for document in (head, *documents)]
-    now = "".join(digest for _, digest in found)
-    if len(now) != len(recorded):
+    pairs = [(document, digest_of(document)) for document in (head, *documents)]
+    now = "".join(digest for _, digest in pairs)
+    if len(now) != len(old_digests):
         raise CassetteError(f"{where}: the recording lacks a document, or has one more than was written. {MEND}")
-    if now != recorded and sorted(_pieces(now)) == sorted(_pieces(recorded)):
+    if now != old_digests and sorted(_pieces(now)) == sorted(_pieces(old_digests)):
         raise CassetteError(f"{where}: the recording has its documents in another order than was written. {MEND}")
-    edited: list[Edit] = []
-    for document, digest in found:
-        before, recorded = recorded[: len(digest)], recorded[len(digest) :]
+    result: list[Edit] = []
+    for document, digest in pairs:
+        before, old_digests = old_digests[: len(digest)], old_digests[len(digest) :]
         if before != digest:
-            edited.append(_edit(document, before))
-    return edited
+            result.append(_edit(document, before))
+    return result
 
 
 def _pieces(digests: str) -> list[str]:
@@ -363,7 +363,7 @@ def _pieces(digests: str) -> list[str]:
 
 
 def _edit(document: Json, digest: str) -> Edit:
-    """Return how a document was edited. What was recorded is known by its digest alone, apart from approvals."""
+    """Return how a document was edited. Only approvals show the recorded value; else only its digest is known."""
     if kind_of(document) == AGENT:
         return replace(_edit(document["document"], digest), step=document["step"])
     kind, name = kind_of(document), document[kind_of(document)]
@@ -374,7 +374,7 @@ def _edit(document: Json, digest: str) -> Edit:
             after = " ".join(str(part.get("text", part.get("arguments", ""))) for part in document["parts"])
         case "approval":
             field, after = f"approvals.{name}", document["answer"]
-            before = next((one for one in ANSWERS if digest_of({**document, "answer": one}) == digest), before)
+            before = next((answer for answer in ANSWERS if digest_of({**document, "answer": answer}) == digest), before)
         case "result" | "inner":
             field, after = f"results.{name}", document.get("text", after)
         case "rows":

@@ -1,8 +1,8 @@
-"""The answer to a request, piece by piece: from the events of a model to a document, and back.
+"""Converts the answer to a request, which arrives in pieces, from model events to a document, and back.
 
-A document has the parts of the answer in whole. `chunks` says in which pieces they came, unless each text came word by
-word, and each call at once; `ms` says after how many milliseconds, unless there was no pause to be seen. `withdrawn`
-has the numbers of the parts that began as text and proved to be reasoning.
+The document has the complete parts of the answer. `chunks` records in which pieces they arrived; it is left out if each
+text came word by word, and each call in one piece. `ms` records the pause before each event in milliseconds; it is left
+out if the pauses were too short to notice. `withdrawn` lists the parts that began as text and proved to be reasoning.
 """
 
 import json
@@ -23,22 +23,22 @@ from agentmagic.serialization import from_json
 
 WORDS = "w"
 PIECES = {WORDS: re.compile(r"\S+\s*|\s+"), "t": re.compile(r"\s?[^\W\d_]+|\s?\d+|\s?[^\w\s]+|\s+")}
-"""How most streams are cut: into words, or into tokens. Such a piece is written as the letter."""
+"""Patterns of the pieces in most streams: words ("w") or tokens ("t"). A piece that fits is written as the letter."""
 WRITTEN = ("text", "reasoning")
-"""The parts that come word by word."""
+"""The types of parts whose text arrives in pieces."""
 SHORTEST = 50
-"""Milliseconds; the pauses of a shorter answer are not written."""
+"""Milliseconds. If an answer took less time, its pauses are not written."""
 ALIKE = 50
-"""Milliseconds by which pauses differ that are written as their mean; longer ones may differ by half."""
+"""Milliseconds. Pauses that differ from their mean by no more than this, or than half the mean, are written as it."""
 
 MOST_CHUNKS = 1_000_000
-"""Words of a line of runs; a few characters of a cassette could stand for any number of them."""
+"""Maximum number of chunks in one line: a short line such as `w*999999 w*999999` can stand for very many."""
 
 _RUN = re.compile(r"([+@-]\d{1,6}|[wt]|\d{1,9})(?:\*(\d{1,6}))?")
 
 
 class Answer:
-    """The answer to one request, heard event by event."""
+    """Builds the document of one answer from the events of the model."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -51,7 +51,7 @@ class Answer:
         self._end: Json = {}
 
     def feed(self, event: ModelEvent) -> None:
-        """Take an event of the model in."""
+        """Add an event of the model."""
         now = time.monotonic()
         self._ticks.append(round((now - self._last) * 1000))
         self._last = now
@@ -76,19 +76,19 @@ class Answer:
                 self._end["usage"] = usage_list(event.usage)
 
     def fail(self, error: BaseException, name: str) -> None:
-        """Take in that the model failed, or that the turn was stopped."""
+        """Record that the model `name` raised an error, or that the turn was stopped."""
         if not isinstance(error, Exception):
             self._end["stopped"] = True
             return
-        known = isinstance(error, ProviderError) and type(error).__name__ in vars(errors)
-        kind = type(error).__name__ if known else "ProviderError"
-        words = said(error) if isinstance(error, ProviderError) else f"{name} failed: {type(error).__name__}: {error}"
-        failure: Json = {"kind": kind, "text": redact(words)}
+        is_public = isinstance(error, ProviderError) and type(error).__name__ in vars(errors)
+        kind = type(error).__name__ if is_public else "ProviderError"
+        message = said(error) if isinstance(error, ProviderError) else f"{name} failed: {type(error).__name__}: {error}"
+        failure: Json = {"kind": kind, "text": redact(message)}
         for field in ("status", "retry_after", "retryable"):
             if (value := getattr(error, field, None)) is not None:
                 failure[field] = value
-        if mended := getattr(error, "mended", ""):
-            failure["mended"] = redact(mended)
+        if mend := getattr(error, "mended", ""):
+            failure["mended"] = redact(mend)
         if (usage := getattr(error, "usage", None)) is not None:
             failure["usage"] = usage_list(usage)
         self._end["error"] = failure
@@ -96,39 +96,39 @@ class Answer:
     def document(self) -> Json:
         """Return the document of the answer."""
         places = {index: place for place, index in enumerate(dict.fromkeys(index for _, index, _ in self._flow))}
-        joined = {index: "".join(pieces) for index, pieces in self._pieces.items()}
-        finished = {index for mark, index, _ in self._flow if mark == "-"}
-        for index in self._parts.keys() - finished:
+        texts = {index: "".join(pieces) for index, pieces in self._pieces.items()}
+        complete = {index for mark, index, _ in self._flow if mark == "-"}
+        for index in self._parts.keys() - complete:
             if self._parts[index]["type"] in WRITTEN:
-                self._parts[index]["text"] = redact(joined.get(index, ""))
+                self._parts[index]["text"] = redact(texts.get(index, ""))
         parts = [self._parts.get(index, {"type": "text", "text": ""}) for index in places]
-        written = {
+        deltas = {
             str(places[i]): redact(text)
-            for i, text in joined.items()
+            for i, text in texts.items()
             if text and redact(text) not in spellings(self._parts[i])
         }
         withdrawn = sorted(places[index] for index in self._texts if self._parts[index]["type"] == "reasoning")
         calls = {index for index, part in self._parts.items() if part["type"] not in WRITTEN}
-        chunks = " ".join(_runs(_flow(self._flow, places, joined, calls)))
+        chunks = " ".join(_runs(_flow(self._flow, places, texts, calls)))
         alone = re.fullmatch(r"\+0 ([^-+@]+) -0", chunks)
-        letter = next((one for one in PIECES if chunks == usual(parts, one)), "")
+        letter = next((key for key in PIECES if chunks == usual(parts, key)), "")
         chunks = letter or (alone[1] if alone and alone[1] not in PIECES else chunks)
         times = _pauses(self._ticks) if sum(self._ticks) >= SHORTEST else ""
         usage = self._end.pop("usage", None)
         return {
             "answer": self._number,
             "parts": parts,
-            **({"written": written} if written else {}),
+            **({"written": deltas} if deltas else {}),
             **({"withdrawn": withdrawn} if withdrawn else {}),
             **self._end,
             **({"ms": times} if times else {}),
             **({"chunks": chunks} if usage is None or chunks != WORDS else {}),
-            **({} if usage is None else {"usage": usage}),  # last: an answer without it was cut off, or failed
+            **({} if usage is None else {"usage": usage}),  # the last key: without it, the answer was cut off or failed
         }
 
 
 def spellings(part: Mapping[str, Any]) -> list[str]:
-    """Return how the deltas of a part may spell it, which need not be written then."""
+    """Return the texts that the deltas of a part usually add up to. Such a text need not be written."""
     if part["type"] in WRITTEN:
         return [part.get("text", "")]
     arguments = part.get("arguments", {})
@@ -141,7 +141,7 @@ def spellings(part: Mapping[str, Any]) -> list[str]:
 
 
 def usual(parts: Iterable[Json], letter: str) -> str:
-    """Return the chunks of an answer whose texts came in pieces of one kind, and each call at once."""
+    """Return the `chunks` of an answer whose texts came in pieces of one kind, and each call in one piece."""
     words: list[str] = []
     for place, part in enumerate(parts):
         text = spellings(part)[0]
@@ -151,10 +151,10 @@ def usual(parts: Iterable[Json], letter: str) -> str:
 
 
 def usage_list(usage: Usage) -> list[Any]:
-    """Return the counts of a usage; zeros at the end go.
+    """Return the counts of a usage as a list, without zeros at the end.
 
-    These are input, cached, output and reasoning tokens, the cost, the tokens written to a cache, with those that it
-    keeps for an hour, and searches.
+    In order: input, cached, output and reasoning tokens, the cost, all tokens written to a cache, those of them that
+    the cache keeps for an hour, and searches.
     """
     counts = [usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens, usage.cost]
     counts += [usage.cache_write_tokens, usage.cache_write_1h_tokens, usage.searches]
@@ -164,18 +164,18 @@ def usage_list(usage: Usage) -> list[Any]:
 
 
 def usage_of(counts: Sequence[Any]) -> Usage:
-    """Return the usage that `usage_list` wrote."""
+    """Return the usage from a list that `usage_list` returned."""
     whole: list[Any] = [*counts, *(0, 0, 0, 0, 0.0, 0, 0, 0)[len(counts) :]]
-    given, cached, output, reasoning, cost, *written = whole
-    return Usage(given, cached, output, reasoning, 0, cost, *written)
+    input_tokens, cached_tokens, output, reasoning, cost, *rest = whole
+    return Usage(input_tokens, cached_tokens, output, reasoning, 0, cost, *rest)
 
 
 def _flow(
-    flow: Sequence[tuple[str, int, str]], places: Mapping[int, int], joined: Mapping[int, str], calls: Collection[int]
+    flow: Sequence[tuple[str, int, str]], places: Mapping[int, int], texts: Mapping[int, str], calls: Collection[int]
 ) -> Iterator[str]:
-    """Yield a word for each event: where a part begins and ends, and how long each piece of it is."""
-    heard = dict.fromkeys(places, 0)
-    blanks = {index for index, text in joined.items() if redact(text) != text}
+    """Yield one word of the `chunks` line per event: the beginning or end of a part, or the length of a piece."""
+    positions = dict.fromkeys(places, 0)
+    blanks = {index for index, text in texts.items() if redact(text) != text}
     current, usual_piece = -1, WORDS
     for mark, index, text in flow:
         if mark:
@@ -185,28 +185,28 @@ def _flow(
         if current != index:
             yield f"@{places[index]}"
             current = index
-        start = heard[index]
-        heard[index] += len(text)
-        if index in blanks:  # the pieces are not those of the blanked text: it comes as one
+        start = positions[index]
+        positions[index] += len(text)
+        if index in blanks:  # secrets were blanked, so the pieces no longer fit: write the text as one piece
             if not start:
-                yield str(len(redact(joined[index])))
+                yield str(len(redact(texts[index])))
             continue
         letters = () if index in calls else sorted(PIECES, key=lambda letter: letter != usual_piece)
-        fitting = (one for one in letters if (found := PIECES[one].match(joined[index], start)) and found[0] == text)
+        fitting = (key for key in letters if (match := PIECES[key].match(texts[index], start)) and match[0] == text)
         letter = next(fitting, "")
         usual_piece = letter or usual_piece
         yield letter or str(len(text))
 
 
 def _runs(words: Iterable[str]) -> Iterator[str]:
-    """Yield words; the same word several times in a row comes once, with their number."""
+    """Yield words; a word that repeats several times in a row is yielded once, as `word*count`."""
     for word, group in groupby(words):
         count = sum(1 for _ in group)
         yield word if count == 1 else f"{word}*{count}"
 
 
 def _pauses(ticks: Iterable[int]) -> str:
-    """Return pauses on one line, those that are about the same as their mean."""
+    """Return the pauses as one line; pauses of about the same length are written as their mean."""
     runs: list[list[int]] = [[]]
     for tick in ticks:
         mean = sum(runs[-1]) / max(len(runs[-1]), 1)
@@ -220,7 +220,10 @@ def _pauses(ticks: Iterable[int]) -> str:
 
 
 def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
-    """Yield the events of an answer. Raises ValueError, KeyError, TypeError or IndexError if it cannot be read."""
+    """Yield the model events of a recorded answer.
+
+    Raises ValueError, KeyError, TypeError or IndexError if the document cannot be read.
+    """
     parts = [from_json(restore(part)) for part in answer["parts"]]
     texts = [str(answer.get("written", {}).get(str(place), "")) for place in range(len(parts))]
     withdrawn = answer.get("withdrawn", ())
@@ -231,9 +234,9 @@ def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
     lengths = _lengths(flow)
     for place, data in enumerate(answer["parts"]):
         if not texts[place] and place in lengths:
-            found = [one for one in spellings(data) if lengths[place] in (len(one), -1)]
-            texts[place] = found[0]  # IndexError: the text was edited, and its chunks were not
-    heard, current = [0] * len(parts), 0
+            candidates = [spelling for spelling in spellings(data) if lengths[place] in (len(spelling), -1)]
+            texts[place] = candidates[0]  # raises IndexError if the text was edited, but not its chunks
+    positions, current = [0] * len(parts), 0
     for word in flow:
         if word[0] in "+-@":
             current = int(word[1:])
@@ -244,9 +247,9 @@ def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
             elif word[0] == "-":
                 yield PartFinished(current, part)
             continue
-        text, start = texts[current], heard[current]
+        text, start = texts[current], positions[current]
         piece = (PIECES[word].match(text, start) or [""])[0] if word in PIECES else text[start : start + int(word)]
-        heard[current] += len(piece)
+        positions[current] += len(piece)
         yield PartDelta(current, piece)
     if "usage" in answer:
         end = (answer.get("reason", ""), answer.get("cut", False), answer.get("once", True), answer.get("last", False))
@@ -254,23 +257,23 @@ def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
 
 
 def unrolled(line: str) -> Iterator[str]:
-    """Yield each word of a line of runs. Raises ValueError for a word of no such line, and for too many words."""
-    left = MOST_CHUNKS
+    """Yield each word of a line, `word*count` repeated. Raises ValueError for an unknown word or too many words."""
+    budget = MOST_CHUNKS
     for word in str(line).split():
-        found = _RUN.fullmatch(word)
-        if found is None:
+        match = _RUN.fullmatch(word)
+        if match is None:
             message = f"{word!r} is no chunk"
             raise ValueError(message)
-        times = int(found[2] or 1)
-        left -= times
-        if left < 0:
+        times = int(match[2] or 1)
+        budget -= times
+        if budget < 0:
             message = f"it has more than {MOST_CHUNKS:,} chunks"
             raise ValueError(message)
-        yield from repeat(found[1], times)
+        yield from repeat(match[1], times)
 
 
 def _lengths(flow: Sequence[str]) -> dict[int, int]:
-    """Return how long the pieces of each part are together; -1 if that is not told."""
+    """Return the total length of the pieces of each part; -1 if they are words or tokens, written without lengths."""
     lengths: dict[int, int] = {}
     current = 0
     for word in flow:

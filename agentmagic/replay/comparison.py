@@ -1,8 +1,8 @@
-"""Compares a model request with the recorded one, and names the cause of each difference.
+"""Compares a model request with the recorded request, and names the cause of each difference.
 
-A `RequestRecord` is the canonical form of a request: one line of JSON for each message and tool, in which secrets are
-blanked and keys are sorted. Ids of calls, opaque data of providers and the order of tools are left out, and media are
-replaced by their digest. So the usual comparison is one of equal strings. Only a request that differs is read again.
+A `RequestRecord` is the canonical form of a request: one line of JSON for each message and tool, with secrets blanked
+and keys sorted. Call ids, opaque data of providers and the order of tools are left out, and media are replaced by their
+digest. Records are compared as strings; the JSON is parsed only if the strings differ.
 """
 
 import json
@@ -54,17 +54,17 @@ Cause = Literal[
 ABSENT = "(absent)"
 """Stands for a value that only one of the two requests has."""
 MOST = 20
-"""Differences that are named of one request."""
+"""Maximum number of differences that are reported for one request."""
 LONGEST = 200
-"""Characters of a value that are shown. Of a longer one the piece around the difference is shown."""
+"""Maximum number of characters shown of a value. Of a longer value, the part around the difference is shown."""
 MOST_WAYS = 5_000
-"""Places from which the rest of two prompts is compared."""
+"""Maximum number of pairs of positions that are tried when two prompts are compared."""
 BEFORE = 40
-"""Characters before the difference in such a piece."""
+"""Characters shown before the difference if a value is cut."""
 
 _LINE_ENDS = re.compile(r"[^\S\n]+$", re.MULTILINE)
 _MARKS = re.compile(r"\n +[~^]+(?=\n|$)")
-"""The line below a line of a traceback, which not every Python writes."""
+"""The line of marks below a code line in a traceback; not every Python version writes it."""
 _HANDLE = re.compile(rf'({READER}\(id=)"(?:[^"\\]|\\.)*"')
 
 
@@ -72,7 +72,7 @@ _HANDLE = re.compile(rf'({READER}\(id=)"(?:[^"\\]|\\.)*"')
 class RequestRecord:
     """A request in canonical form.
 
-    `settings` and each of `tools`, `messages`, `values` and `project` are a line of JSON.
+    `settings`, and each item of `tools`, `messages`, `values` and `project`, is one line of JSON.
     """
 
     model: str
@@ -85,7 +85,7 @@ class RequestRecord:
 
     @property
     def digest(self) -> str:
-        """A digest of the whole, 32 hexadecimal characters."""
+        """A digest of all fields, 32 hexadecimal characters."""
         whole = (self.model, self.instructions, self.settings, *self.tools, "", *self.messages, "", *self.values)
         whole += ("", *self.project) if self.project else ()
         return blake2b("\n".join(whole).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -93,7 +93,7 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference of two requests: its cause, the path of the field, and both values, cut to a moderate length."""
+    """One difference between two requests: its cause, the path of the field, and both values, shortened."""
 
     cause: Cause
     field: str
@@ -105,14 +105,14 @@ class Difference:
 
 
 class RequestRecords:
-    """Makes the records of the requests of a conversation; each message and each tool is written once."""
+    """Builds the records of the requests of a conversation; converts each message and each tool only once."""
 
     def __init__(self) -> None:
         self._messages = EachOnce(_message)
         self._tools = EachOnce(_tool)
 
     def __call__(self, request: Request, model: str, values: Sequence[PromptValue] = ()) -> RequestRecord:
-        """Return the record of a request to the model of this full name, with the values in its prompt."""
+        """Return the record of a request. `model` is the model's full name, `values` are the values in the prompt."""
         instructions = request.instructions
         if request.output is not None:
             instructions = instructions.removesuffix(request.output.instructions).rstrip()
@@ -129,7 +129,7 @@ class RequestRecords:
 
 
 def record_line(data: Any) -> str:
-    """Return JSON data as the line that stands for it in a record."""
+    """Return JSON data as one line in the canonical form of records."""
     return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
@@ -149,7 +149,7 @@ def _settings(request: Request) -> str:
 
 def _tool(tool: ToolDef) -> str:
     examples = [[example.question, example.arguments] for example in tool.examples]
-    # The name comes first in the line, so that sorted lines are sorted by name.
+    # The name is the first key in the line, so sorting the lines sorts the tools by name.
     data = {"_": tool.name, "description": tool.description, "parameters": tool.parameters, "examples": examples}
     return record_line(blanked(data))
 
@@ -168,7 +168,7 @@ def _part(part: Part) -> dict[str, Any]:  # noqa: PLR0911  (one return for each 
             data = blanked(replace(part, call_id="", content=(), server=""))
             return data | {"content": [_part(inner) for inner in part.content]}
         case ToolCall():
-            # The tool that reads on in a result names a call by its id.
+            # READER reads more of a long result, which it names by a call id. Call ids differ in each run.
             arguments = {**part.arguments, "id": ""} if part.name == READER else part.arguments
             return blanked(replace(part, id="", arguments=arguments, provider_data=None))
         case HostedCall():
@@ -186,35 +186,35 @@ def _part(part: Part) -> dict[str, Any]:  # noqa: PLR0911  (one return for each 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Results that were told to be other than recorded: they are no differences again.
+    """Results already reported as different from the recording; they do not count as differences again.
 
-    `places` are those of the results in a request: the number of the message, and that of the part. `texts` are pairs
-    of texts, the recorded and the new one, which may stand in the last message, if that is a question of the loop.
+    `places` are the positions of the results in a request: the index of the message, and of the part in the message.
+    `texts` are pairs of a recorded and a new text. The last message can contain them, if it is a question of the loop.
     """
 
     places: Collection[tuple[int, int]] = ()
     texts: Sequence[tuple[str, str]] = ()
 
 
-def compare(recorded: RequestRecord, asked: RequestRecord, known: Known | None = None) -> tuple[Difference, ...]:
-    """Return how a request differs from the recorded one, the most likely cause first; nothing if they are the same.
+def compare(old: RequestRecord, new: RequestRecord, known: Known | None = None) -> tuple[Difference, ...]:
+    """Return how a request differs from the recorded request, the most likely cause first; () if they are equal.
 
-    If nothing differs that matters to a model, or is not known, the one difference has the cause "cosmetic".
+    If all differences are known or do not matter to a model, return one difference with the cause "cosmetic".
     """
-    if recorded == asked:
+    if old == new:
         return ()
-    found = list(islice(_differences(recorded, asked, known or Known()), MOST))
-    return tuple(found or [_cosmetic(recorded, asked)])
+    differences = list(islice(_differences(old, new, known or Known()), MOST))
+    return tuple(differences or [_cosmetic(old, new)])
 
 
-def compare_results(recorded: ToolResult, returned: ToolResult) -> tuple[Difference, ...]:
-    """Return how the result of a call differs from the recorded one in what matters to a model."""
-    return tuple(islice(_result(_part(recorded), _part(returned)), MOST))
+def compare_results(old: ToolResult, new: ToolResult) -> tuple[Difference, ...]:
+    """Return the differences between a call's result and the recorded result that matter to a model."""
+    return tuple(islice(_result(_part(old), _part(new)), MOST))
 
 
-def _cosmetic(recorded: RequestRecord, asked: RequestRecord) -> Difference:
-    name = next(one.name for one in fields(recorded) if getattr(recorded, one.name) != getattr(asked, one.name))
-    before, after = getattr(recorded, name), getattr(asked, name)
+def _cosmetic(old: RequestRecord, new: RequestRecord) -> Difference:
+    name = next(field.name for field in fields(old) if getattr(old, field.name) != getattr(new, field.name))
+    before, after = getattr(old, name), getattr(new, name)
     if isinstance(before, tuple):
         pairs = zip_longest(cast("tuple[str]", before), cast("tuple[str]", after), fillvalue=ABSENT)
         before, after = next(pair for pair in pairs if pair[0] != pair[1])
@@ -232,7 +232,7 @@ def _differences(old: RequestRecord, new: RequestRecord, known: Known) -> Iterat
 
 
 def _project_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Difference]:
-    """Yield the files of the project that are other ones: how their texts differ, or only that they do."""
+    """Yield a difference for each project file that was added, removed or changed, and for a changed order."""
     before, after = ({one["file"]: one for one in map(json.loads, files)} for files in (old, new))
     for file in [*before, *(file for file in after if file not in before)]:
         one, other = before.get(file), after.get(file)
@@ -242,7 +242,7 @@ def _project_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Dif
             )
         elif one["text"] != other["text"]:
             yield from _walk("rules", file, one["text"], other["text"])
-        elif one["digest"] != other["digest"] and one["kind"] != "rules":  # else only white space differs
+        elif one["digest"] != other["digest"] and one["kind"] != "rules":  # for rules, equal texts are enough
             yield _difference("rules", file, f"(digest {one['digest']})", f"(digest {other['digest']})")
     if before == after and old != new:
         yield _difference("rules", "order", ", ".join(before), ", ".join(after))
@@ -250,11 +250,11 @@ def _project_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Dif
 
 def _tool_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Difference]:
     before, after = ({tool.pop("_"): tool for tool in map(json.loads, tools)} for tools in (old, new))
-    # Whether there is a tool that reads on in long results follows from the length of the results.
+    # READER, which reads more of long results, is offered only if a result is long. So it is not compared itself.
     only_one = (before.keys() - after.keys(), after.keys() - before.keys())
-    gone, added = (", ".join(sorted(names - {READER})) for names in only_one)
-    if gone or added:
-        yield _difference("tool list", "tools", gone or ABSENT, added or ABSENT)
+    removals, additions = (", ".join(sorted(names - {READER})) for names in only_one)
+    if removals or additions:
+        yield _difference("tool list", "tools", removals or ABSENT, additions or ABSENT)
     for name in before.keys() & after.keys():
         yield from _walk("tool schema", f"tools.{name}", before[name], after[name])
 
@@ -269,39 +269,40 @@ class _Messages:
         self._lines = old.messages, new.messages
         self._old = [json.loads(line) for line in old.messages]
         self._new = [json.loads(line) for line in new.messages]
-        asked = [place for place, one in enumerate(self._new) if one["role"] == "user"]
-        self._prompts = asked[-1 if self._listing is None else -2 :] or [0]  # a plan asks a question behind the prompt
+        user_places = [place for place, message in enumerate(self._new) if message["role"] == "user"]
+        # Planning adds a question after the prompt, so the prompt is one of the last two user messages.
+        self._prompts = user_places[-1 if self._listing is None else -2 :] or [0]
         self._values = _paired_values(old.values, new.values)
 
     def differences(self) -> Iterator[Difference]:
-        """Yield the differences, those of the model's own messages only if there is no other."""
-        changed = [(one, other) for one, other in self._values if not is_cosmetic(one["text"], other["text"])]
-        for before, after in changed:
+        """Yield the differences. The model's own messages are compared only if nothing else differs."""
+        changes = [(one, other) for one, other in self._values if not is_cosmetic(one["text"], other["text"])]
+        for before, after in changes:
             cause: Cause = "rules" if before["kind"] == "command" else "value"
             yield _difference(cause, f"values.{before['written']}", before["text"], after["text"])
         pairs, in_order = self._pairs()
         if not in_order:
             yield _difference("order", "history", _prompts(self._old), _prompts(self._new))
-        found = bool(changed) or not in_order
+        has_difference = bool(changes) or not in_order
         for index, place in pairs:
             before, after = self._old[index], self._new[place]
             if before["role"] == "user":
-                differences = self._prompt(place, before, after, changed)
+                differences = self._prompt(place, before, after, changes)
             elif before["role"] == "tool":
                 differences = self._results(place, before, after)
             else:
                 continue
             for difference in differences:
-                found = True
+                has_difference = True
                 yield difference
         own = [pair for pair in pairs if self._old[pair[0]]["role"] == "assistant"]
-        for index, place in () if found else own:
+        for index, place in () if has_difference else own:
             yield from _walk("prompt", f"history[{place}]", self._old[index], self._new[place])
 
     def _pairs(self) -> tuple[list[tuple[int, int]], bool]:
-        """Return the positions of messages to compare, and whether both histories have the same order."""
+        """Return pairs of indexes of messages to compare, and whether both histories have the same order."""
         old, new = self._lines
-        roles = [[one["role"] for one in messages] for messages in (self._old, self._new)]
+        roles = [[message["role"] for message in messages] for messages in (self._old, self._new)]
         if roles[0] == roles[1] and sorted(old) != sorted(new):
             return [(index, index) for index in range(len(old)) if old[index] != new[index]], True
         if roles[0] == roles[1]:
@@ -310,8 +311,8 @@ class _Messages:
         pairs = [pair for _, i, k, j, m in blocks for pair in zip(range(i, k), range(j, m), strict=False)]
         return [(i, j) for i, j in pairs if self._old[i]["role"] == self._new[j]["role"]], False
 
-    def _prompt(self, place: int, before: Any, after: Any, changed: Sequence[tuple[Any, Any]]) -> Iterator[Difference]:
-        """Yield the differences of two messages of the user that no changed value explains."""
+    def _prompt(self, place: int, before: Any, after: Any, changes: Sequence[tuple[Any, Any]]) -> Iterator[Difference]:
+        """Yield the differences between two messages of the user that no changed value explains."""
         name = "prompt" if place in self._prompts else f"history[{place}]"
         if len(before["parts"]) != len(after["parts"]):
             yield _difference("prompt", name, _words(before), _words(after))
@@ -319,13 +320,13 @@ class _Messages:
         media = [one["written"] for one, _ in self._values if one["kind"] == "image"]
         number = count()
         for part, other in zip(before["parts"], after["parts"], strict=True):
-            written = media[at] if part["type"] == "media" and (at := next(number)) < len(media) else ""
+            value_name = media[at] if part["type"] == "media" and (at := next(number)) < len(media) else ""
             if part == other:
                 continue
-            if written and other["type"] == "media":
-                yield _difference("value", f"values.{written}", part["digest"], other["digest"])
+            if value_name and other["type"] == "media":
+                yield _difference("value", f"values.{value_name}", part["digest"], other["digest"])
             elif part["type"] == other["type"] == "text":
-                texts = [(one["text"], two["text"]) for one, two in changed]
+                texts = [(one["text"], two["text"]) for one, two in changes]
                 texts += self._known.texts if place == len(self._new) - 1 else ()
                 one, two = (self._with_sorted_tools(inner["text"]) for inner in (part, other))
                 if not _explained(one, two, texts):
@@ -334,10 +335,10 @@ class _Messages:
                 yield from _walk("prompt", name, part, other)
 
     def _with_sorted_tools(self, text: str) -> str:
-        """Return a prompt of a plan with its lists of tools in the order of their names: their order means nothing."""
+        """Return a planning prompt with the names in its lists of tools sorted, because their order has no meaning."""
         if self._listing is None:
             return text
-        return self._listing.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text)
+        return self._listing.sub(lambda match: ", ".join(sorted(match[0].split(", "))), text)
 
     def _results(self, place: int, before: Any, after: Any) -> Iterator[Difference]:
         parts = cast("Iterator[tuple[Any, Any]]", zip_longest(before["parts"], after["parts"]))
@@ -350,49 +351,49 @@ class _Messages:
 
 
 def _result(part: Any, other: Any) -> Iterator[Difference]:
-    """Yield the differences of a result. Its text and its structured value often say the same: one of them is told."""
+    """Yield the differences of a result. If the content differs, the structured value, often the same, is skipped."""
     path = f"results.{part['name']}"
-    found = list(_walk("tool result", path, *map(_content, (part, other))))
-    yield from found
-    left_out = {"content": None, "structured": None} if found else {"content": None}
+    differences = list(_walk("tool result", path, *map(_content, (part, other))))
+    yield from differences
+    left_out = {"content": None, "structured": None} if differences else {"content": None}
     yield from _walk("tool result", path, {**part, **left_out}, {**other, **left_out})
 
 
 def _listing(names: Sequence[str]) -> re.Pattern[str]:
-    """Return the pattern of a list of tools."""
-    one = "|".join(map(re.escape, names)) or "(?!)"
-    return re.compile(rf"(?<!\w)(?:{one})(?:, (?:{one}))+(?!\w)")
+    """Return a pattern that matches a comma-separated list of these tool names."""
+    name_pattern = "|".join(map(re.escape, names)) or "(?!)"
+    return re.compile(rf"(?<!\w)(?:{name_pattern})(?:, (?:{name_pattern}))+(?!\w)")
 
 
 def _paired_values(old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, Any]]:
-    """Return the values that stand at the same places of both prompts; none if others are written there."""
-    pairs = [(json.loads(one), json.loads(other)) for one, other in zip(old, new, strict=False)]
-    same = len(old) == len(new) and all(one["written"] == other["written"] for one, other in pairs)
+    """Return pairs of the values at the same positions of both prompts; [] if the prompts name other values."""
+    pairs = [(json.loads(value), json.loads(other)) for value, other in zip(old, new, strict=False)]
+    same = len(old) == len(new) and all(value["written"] == other["written"] for value, other in pairs)
     return pairs if same else []
 
 
-def _explained(old: str, new: str, changed: Sequence[tuple[str, str]]) -> bool:
-    """Return whether two texts differ only in these values, each pair of them at any number of places."""
-    seen = set[tuple[int, int]]()  # each is looked at once: texts that repeat a value have many ways to one
-    left = [(0, 0)]  # where the rest of each text begins
-    while left and len(seen) < MOST_WAYS:
-        start, other = rest = left.pop()
-        if rest in seen:
+def _explained(old: str, new: str, pairs: Sequence[tuple[str, str]]) -> bool:
+    """Return whether two texts differ only in these pairs of values, each at any number of positions."""
+    visits = set[tuple[int, int]]()  # pairs of positions already tried: repeated values lead to a pair many times
+    stack = [(0, 0)]  # pairs of positions from which the rest of both texts must be compared
+    while stack and len(visits) < MOST_WAYS:
+        start, other = rest = stack.pop()
+        if rest in visits:
             continue
-        seen.add(rest)
+        visits.add(rest)
         if is_cosmetic(old[start:], new[other:]):
             return True
-        for before, after in changed:
-            place = old.find(before, start)
-            while place >= 0 and new.startswith(old[start:place], other):
-                if new.startswith(after, other + place - start):
-                    left.append((place + len(before), other + place - start + len(after)))
-                place = old.find(before, place + 1)
+        for before, after in pairs:
+            position = old.find(before, start)
+            while position >= 0 and new.startswith(old[start:position], other):
+                if new.startswith(after, other + position - start):
+                    stack.append((position + len(before), other + position - start + len(after)))
+                position = old.find(before, position + 1)
     return False
 
 
 def _content(result: Any) -> Any:
-    """Return the content of a result; for one text, its JSON if it is JSON, so that a difference has a path in it."""
+    """Return the content of a result. A single text that is JSON is parsed, so that a difference has a path in it."""
     match result["content"]:
         case [{"type": "text", "text": text}]:
             data = _read_json(text)
@@ -402,7 +403,7 @@ def _content(result: Any) -> Any:
 
 
 def _read_json(text: str) -> Any:
-    """Return the object or list of a text that is JSON, else None."""
+    """Return the object or list that a text contains as JSON, or None."""
     if not text.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -425,7 +426,7 @@ def _prompts(messages: Sequence[Any]) -> str:
 
 
 def _walk(cause: Cause, path: str, before: Any, after: Any) -> Iterator[Difference]:
-    """Yield the differences of two JSON values, each at the deepest path that both have."""
+    """Yield the differences between two JSON values, each at the deepest path that both values have."""
     match before, after:
         case dict(), dict():
             one, other = cast("dict[str, Any]", before), cast("dict[str, Any]", after)
@@ -444,7 +445,7 @@ def _walk(cause: Cause, path: str, before: Any, after: Any) -> Iterator[Differen
 
 
 def is_cosmetic(before: str, after: str) -> bool:
-    """Return whether two texts differ only in line ends, order of JSON, ids, marks of tracebacks, and secrets."""
+    """Return whether two texts differ only in line ends, key order in JSON, ids, traceback marks, and secrets."""
     if before == after:
         return True
     one, other = _tidy(before), _tidy(after)
@@ -458,22 +459,22 @@ def _tidy(text: str) -> str:
     return _HANDLE.sub(r'\1"..."', _MARKS.sub("", _LINE_ENDS.sub("", text.replace("\r\n", "\n")))).rstrip("\n")
 
 
-def _fits_blanks(blanked: str, text: str) -> bool:
-    """Return whether a text is the blanked one with the secrets in it, which this machine may not know as secrets."""
-    first, *rest = blanked.split(BLANK)
+def _fits_blanks(pattern: str, text: str) -> bool:
+    """Return whether `text` equals `pattern` with secrets in place of blanks. The secrets may be unknown here."""
+    first, *rest = pattern.split(BLANK)
     if not rest or not text.startswith(first):
         return False
-    place = len(first)
+    position = len(first)
     for piece in rest[:-1]:
-        place = text.find(piece, place) + len(piece)
-        if place < len(piece):
+        position = text.find(piece, position) + len(piece)
+        if position < len(piece):
             return False
-    return len(text) - place >= len(rest[-1]) and text.endswith(rest[-1])
+    return len(text) - position >= len(rest[-1]) and text.endswith(rest[-1])
 
 
 def _difference(cause: Cause, field: str, before: Any, after: Any) -> Difference:
     one, other = (value if isinstance(value, str) else record_line(value) for value in (before, after))
-    if one == other:  # of two types
+    if one == other:  # the same text, but values of two types
         one, other = (f"{record_line(value)} ({_type_of(value)})" for value in (before, after))
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
     start = max(same - BEFORE, 0) if max(len(one), len(other)) > LONGEST else 0
@@ -481,7 +482,7 @@ def _difference(cause: Cause, field: str, before: Any, after: Any) -> Difference
 
 
 def _type_of(value: Any) -> str:
-    """Return the type of a JSON value, in words."""
+    """Return the name of a JSON value's type, for messages."""
     kinds = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list"}
     return "nothing" if value is None else kinds.get(cast("Any", type(value)), "an object")
 

@@ -1,4 +1,4 @@
-"""What a session does with its cassette: its mode, its place among the takes, and the turn on tape."""
+"""The cassette of a session: its file, its mode, the position among the recorded turns, and the tape of each turn."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -30,25 +30,25 @@ from agentmagic.tools.notebook.proposals import FATES
 
 RECORDS = ("record", "auto")
 KINDS = ("map", "served")
-"""What a take is in place of a turn of a prompt, as its head says."""
+"""Fields in the head of a recorded turn: they mark a map, or a call of an outside client, and not a normal turn."""
 NAME_ONE = "Name one: %agent cassette FILE, AGENTMAGIC_CASSETTE, or Session(cassette=FILE)."
 
 _claims: dict[tuple[tuple[str, int], Path, str, str], set[str]] = {}
-"""The recordings that sessions of this run of a cell have, by run, cassette, mode and name of the session."""
+"""The recordings that sessions use in this run of a cell, by run, cassette, mode and name of the session."""
 
 
 class Deck:
-    """The cassette of a session and the mode in which it is used.
+    """The cassette of a session, and the mode (such as record or replay) in which the session uses it.
 
-    `name` is the session's in a notebook, "" in a script. `verdicts` are those of all requests that were replayed.
-    A `timed` replay takes as long as the recording did.
+    `name` is the name of the session in a notebook, "" in a script. `verdicts` are the results of comparing all
+    replayed requests. A `timed` replay takes as long as the recording did.
     """
 
     def __init__(self, path: str | Path | None = None, mode: Replay | None = None, *, timed: bool = False) -> None:
         self.name = ""
         self.timed = timed
         self.verdicts: list[Verdict] = []
-        self.records = RequestRecords()  # of all turns: each message is written once
+        self.records = RequestRecords()  # shared by all turns, so that each message is converted once
         self._known = KnownResults()
         self._playing: Replay = "live"
         self._forked = False
@@ -59,13 +59,13 @@ class Deck:
         self._claimed = False
         self._next = 0
         self._aligned = False
-        """Whether the last turn was on the cassette, or was recorded in place of one that was."""
+        """Whether the last turn was on the cassette, or was recorded in place of a turn on the cassette."""
         self._used: dict[int, tuple[str, int]] = {}
         self._past: dict[int, tuple[str, int]] = {}
-        """The takes of turns in the history, and of turns that were cleared: by their places, the runs of both."""
+        """Recorded turns that were played in the history, and before it was cleared: index of the turn to cell run."""
         self._turns = 0
         self._recorded: dict[Take, bool] = {}
-        """The takes that are recorded now, each with whether it takes the place of another one."""
+        """The turns that are being recorded, each with whether it replaces an earlier recording."""
         if path is not None:
             self.insert(path)
         if mode is not None:
@@ -73,21 +73,21 @@ class Deck:
 
     @property
     def path(self) -> Path | None:
-        """The file of the cassette, as the environment or the session names it."""
-        named = settings.variable(settings.CASSETTE)
-        return Path(named) if named else self._path
+        """The file of the cassette: from the environment variable if it is set, else from the session."""
+        name = settings.variable(settings.CASSETTE)
+        return Path(name) if name else self._path
 
     @property
     def mode(self) -> Replay:
-        """The mode of the next turn, as the environment or the session says."""
+        """The mode of the next turn: from the environment variable if it is set, else from the session."""
         return settings.replay_override() or self._mode or "live"
 
     def answers(self, mode: Replay | None = None) -> bool:
-        """Return whether the tape answers in place of a model, in this mode or the usual one."""
+        """Return whether the cassette answers and not a model, in this mode or else the session's mode."""
         return (settings.replay_override() or mode or self.mode) in ("replay", "replay-model", "auto")
 
     def is_frozen(self, mode: Replay | None = None) -> bool:
-        """Return whether no tool runs and the user is not asked, in this mode or the usual one."""
+        """Return whether no tool runs and the user is not asked, in this mode or else the session's mode."""
         return (settings.replay_override() or mode or self.mode) in ("replay", "replay-tools")
 
     def insert(self, path: str | Path) -> None:
@@ -97,7 +97,7 @@ class Deck:
         self.rewind()
 
     def join(self, name: str, notebook: "Deck") -> None:
-        """Use the cassette and the mode of a notebook, whose session has this name, unless the session has its own."""
+        """Use the notebook's cassette and mode unless the session has its own. `name` is the name of the session."""
         if not self._brought:
             self.name = name
         path, mode = notebook._path, notebook._mode  # noqa: SLF001  (of this class)
@@ -107,7 +107,7 @@ class Deck:
             self.choose(mode, timed=notebook.timed)
 
     def choose(self, mode: Replay, *, timed: bool | None = None) -> None:
-        """Use the cassette in this mode from now on. Raises UsageError for a mode that is none, or not the class's."""
+        """Set the mode from now on. Raises UsageError for a mode that is unknown, or that the class does not allow."""
         _check(mode)
         if mode not in RECORDS:
             self.finish()
@@ -115,12 +115,12 @@ class Deck:
         self._forked = False
 
     def rewind(self) -> None:
-        """Begin with the first take again."""
+        """Start again at the first recorded turn."""
         self._next, self._aligned, self._forked = 0, False, False
         self._used, self._past = {}, {}
 
     def finish(self) -> None:
-        """End the recording, if there is one, and put its file in order if it can be written."""
+        """End the recording if one is under way, and put its file in order if the file can be written."""
         recording, self._recording = self._recording, None
         if recording is not None:
             with suppress(CassetteError):
@@ -140,15 +140,14 @@ class Deck:
         served: bool = False,
         recorded: bool = True,
     ) -> TurnTape | None:
-        """Return the next turn on tape, None if the turn is live.
+        """Return the tape that records or replays the next turn, or None if the turn is live.
 
-        A `served` turn is one call of an outside client, made now unless it is a `recorded` one: no other call is
-        played in its place. `turns` is the number of turns before this one. If that number
-        is smaller than at the last turn, the user has undone turns, and the tape goes back with them, unless the
-        session was `cleared`.
+        A `served` turn is one call of an outside client. If it is not `recorded`, the call is made now, and no recorded
+        call is played in its place. `turns` is the number of turns before this one. If it is smaller than at the last
+        turn, the user has undone turns: go back on the cassette by as many, unless the session was `cleared`.
 
-        Raises UsageError without a cassette, and for a call that is made while a tape is played, and CassetteError for
-        a cassette that cannot be used.
+        Raises UsageError if no cassette is set, or if a client makes a call while a recording is played. Raises
+        CassetteError if the cassette cannot be used.
         """
         if not self._plays(mode):
             return None
@@ -162,7 +161,7 @@ class Deck:
         real = cache(real)
 
         def record() -> TurnRecorder:
-            if index is not None:  # the turn was played up to a change
+            if index is not None:  # the turn was played up to a change, and is recorded again from there
                 self._used.pop(index, None)
             return self._record(head, recipe, real(), between=not recorded and self._playing == "auto")
 
@@ -194,10 +193,12 @@ class Deck:
         cleared: bool,
         mode: Replay | None = None,
     ) -> MapTape | None:
-        """Return the next map on tape, None if it is live. It takes a place among the turns, and is none of them.
+        """Return the tape that records or replays the next map, or None if the map is live.
 
-        Raises UsageError without a cassette and for a mode that a map cannot have, and CassetteError for a cassette
-        that cannot be used.
+        The map has a position among the turns on the cassette, but is not counted as a turn.
+
+        Raises UsageError if no cassette is set, or if the mode cannot play a map. Raises CassetteError if the cassette
+        cannot be used.
         """
         if not self._plays(mode):
             return None
@@ -213,10 +214,10 @@ class Deck:
 
         def record(values: Sequence[PromptValue]) -> TurnRecorder:
             own = [] if self._recording is None else self._recording.of_session(self.name)
-            if take in own:  # a turn may have been recorded before it meanwhile
+            if take in own:  # its index may have changed, if a turn was recorded before it
                 self._used.pop(own.index(take), None)
-            described = self._head(prompt, values)
-            return self._record({**described, "map": True}, recipe, real())
+            map_head = self._head(prompt, values)
+            return self._record({**map_head, "map": True}, recipe, real())
 
         tape = MapTape(
             mode=self._playing,
@@ -235,23 +236,23 @@ class Deck:
         return tape
 
     def next_served(self, turns: int, *, cleared: bool) -> tuple[str, ToolCall | None] | None:
-        """Return what `next_call` does of the turns to come, which stay on the tape. Raises CassetteError."""
+        """Return the next recorded call of a client, as `next_call` does, without playing it. Raises CassetteError."""
         if self.path is None or not self.answers():
             return None
         self._plays(None)
         cassette = self._inserted()
-        if not self._claimed:  # a recording that begins with a call is chosen here, others by their first prompt
+        if not self._claimed:  # choose a recording that begins with a call; others are chosen by their first prompt
             if (first := first_call(cassette)) is None:
                 return None
             self._claim(cassette, first.head)
         self._follow(cassette, turns, cleared=cleared)
         own = cassette.of_session(self.name)
-        if cleared and not self._used and self._next >= len(own):  # the notebook is run again from its top
+        if cleared and not self._used and self._next >= len(own):  # the notebook runs again from the top
             self._next = 0
         return next_call(cassette, own[self._next :])
 
     def _plays(self, mode: Replay | None) -> bool:
-        """Choose the mode of the next turn or map, and return whether that uses the cassette."""
+        """Set the mode of the next turn or map, and return whether that mode uses the cassette."""
         if mode is not None:
             _check(mode)
         self._playing = settings.replay_override() or mode or self.mode
@@ -260,7 +261,7 @@ class Deck:
     def _place(
         self, cassette: Cassette, head: Json, turns: int, *, cleared: bool, recorded: bool = True
     ) -> tuple[int, Take] | tuple[None, None]:
-        """Return the place of the take to play, and the take; None if there is none."""
+        """Return the index of the recorded turn to play, and the turn; None for both if none is played."""
         self._claim(cassette, head)
         self._follow(cassette, turns, cleared=cleared)
         index = self._to_play(cassette, head) if recorded else None
@@ -272,7 +273,7 @@ class Deck:
         return index, take
 
     def _inserted(self) -> Cassette:
-        """Return the cassette as this session records it, or else as the file has it, which is put in order first."""
+        """Return the session's recording if the mode records, else the cassette file, which is put in order first."""
         if (path := self.path) is None:
             message = f"The mode {self._playing} needs a cassette. {NAME_ONE}"
             raise UsageError(message)
@@ -285,20 +286,20 @@ class Deck:
             self._recording = Recording(cassette)
             return self._recording
         if not cassette.is_tidy:
-            with suppress(CassetteError):  # of a folder in which nothing can be written
+            with suppress(CassetteError):  # the folder may be read-only
                 tidy(cassette.path)
             cassette.refresh()
         return cassette
 
     def _to_play(self, cassette: Cassette, head: Json) -> int | None:
-        """Return the place of the take that a turn plays, None if the turn is recorded from its beginning.
+        """Return the index of the recorded turn to play, or None if the turn is recorded from its beginning.
 
         Raises CassetteError if nothing is recorded and the mode does not record.
         """
         index, exact = self._find(cassette, head)
         if index is None and self._playing not in RECORDS:
-            what = "There is no cassette" if not cassette.exists else "Nothing is recorded on the cassette"
-            raise CassetteError(f"{what} {self.path}. Record it: run the notebook with AGENTMAGIC_REPLAY=record.")
+            problem = "There is no cassette" if not cassette.exists else "Nothing is recorded on the cassette"
+            raise CassetteError(f"{problem} {self.path}. Record it: run the notebook with AGENTMAGIC_REPLAY=record.")
         if self._playing == "record" or index is None:
             return None
         take = cassette.of_session(self.name)[index]
@@ -306,20 +307,20 @@ class Deck:
             kinds = [f"a map: {take.prompt}" if take.is_map else take.prompt]
             kinds += [f"a map: {head['turn']}" if head.get("map") else str(head["turn"])]
             raise mismatch(cassette, take, 1, [Difference("prompt", "prompt", *kinds)], str(head["turn"]))
-        # A map compares the conversation itself, and asks again what its recording lacks.
+        # A map with this prompt is always played: its tape compares the conversation, and asks only missing rows.
         goes_live = not exact or (not take.is_map and (self._forked or is_incomplete(take)))
         return None if self._playing == "auto" and goes_live else index
 
     def _follow(self, cassette: Cassette, turns: int, *, cleared: bool) -> None:
-        """Go back on the tape if the user has undone turns, with the maps that came after them."""
-        own, kept, undone = cassette.of_session(self.name), list(self._used), self._turns - turns
-        while kept and undone > 0:
-            undone -= not (kept[-1] < len(own) and own[kept[-1]].is_map)
-            kept.pop()
+        """Go back on the cassette if the user has undone turns, also over the maps that came after these turns."""
+        own, indexes, undone = cassette.of_session(self.name), list(self._used), self._turns - turns
+        while indexes and undone > 0:
+            undone -= not (indexes[-1] < len(own) and own[indexes[-1]].is_map)
+            indexes.pop()
         if cleared:
             self._past |= self._used
             self._used = {}
-        elif back := list(self._used)[len(kept) :]:
+        elif back := list(self._used)[len(indexes) :]:
             self._next, self._aligned = back[0], True
             self._used = {index: run for index, run in self._used.items() if index not in back}
         self._turns = turns
@@ -331,9 +332,10 @@ class Deck:
         self._used[index] = installed().cell
 
     def _is_free(self, index: int, take: Take) -> bool:
-        """Return whether a take can be recorded anew.
+        """Return whether a recorded turn can be recorded again.
 
-        It can if no turn has it, or if its cell runs again after a reset; a map's cell may run again at any time.
+        This is true if this session has not played it, or if its cell runs again after a reset. The cell of a map can
+        run again at any time.
         """
         (cell, number), (now, run) = (self._past | self._used).get(index, ("", 0)), installed().cell
         runs_again = cell == now != "" and number != run
@@ -342,7 +344,7 @@ class Deck:
         return index not in self._past or runs_again
 
     def _settle(self, tape: TurnTape) -> None:
-        """Put what was recorded of a turn into its place on the cassette."""
+        """Move the recording of a finished turn to its place on the cassette."""
         self._forked = self._forked or tape.forked
         if tape.recorder is not None:
             self._settle_take(tape.recorder.take)
@@ -355,18 +357,18 @@ class Deck:
         recording.settle(take)
         unasked.note_recorded(recording, take)
         own = recording.of_session(self.name)
-        for places in (self._used, self._past):  # takes behind the new one have moved
-            moved = [(before[index], run) for index, run in places.items() if index < len(before)]
+        for places in (self._used, self._past):  # the new turn changed the indexes of later turns
+            pairs = [(before[index], run) for index, run in places.items() if index < len(before)]
             places.clear()
-            places |= {own.index(one): run for one, run in moved if one in own}
+            places |= {own.index(one): run for one, run in pairs if one in own}
         index = own.index(take)
         self._use(index, aligned=aligned or index == len(own) - 1)
 
     def _claim(self, cassette: Cassette, head: Json) -> None:
-        """Choose a recording for the session: one of its name, and used by no other session of this run.
+        """Choose a recording for the session: it has the session's name, and no other session of this run uses it.
 
-        A recording that begins with the prompt of this turn is preferred. A replay that finds none of the name takes
-        one of another name that has the prompt.
+        Prefer a recording that begins with the prompt of this turn. If a replay finds no recording of that name, it
+        uses a recording of another name that contains the prompt.
         """
         if self._claimed:
             return
@@ -374,30 +376,32 @@ class Deck:
         run = installed().cell
         for old in [key for key in _claims if key[0] != run]:
             del _claims[old]
-        taken = _claims.setdefault((run, cassette.path, self._playing, self.name), set())
+        used_names = _claims.setdefault((run, cassette.path, self._playing, self.name), set())
         later = f"{self.name or 'session'} "
         first = {take.session: take for take in reversed(cassette.takes)}
-        family = [one for one in first if one == self.name or (one.startswith(later) and one[len(later) :].isdigit())]
-        free = [one for one in reversed(family) if one not in taken]
-        asked = _asked(head)
-        free.sort(key=lambda one: _asked_in(first[one]) != asked)
+        family = [
+            name for name in first if name == self.name or (name.startswith(later) and name[len(later) :].isdigit())
+        ]
+        free = [name for name in reversed(family) if name not in used_names]
+        prompt = _asked(head)
+        free.sort(key=lambda name: _asked_in(first[name]) != prompt)
         if not free and self._playing in RECORDS:
-            names = (self.name, *(f"{later}{number}" for number in range(2, len(taken) + 2)))
-            free = [one for one in names if one not in taken]
+            names = (self.name, *(f"{later}{number}" for number in range(2, len(used_names) + 2)))
+            free = [name for name in names if name not in used_names]
         if not family and self._playing not in RECORDS:  # the variable of the session was renamed
-            own = {take.session for take in cassette.takes if _asked_in(take) == asked}
-            free = [one for one in first if one in own or len(first) == 1]
+            own = {take.session for take in cassette.takes if _asked_in(take) == prompt}
+            free = [name for name in first if name in own or len(first) == 1]
         self.name = free[0] if free else self.name
-        taken.add(self.name)
+        used_names.add(self.name)
 
     def _find(self, cassette: Cassette, head: Json) -> tuple[int | None, bool]:
-        """Return the place of the take to play, and whether it has this prompt.
+        """Return the index of the recorded turn to play, and whether that turn has this prompt.
 
-        If no take has the prompt, the place is that of the most similar one. It is None if there are no takes.
+        If no turn has the prompt, return the index of the most similar turn; None if nothing is recorded.
         """
-        own, asked = cassette.of_session(self.name), _asked(head)
-        same = [index for index, take in enumerate(own) if _asked_in(take) == asked]
-        if self._playing in RECORDS:  # a prompt that comes twice in a conversation has two takes
+        own, prompt = cassette.of_session(self.name), _asked(head)
+        same = [index for index, take in enumerate(own) if _asked_in(take) == prompt]
+        if self._playing in RECORDS:  # a prompt that is used twice in a conversation is recorded twice
             same = [index for index in same if self._is_free(index, own[index])]
         whole = [index for index in same if own[index].ended] or same
         later = [index for index in whole if index >= self._next]
@@ -411,17 +415,17 @@ class Deck:
         return max(range(len(own)), key=lambda index: _likeness(own[index], head)), False
 
     def _record(self, head: Json, recipe: Agent, model: Model, *, between: bool = False) -> TurnRecorder:
-        """Begin a take where the turn belongs, or `between` the last turn and the next; return its recorder."""
+        """Begin to record a turn in its place, or `between` the last turn and the next one. Return the recorder."""
         recording = self._recording
         assert recording is not None  # noqa: S101  (of a mode that records)
         own = recording.of_session(self.name)
         index, exact = (None, False) if between else self._find(recording, head)
         place = index if exact and index is not None else min(self._next, len(own))
-        asked = _asked(head)
-        instead = [take for take in own if _asked_in(take) == asked and not take.ended]
-        gone = [place] if exact or (self._aligned and place < len(own)) else []
-        gone += range(self._next, place) if self._aligned else ()
-        instead = [] if between else instead + [own[at] for at in gone if self._is_free(at, own[at])]
+        prompt = _asked(head)
+        instead = [take for take in own if _asked_in(take) == prompt and not take.ended]
+        indexes = [place] if exact or (self._aligned and place < len(own)) else []
+        indexes += range(self._next, place) if self._aligned else ()
+        instead = [] if between else instead + [own[at] for at in indexes if self._is_free(at, own[at])]
         before = [take for take in own[:place] if take not in instead]
         session = {"session": self.name} if self.name else {}
         take = Take({**head, **model_facts(recipe, model), **session}, where=recording.path.name)
@@ -436,7 +440,9 @@ class Deck:
             blobs = Blobs() if self._recording is None else self._recording.blobs
             head["parts"] = blobs.keep(blanked(prompt.parts))
         if values:
-            head["values"] = [blanked({"written": one.written, "kind": one.kind, "text": one.text}) for one in values]
+            head["values"] = [
+                blanked({"written": value.written, "kind": value.kind, "text": value.text}) for value in values
+            ]
         return head
 
 
@@ -448,9 +454,9 @@ def _check(mode: str) -> None:
 
 
 def _asked(head: Json) -> Json:
-    """Return the prompt to compare: secrets that are known now are blanked, and the fates of proposed cells left out.
+    """Return the prompt in the form that is compared: known secrets are blanked, and fates of proposed cells left out.
 
-    The tape itself tells what became of proposed cells.
+    The fates say which proposed cells were kept. A replay takes them from the recording, so they cannot differ.
     """
     parts = [part for part in prompt_parts(head) if part.get("uri") != FATES]
     kind = {name: True for name in KINDS if head.get(name)}
@@ -458,7 +464,7 @@ def _asked(head: Json) -> Json:
 
 
 def _asked_in(take: Take) -> Json:
-    """Return the prompt of a take to compare; secrets that become known later are not looked for again."""
+    """Return a recorded prompt in the form that is compared. It is cached, so later secrets are not blanked in it."""
     if take.asked is None:
         take.asked = _asked(take.head)
     return take.asked

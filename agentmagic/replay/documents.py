@@ -1,7 +1,7 @@
-"""JSON data as documents of YAML that people review, and back.
+"""Writes JSON data as YAML documents that people can review, and reads them.
 
-PyYAML writes a small part of YAML: block mappings, literal blocks for long texts, no tags and no anchors. The reader
-takes other YAML too, since people edit cassettes by hand, but refuses tags, anchors, and data that is nested deeper
+The writer uses a small part of YAML: block mappings, literal blocks for long texts, no tags and no anchors. The reader
+accepts more of YAML, because people edit cassettes by hand, but refuses tags, anchors, and data that is nested deeper
 than DEEPEST.
 """
 
@@ -15,23 +15,23 @@ from agentmagic.errors import CassetteError
 
 SEPARATOR = "---\n"
 DEEPEST = 100
-"""Levels of a document that are read."""
+"""Maximum nesting depth of a document that is read."""
 DEEPEST_BLOCK = 30
-"""Levels that are written as blocks; what is deeper stands as one line of JSON."""
+"""Maximum nesting depth that is written as blocks; deeper data is written as one line of JSON."""
 LONGEST_KEY = 200
 LONGEST_LINE = 72
-"""Characters of a text on one line; a longer one is a literal block."""
+"""Maximum number of characters of a text on one line; a longer text is written as a literal block."""
 WIDEST = 2**20
-"""Characters of a line; PyYAML would fold a longer text."""
+"""The line width for PyYAML, in characters. It is large, because PyYAML folds longer texts."""
 JSON = "$json"
-"""The key of a mapping that stands for JSON on one line."""
+"""The only key of a mapping that holds data as one line of JSON."""
 
 _NO_BLOCK = re.compile("^\t|[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u2028\u2029\ufeff]")
 _BLANKS = re.compile(r'\\t| (?:\\n|")')
-"""Tabs, and blanks at the end of a line, as JSON has them."""
+"""Tabs, and blanks at the end of a line, as they look in JSON."""
 _HALF = re.compile("[\ud800-\udfff]")
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,4299})")
-"""An integer of at most 4,300 digits: the most that Python itself reads and writes."""
+"""An integer of at most 4,300 digits, the limit of Python's own conversion."""
 _FLOAT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|-?\.inf|\.nan")
 _CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None, "": None, "~": None}
 
@@ -40,7 +40,7 @@ _CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None, "": No
 
 
 def write(data: Mapping[str, Any]) -> str:
-    """Return a document with its separator. The keys stay in their order."""
+    """Return data as a YAML document, with its separator. The order of the keys is preserved."""
     import yaml
 
     plain = _plain(data)
@@ -49,7 +49,7 @@ def write(data: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Return data with JSON on one line in place of what YAML cannot hold, or of what is nested deep."""
+    """Return data with one line of JSON in place of values that YAML cannot hold, or that are nested too deep."""
     match value:
         case str():
             return {JSON: json.dumps(value)} if _HALF.search(value) else str.__str__(value)
@@ -63,7 +63,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
         case bool() | None:
             return value
         case float():
-            return float(value)  # PyYAML knows no subclasses
+            return float(value)  # PyYAML does not accept subclasses of float
         case _:
             return int(value)
 
@@ -74,10 +74,10 @@ def _fits(key: str) -> bool:
 
 @cache
 def _dumper(*, in_c: bool) -> Any:
-    """Return PyYAML's writer with literal blocks for long texts, short lists on a line, and no anchors.
+    """Return a PyYAML dumper with literal blocks for long texts, short lists on one line, and no anchors.
 
-    The one in C is fast. It writes no block with tabs or blanks at the end of a line, which YAML allows; the one in
-    Python writes them here.
+    The dumper in C is fast. But it does not write texts that have tabs, or blanks at the end of a line, as literal
+    blocks, although YAML allows that. The dumper in Python does it here.
     """
     import yaml
 
@@ -109,7 +109,7 @@ def _dumper(*, in_c: bool) -> Any:
 
 def _scalar_node(dumper: Any, text: str) -> Any:
     style = None
-    if _NO_BLOCK.search(text) or _scalar(text) is not text:  # the reader takes more texts for numbers than PyYAML does
+    if _NO_BLOCK.search(text) or _scalar(text) is not text:  # our reader sees more texts as numbers than PyYAML
         style = '"'
     elif ("\n" in text or len(text) > LONGEST_LINE) and text.strip("\n"):
         style = "|"
@@ -130,7 +130,7 @@ def _is_short(value: Any) -> bool:
 
 
 def read(text: str, where: str) -> dict[str, Any]:
-    """Return the mapping that a document holds. Raises CassetteError, which begins with `where`, for anything else."""
+    """Return the mapping in a document. Raises CassetteError, whose message begins with `where`, for other content."""
     import yaml
 
     make = cast("Any", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -147,7 +147,7 @@ def read(text: str, where: str) -> dict[str, Any]:
 
 
 class _Builder:
-    """Builds the data of one document from the events of the YAML parser: the parser itself does not recurse."""
+    """Builds the data of one document from the events of the YAML parser, which itself does not recurse."""
 
     def __init__(self, next_event: Callable[[], Any], where: str) -> None:
         self._next = next_event
@@ -165,8 +165,10 @@ class _Builder:
 
         kind = cast("type[Any]", type(event))
         if getattr(event, "anchor", None) is not None or getattr(event, "tag", None) is not None:
-            what = "an anchor or alias" if event.anchor is not None else "a tag"
-            raise CassetteError(f"{self._where} has {what}, which no cassette has. It was not written by agentmagic.")
+            feature = "an anchor or alias" if event.anchor is not None else "a tag"
+            raise CassetteError(
+                f"{self._where} has {feature}, which no cassette has. It was not written by agentmagic."
+            )
         if depth > DEEPEST:
             raise CassetteError(f"{self._where} is nested deeper than {DEEPEST} levels, which no cassette is.")
         if kind is ScalarEvent:
@@ -186,7 +188,7 @@ class _Builder:
 
 
 def _scalar(text: str) -> Any:
-    """Return the value of a scalar without quotes."""
+    """Return the value of a scalar that is written without quotes."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):

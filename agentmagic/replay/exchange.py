@@ -1,6 +1,6 @@
-"""What a model is sent, as JSON, and as its difference to the request before.
+"""Model requests as JSON, and as differences to the previous request.
 
-Secrets are blanked before anything is compared or hashed, in recording and in replay.
+Secrets are blanked before anything is compared or hashed, both in a recording and in a replay.
 """
 
 import hashlib
@@ -18,16 +18,16 @@ from agentmagic.serialization import from_json, to_json
 
 Json = dict[str, Any]
 AGENT = "agent"
-"""The kind of a document that stands inside the turn of an agent tool, whose call it names."""
+"""The kind of a document that contains a document of an agent tool's turn, and names the call of that tool."""
 SAME = "same"
 ASIDE = 2
-"""Messages of a question aside, for a summary or a judgement, at most."""
+"""Maximum number of messages in a side request, which asks for a summary or a judgement."""
 
 T = TypeVar("T")
 
 
 def blanked(value: Any) -> Any:
-    """Return a value of ours, or JSON data, as plain JSON data without secrets."""
+    """Return a value of this package, or JSON data, as plain JSON data with secrets blanked."""
     return to_json(value, lambda inner, name: redact(inner, name=name) if isinstance(inner, str) else inner)
 
 
@@ -37,30 +37,30 @@ def short_digest(text: str | bytes) -> str:
 
 
 def kind_of(document: Mapping[str, Any]) -> str:
-    """Return the kind of a document: its first key. What a user said has an answer too, as an answer of a model."""
+    """Return the kind of a document: its first key. A key `answer` is not enough: approvals have it too."""
     return next(iter(document), "")
 
 
 def definition(tool: ToolDef) -> Json:
-    """Return a tool's definition as JSON, without fields at their default."""
+    """Return a tool's definition as JSON, without fields that have their default value."""
     data = cast("Json", blanked(asdict(tool)))
     return {name: value for name, value in data.items() if value and (name, value) != ("server", NOTEBOOK)}
 
 
 def tool_def(data: Mapping[str, Any]) -> ToolDef:
-    """Return the definition that `definition` wrote."""
-    examples = tuple(Example(one["question"], one["arguments"]) for one in data.get("examples", ()))
+    """Return the tool's definition from the JSON that `definition` returned."""
+    examples = tuple(Example(example["question"], example["arguments"]) for example in data.get("examples", ()))
     fields: Json = {"description": "", **data, "examples": examples}
     return ToolDef(**fields)
 
 
 def calls_of(answer: Mapping[str, Any]) -> list[Json]:
-    """Return the calls in an answer."""
+    """Return the tool calls in an answer."""
     return [part for part in answer.get("parts", ()) if part["type"] == "tool_call"]
 
 
 def call_of(result: Mapping[str, Any], calls: Sequence[Json]) -> Json:
-    """Return id and arguments of the call of a result: those that the result has, else those of its call in `calls`."""
+    """Return the id and the arguments of a result's call: from the result, or if it has none, from `calls`."""
     index: int = result.get("call", -1)
     call: Json = {"id": "", "arguments": {}}
     if 0 <= index < len(calls) and calls[index].get("name") == result["result"]:
@@ -69,9 +69,9 @@ def call_of(result: Mapping[str, Any], calls: Sequence[Json]) -> Json:
 
 
 class EachOnce(Generic[T]):
-    """Turns each value of a growing sequence into another one, and each only once.
+    """Converts the values of a growing sequence, each value only once.
 
-    A short sequence of other values, such as a question aside, does not replace the sequence that is kept.
+    A short sequence of other values, such as a side request, does not replace the cached sequence.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:
@@ -80,31 +80,31 @@ class EachOnce(Generic[T]):
         self._made: list[T] = []
 
     def __call__(self, values: Sequence[Any]) -> list[T]:
-        """Return what the values are turned into. Values are told apart by their identity."""
+        """Return the converted values. Values are compared by identity."""
         pairs = enumerate(map(is_, self._values, values))
         same = next((at for at, equal in pairs if not equal), min(len(self._values), len(values)))
         rest = zip(self._values[same:], self._made[same:], strict=True)
-        known = {id(value): made for value, made in rest}
-        made = self._made[:same]
-        made += [known[id(one)] if id(one) in known else self._make(one) for one in values[same:]]
+        cache = {id(value): results for value, results in rest}
+        results = self._made[:same]
+        results += [cache[id(one)] if id(one) in cache else self._make(one) for one in values[same:]]
         if same or len(values) > ASIDE:
-            self._values, self._made = values, made
-        return made
+            self._values, self._made = values, results
+        return results
 
 
 class Encoder:
-    """Turns requests into JSON. Many requests repeat a message, so each message is turned into JSON once."""
+    """Converts requests to JSON. Many requests repeat a message, so each message is converted only once."""
 
     def __init__(self, keep_bytes: Callable[[Any], Any]) -> None:
-        def encoded(message: Message) -> Json:
+        def encode(message: Message) -> Json:
             data = keep_bytes(blanked(message))
             del data["type"]
             return data
 
-        self._messages = EachOnce(encoded)
+        self._messages = EachOnce(encode)
 
     def request(self, request: Request) -> Json:
-        """Return a request as JSON, fields at their default left out."""
+        """Return a request as JSON, without fields that have their default value."""
         data: Json = {
             "instructions": blanked(without_project(request.instructions, request.project)),
             "tools": [definition(tool) for tool in request.tools],
@@ -120,7 +120,7 @@ class Encoder:
 
 
 def request_of(data: Mapping[str, Any], restore: Callable[[Any], Any]) -> Request:
-    """Return the request that was written as JSON. Raises ValueError for data of none."""
+    """Return the request from its JSON. Raises ValueError if the data is not a request."""
     output, kind = data.get("output"), data.get("decision")
     return Request(
         tuple(message_of(one, restore) for one in data.get("messages", ())),
@@ -136,27 +136,27 @@ def request_of(data: Mapping[str, Any], restore: Callable[[Any], Any]) -> Reques
 
 
 def hosted_tool(tool: HostedTool) -> Json:
-    """Return a tool of the provider's own as JSON, fields at their default left out."""
+    """Return a provider-hosted tool as JSON, without fields that have their default value."""
     data = {"name": tool.name, "domains": list(tool.domains), "max_uses": tool.max_uses}
     return {name: value for name, value in data.items() if value}
 
 
 def hosted_of(data: Mapping[str, Any]) -> HostedTool:
-    """Return the tool of the provider's own that was written as JSON."""
+    """Return the provider-hosted tool from its JSON."""
     return HostedTool(str(data["name"]), tuple(map(str, data.get("domains", ()))), data.get("max_uses"))
 
 
 def message_of(data: Mapping[str, Any], restore: Callable[[Any], Any]) -> Message:
-    """Return the message that was written as JSON. Raises ValueError for data of none."""
+    """Return the message from its JSON. Raises ValueError if the data is not a message."""
     return from_json(restore({"type": "message", **data}))
 
 
 class Chain:
-    """The requests of a conversation, each written as its difference to those before.
+    """The requests of a conversation, each written as its difference to the requests before it.
 
-    A request without messages is the one before, with the answer, the results and the prompt that followed. In any
-    other, messages that the request before had are kept. A part that stands on the tape already, in an answer or a
-    result of this turn or of the one before, is named by its place.
+    A request without messages has the messages of the previous request, then the answer, the results and the prompt
+    that followed. Any other request can keep the first messages of the previous request; `keep` is their number. A part
+    that is already in an answer or a result of this turn or the previous turn is written as the name of its place.
     """
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class Chain:
         self._sources: list[Json] = []
 
     def begin(self, prompt: Sequence[Json]) -> None:
-        """Begin a turn. Parts of the turn before the last one are no longer named by their place."""
+        """Begin a turn. Requests can name parts of this turn and the previous turn by place, but no older parts."""
         before = {f"^{name}": part for name, part in self._parts.items() if not name.startswith("^")}
         self._parts, self._names = {}, {}
         for name, part in before.items():
@@ -185,19 +185,19 @@ class Chain:
         self._tail.append({"role": "user", "parts": list(prompt)})
 
     def list_tools(self, sources: Sequence[Json] | str) -> list[Json]:
-        """Take in the list of tools of a turn, to which later requests refer by name, and return it in whole."""
+        """Set the turn's list of tools, to which later requests refer by name. Return the complete list."""
         self._sources = self._sources if isinstance(sources, str) else list(sources)
         self._tools = {tool["name"]: tool for source in self._sources for tool in source.get("tools", ())}
         return self._sources
 
     def listed(self, sources: Sequence[Json]) -> list[Json] | str:
-        """Take in the list of tools of a turn, and return how it is written."""
+        """Set the turn's list of tools. Return the form to write: SAME if the list did not change."""
         same = list(sources) == self._sources
         self.list_tools(sources)
         return SAME if same else list(sources)
 
     def answered(self, answer: Json) -> None:
-        """Take in the answer to a request."""
+        """Add the answer to a request."""
         parts = cast("list[Json]", answer.get("parts", []))
         self.calls = calls_of(answer)
         if not self._aside and not (answer.keys() & {"error", "stopped"}):
@@ -207,7 +207,7 @@ class Chain:
             self._add(f"=answer {answer['answer']}.{index}", part)
 
     def result(self, result: Json) -> None:
-        """Take in the result of a call."""
+        """Add the result of a call."""
         part: Json = {"type": "tool_result", "call_id": call_of(result, self.calls)["id"], "name": result["result"]}
         part["content"] = [{"type": "text", "text": result["text"]}] if "text" in result else result.get("content", [])
         part |= {name: result[name] for name in ("status", "structured", "done", "server") if name in result}
@@ -216,19 +216,19 @@ class Chain:
         self._answers[result.get("call", 0)] = part
 
     def _settle(self) -> None:
-        """Put the results of a step behind its calls, in the order of the calls."""
+        """Append the results of a step after its calls, in the order of the calls."""
         if self._answers:
             parts = [part for _, part in sorted(self._answers.items())]
             self._tail.append({"role": "tool", "parts": parts})
             self._answers = {}
 
     def _expected(self) -> list[Json]:
-        """Return the messages that the next request has if it goes on with the conversation."""
+        """Return the messages of the next request if it continues the conversation."""
         self._settle()
         return [*self._messages, *self._tail]
 
     def feed(self, document: Json) -> Json:
-        """Take in a document of a take. Return its request in whole, or its list of tools, or else {}.
+        """Add a document of a recorded turn. Return the complete request or list of tools, {} for other documents.
 
         Raises ValueError for a request that refers to a message, part or tool that is missing.
         """
@@ -246,7 +246,7 @@ class Chain:
         return {}
 
     def difference(self, document: Json, whole: Json) -> Json:
-        """Take in a document with what `feed` returned of it, and return how it is written."""
+        """Add a document, given with the value that `feed` returned for it, and return the document to write."""
         match document:
             case {"sources": _}:
                 return {**document, "sources": self.listed(whole["sources"])}
@@ -257,32 +257,32 @@ class Chain:
                 return document
 
     def encode(self, request: Json) -> Json:
-        """Return the difference of a request to the one before."""
+        """Return a request as its difference to the previous request."""
         fields = {name: value for name, value in request.items() if name != "messages"}
         if tools := fields.get("tools"):
             fields["tools"] = [one["name"] if self._tools.get(one["name"]) == one else one for one in tools]
-        changed = {
+        changes = {
             name: fields.get(name) for name in {**fields, **self._fields} if fields.get(name) != self._fields.get(name)
         }
         messages = request.get("messages", [])
         if messages == self._expected():
             self._take(fields, messages, len(messages))
-            return changed
+            return changes
         pairs = zip(messages, self._messages, strict=False)
         keep = next((index for index, (one, other) in enumerate(pairs) if one is not other and one != other), None)
         keep = min(len(messages), len(self._messages)) if keep is None else keep
         self._take(fields, messages, keep)
         new = [{**one, "parts": [self._named(part) for part in one["parts"]]} for one in messages[keep:]]
-        return {**changed, **({"keep": keep} if keep or not new else {}), **({"messages": new} if new else {})}
+        return {**changes, **({"keep": keep} if keep or not new else {}), **({"messages": new} if new else {})}
 
     def decode(self, difference: Mapping[str, Any]) -> Json:
-        """Return the request of a difference. Raises ValueError if a message, part or tool of it is missing."""
+        """Return the complete request. Raises ValueError if it refers to a message, part or tool that is missing."""
         try:
             own = ("instructions", "tools", "tool_choice", "output", "settings", "decision", "hosted", "project")
-            changed = {name: difference[name] for name in own if name in difference}
-            fields = {name: value for name, value in {**self._fields, **changed}.items() if value is not None}
-            expected = self._expected()  # also if it is not used: it settles the results, as `encode` does
-            messages = self._kept(difference) if difference.keys() & {"keep", "messages"} else expected
+            changes = {name: difference[name] for name in own if name in difference}
+            fields = {name: value for name, value in {**self._fields, **changes}.items() if value is not None}
+            next_messages = self._expected()  # always called, because `_expected` settles the results
+            messages = self._kept(difference) if difference.keys() & {"keep", "messages"} else next_messages
             tools = [self._tools[one] if isinstance(one, str) else one for one in fields.get("tools", ())]
         except (KeyError, TypeError) as error:
             message = f"it refers to {error}, which is not there"
@@ -303,7 +303,7 @@ class Chain:
 
     def _take(self, fields: Json, messages: list[Json], keep: int) -> None:
         self._fields = fields
-        # A question aside, for a summary or a judgement, leaves the conversation as it is.
+        # A side request, for a summary or a judgement, does not become part of the conversation.
         self._aside = not keep and len(messages) <= ASIDE and bool(self._messages)
         if not self._aside:
             self._messages, self._tail = messages, []

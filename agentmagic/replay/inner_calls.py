@@ -1,4 +1,4 @@
-"""The calls that a recorded tool has made itself. The tool is not run in a replay, so the player makes them again."""
+"""Calls that a recorded tool made to other tools. A replay does not run the tool, so the player makes the calls."""
 
 import asyncio
 from collections import defaultdict
@@ -12,7 +12,7 @@ from agentmagic.tools.base import ToolContext
 
 
 class InnerCalls:
-    """The recorded inner calls of a turn, and those of them that are being made again, by their place of today."""
+    """The recorded inner calls of a turn. `made` has the calls that the replay made again, by place in the replay."""
 
     def __init__(self) -> None:
         self._recorded = defaultdict[Place, list[Json]](list)
@@ -20,28 +20,31 @@ class InnerCalls:
         self._may_end: dict[Place, asyncio.Event] = {}
 
     def add(self, document: Json) -> None:
-        """Take in a recorded call. They come in the order in which they ended."""
+        """Add a recorded call. Calls are added in the order in which they ended."""
         self._recorded[place_of(document)[:-1]].append(document)
 
     def recorded_place(self, place: Place) -> Place:
-        """Return where the recording has the call that is made at this place of today."""
+        """Return the place in the recording of the call that has this place in the replay."""
         return place_of(self.made[place]) if place in self.made else place
 
     async def wait(self, place: Place) -> None:
-        """Wait until a call that was made again may end. Its tool has been allowed to run by then."""
+        """Wait until a call that was made again may end. Called only if the call was allowed; see `has_run`."""
         may_end = self._may_end.pop(place, None)
         if may_end is not None:
             await may_end.wait()
 
     def of_tool(self, result: Json, place: Place, context: ToolContext) -> "CallsAgain":
-        """Return the calls that a tool has made. Raises ValueError if one is missing."""
-        recorded = self._recorded.get(place_of(result), [])
-        if sorted(place_of(one)[-1] for one in recorded) != list(range(1, len(recorded) + 1)):
+        """Return the recorded calls that a tool made, to make them again. Raises ValueError if one is missing."""
+        documents = self._recorded.get(place_of(result), [])
+        if sorted(place_of(document)[-1] for document in documents) != list(range(1, len(documents) + 1)):
             raise ValueError
-        return CallsAgain(self, recorded, place, context)
+        return CallsAgain(self, documents, place, context)
 
     def begin(self, document: Json, place: Place, context: ToolContext) -> "tuple[asyncio.Task[str], asyncio.Event]":
-        """Have a tool make a call again. The task returns why it failed, or ""; it ends after the event is set."""
+        """Start a task that makes a tool's call again. Return the task, and an event that lets the call end.
+
+        The result of the task is the error message of the call, "" if the call succeeded.
+        """
 
         async def call() -> str:
             try:
@@ -54,34 +57,34 @@ class InnerCalls:
         return asyncio.create_task(call()), self._may_end[place]
 
     def has_run(self, place: Place) -> bool:
-        """Return whether the tool of a call that was made again was allowed to run."""
+        """Return whether a call that was made again was allowed to run."""
         return place not in self._may_end
 
 
 class CallsAgain:
-    """The recorded calls of one tool, which are made again in their recorded order."""
+    """The recorded calls of one tool, which the replay makes again in their recorded order."""
 
-    def __init__(self, calls: InnerCalls, recorded: list[Json], place: Place, context: ToolContext) -> None:
+    def __init__(self, calls: InnerCalls, documents: list[Json], place: Place, context: ToolContext) -> None:
         self._calls = calls
-        self._by_number = {place_of(one)[-1]: one for one in recorded}
-        self._left = iter(recorded)
+        self._by_number = {place_of(document)[-1]: document for document in documents}
+        self._left = iter(documents)
         self._place = place
         self._context = context
         self._begun = list[tuple["asyncio.Task[str]", asyncio.Event]]()
 
     async def play(self, count: int) -> Difference | None:
-        """Make calls until `count` more have ended. Return a difference if a call that ran then may not run today."""
+        """Make calls until `count` more have ended. Return a difference if a call that ran is not allowed now."""
         for document in islice(self._left, count):
             number = place_of(document)[-1]
             while len(self._begun) < max(number, min(document.get("begun", 0), len(self._by_number))):
                 following = len(self._begun) + 1
-                begun = self._calls.begin(self._by_number[following], (*self._place, following), self._context)
-                self._begun.append(begun)
-            if "unfinished" in document:  # it ends with the tool
+                pair = self._calls.begin(self._by_number[following], (*self._place, following), self._context)
+                self._begun.append(pair)
+            if "unfinished" in document:  # this call did not end before its tool, so do not wait
                 continue
             task, may_end = self._begun[number - 1]
             may_end.set()
-            failed = await task
+            message = await task
             if not self._calls.has_run((*self._place, number)) and document.get("ran", True):
-                return Difference("tool result", f"results.{document['inner']}", document.get("text", ""), failed)
+                return Difference("tool result", f"results.{document['inner']}", document.get("text", ""), message)
         return None

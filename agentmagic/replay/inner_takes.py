@@ -1,4 +1,4 @@
-"""The takes inside a take: those of the agents that calls of the turn have asked, as documents that name the call."""
+"""Recorded turns inside a recorded turn (a take): the turns of agents that were called as tools in that turn."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -8,46 +8,50 @@ from agentmagic.replay.exchange import AGENT, Json, kind_of
 
 
 def take_inside(take: Take, call: Json) -> Take | None:
-    """Return the take of the agent that a call has asked, None without one; `call` is a document that says its place.
+    """Return the recorded turn of the agent that a call asked, or None. `call` is any document of that call.
 
-    Raises CassetteError for documents that are not those of a turn.
+    Raises CassetteError if the documents of the agent's turn are invalid.
     """
-    of_call = [one["document"] for one in take.documents if kind_of(one) == AGENT and _place(one) == _place(call)]
+    of_call = [
+        document["document"]
+        for document in take.documents
+        if kind_of(document) == AGENT and _place(document) == _place(call)
+    ]
     if not of_call:
         return None
-    head, *found = of_call
+    head, *documents = of_call
     checks.check_head(head, take.where)
     inner = Take(head, where=take.where)
-    checks.check(found, inner.where)
-    inner.replace(found)
+    checks.check(documents, inner.where)
+    inner.replace(documents)
     return inner
 
 
 def inner_takes(take: Take) -> list[Take]:
-    """Return the takes of all agents that calls of the turn have asked. Raises CassetteError."""
+    """Return the recorded turns of all agents that were called in this turn. Raises CassetteError if one is bad."""
     firsts = {str(_place(one)): one for one in reversed(take.documents) if kind_of(one) == AGENT}
     takes = [take_inside(take, one) for one in reversed(firsts.values())]
     return [one for one in takes if one is not None]
 
 
 def with_inner(take: Take, change: Callable[[Take], Sequence[Json]]) -> list[Json]:
-    """Return the documents of a take, with those that `change` makes of each inner take in the place of its own.
+    """Return the documents of a recorded turn, with `change` applied to the turns of agents inside it.
 
-    Raises CassetteError.
+    Raises CassetteError if the turn of an agent is invalid.
     """
-    left: dict[str, Iterator[Json]] = {}
-    found: list[Json] = []
-    for one in take.documents:
-        place = str(_place(one)) if kind_of(one) == AGENT else ""
-        if place and place not in left:  # the head of an inner take, which stays
-            inner = take_inside(take, one)
-            left[place] = iter(() if inner is None else change(inner))
-            found.append(one)
+    rest: dict[str, Iterator[Json]] = {}
+    documents: list[Json] = []
+    for document in take.documents:
+        place = str(_place(document)) if kind_of(document) == AGENT else ""
+        if place and place not in rest:  # the first document of an agent's turn is not changed
+            inner = take_inside(take, document)
+            rest[place] = iter(() if inner is None else change(inner))
+            documents.append(document)
         else:
-            found.append({**one, "document": next(left[place])} if place else one)
-    return found
+            documents.append({**document, "document": next(rest[place])} if place else document)
+    return documents
 
 
 def _place(document: Json) -> tuple[object, object]:
-    """Return where the call of a document stands, as the document has it."""
+    """Return the step and the call number in a document, not converted."""
     return document["step"], document["call"]

@@ -1,7 +1,7 @@
-"""One map on tape: what all rows are asked, as one request, and the outcome of each row, as one line of JSON.
+"""The recording of one map: the request that all rows share, and the outcome of each row as one line of JSON.
 
-The lines stand on the cassette, a hundred in a document. If the map has a file of its own, they stand there, and the
-cassette has a digest of them.
+The cassette stores the lines, up to a hundred in a document. If the map has a file of its own, that file stores the
+lines, and the cassette only their digest.
 """
 
 import hashlib
@@ -31,20 +31,20 @@ from agentmagic.text import counted
 from agentmagic.tools.base import Tool, ToolContext, Toolset
 
 ROWS = 100
-"""Rows of a document at most."""
+"""Maximum number of rows in one document."""
 LONGEST_WAIT = 5.0
-"""Seconds after which rows are written with the next one, also if they are fewer."""
+"""Seconds after which the next row is written together with the rows that wait, even if they are fewer than ROWS."""
 MOST_NAMED = 3
-"""Rows that a difference names."""
+"""Maximum number of rows named in a difference."""
 KEY_SHOWN = 8
-"""Characters of a row's key that are shown: they tell two rows of the same label apart."""
+"""Characters of a row's key that are shown, to distinguish rows with the same label."""
 
 _NO_BLOCK = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-"""Characters that YAML does not take in a literal block."""
+"""Characters that YAML does not allow in a literal block."""
 
 
 class RecordedModel:
-    """The model of a map that is played: it has the name of the recorded one, and is never asked."""
+    """Stands for the model of a replayed map: it has the recorded name, and no request is sent to it."""
 
     def __init__(self, name: str, head: Json) -> None:
         self.name = name
@@ -56,21 +56,20 @@ class RecordedModel:
         return [name for name in settings.given if name not in self._left_out]
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Raise CassetteError."""
+        """Raise CassetteError, because a replayed map must not send a request."""
         raise CassetteError(f"A recording of {self.name} is not asked {request.messages[-1].text!r:.40}.")
 
     async def aclose(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing: there is no connection to close."""
 
 
 @dataclass(kw_only=True)
 class MapTape:
-    """One map on tape.
+    """One map that is recorded or replayed.
 
-    `take` is played, None if nothing of it can be. `record` makes the recorder, with the values that stand in the
-    prompt of all rows; None means that nothing is recorded. `real` makes the model that rows are asked of, `name` is
-    what the map calls its model. `records` and `verdicts` are those of the session, `settle` is called when what was
-    recorded is over. `notices` are those that the replay itself has.
+    `take` is the recording to play, or None. `record` creates the recorder, given the values in the prompt of all rows;
+    it is None if nothing is recorded. `real` creates the live model. `name` is the model's name in the map. `records`
+    and `verdicts` belong to the session. `settle` is called when a recording ends. `notices` are messages.
     """
 
     mode: Replay
@@ -90,8 +89,8 @@ class MapTape:
         self.taped: dict[int, Tool] = {}
         self.notices: list[str] = []
         self.lines = rows_of_take(self.take) if self.take is not None else {}
-        """The recorded lines of rows by their keys, in the order in which the rows ended."""
-        documents = {kind_of(one): one for one in self.take.documents} if self.take is not None else {}
+        """The recorded line of each row by its key, in the order in which the rows ended."""
+        documents = {kind_of(document): document for document in self.take.documents} if self.take is not None else {}
         self.figures: Json = documents.get("map", {})
         self.end: Json = documents.get("end", {})
         self._request: Request | None = None
@@ -106,25 +105,26 @@ class MapTape:
 
     @property
     def model(self) -> Model:
-        """The model of the map, which is not made if the tape answers."""
+        """The model of the map. The live model is not created if the recording answers."""
         return self.real() if self.take is None else RecordedModel(self.name, self.take.head)
 
     def toolsets(self, sources: Sequence[Toolset]) -> tuple[Toolset, ...]:
-        """Return sources of tools whose lists are on the tape."""
+        """Return toolsets whose lists of tools are recorded, or come from the recording."""
         return taped(self, sources, None if self.take is None else self.cassette.sources(self.take))
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Run a call of a row that is asked."""
+        """Run a tool call of a live row."""
         return await (await running(tool, source)).invoke(call, context)
 
     def begin(self, request: Request, values: Sequence[PromptValue]) -> None:
-        """Compare what all rows are asked with the recording.
+        """Compare the request that all rows share with the recorded request.
 
-        Raises ReplayMismatch, and CassetteError for a recording that breaks off; with `auto`, nothing of it is played.
+        If they differ, raise ReplayMismatch, or in the mode `auto` ignore the recording. Raises CassetteError if the
+        recording has no end and the mode does not record.
         """
         self._request, self._values = request, values
-        asked = self.records(request, self.name, values)
-        self._digest = asked.digest[:DIGEST]
+        new_record = self.records(request, self.name, values)
+        self._digest = new_record.digest[:DIGEST]
         take = self.take
         if take is None:
             return
@@ -133,17 +133,19 @@ class MapTape:
                 f"The recording of {self.prompt!r:.60} in {self.cassette.path.name} breaks off after "
                 f"{counted(len(self.lines), 'row')}: its kernel was killed, or the file was cut. Record the cell again."
             )
-        found = [one.difference for one in take.edits]
-        if not found:
-            recorded = next((record for _, record in records(self.cassette, take)), None)
-            found = [] if recorded is None else list(compare(recorded, asked))
-        if found and not self._verdict(found):
+        differences = [edit.difference for edit in take.edits]
+        if not differences:
+            old_record = next((record for _, record in records(self.cassette, take)), None)
+            differences = [] if old_record is None else list(compare(old_record, new_record))
+        if differences and not self._verdict(differences):
             self.take, self.lines = None, {}
 
-    def _verdict(self, found: Sequence[Difference]) -> bool:
-        """Note the verdict, and return whether all is as recorded. Raises ReplayMismatch if nothing is recorded."""
-        self.verdicts.append(Verdict(self.prompt, 1, found[0].cause if found else "same", tuple(found)))
-        others = [one for one in found if one.cause != COSMETIC]
+    def _verdict(self, differences: Sequence[Difference]) -> bool:
+        """Save a verdict, and return whether no difference matters. Raises ReplayMismatch unless the mode records."""
+        self.verdicts.append(
+            Verdict(self.prompt, 1, differences[0].cause if differences else "same", tuple(differences))
+        )
+        others = [difference for difference in differences if difference.cause != COSMETIC]
         if others and self.record is None:
             assert self.take is not None  # noqa: S101  (of the caller)
             unasked.note_failure(self.cassette)
@@ -154,40 +156,40 @@ class MapTape:
 
     @property
     def file(self) -> Path | None:
-        """The file of the map which has the recorded rows, None if they are on the cassette."""
+        """The file with the recorded rows, or None if the rows are on the cassette."""
         name = self.figures.get("file")
         return None if name is None else self.cassette.path.parent / str(name)
 
     @property
     def ended(self) -> str:
-        """Why the recorded map was over, "" if the recording breaks off."""
+        """The reason why the recorded map ended, "" if the recording has no end."""
         return str(self.end.get("end", ""))
 
     @property
     def count(self) -> int | None:
-        """How many rows are to be read: all of them (None) if all were asked when it was recorded."""
+        """The number of rows to read: None (all rows) unless the recorded map ended early."""
         return self.figures.get("map") if self.ended not in ("", "done") else None
 
-    def has(self, asked: Mapping[str, str], known: Mapping[str, str], lines: Iterable[bytes]) -> bool:
-        """Return whether the tape has all rows, as they are now, and nothing is to be asked.
+    def has(self, labels: Mapping[str, str], recorded_labels: Mapping[str, str], lines: Iterable[bytes]) -> bool:
+        """Return whether the recording has all rows of the input, so that no request is needed.
 
-        Both mappings are of the rows' labels by their keys: of the rows as they are now, in their order, and of those
-        that are recorded. `lines` are the recorded lines of the rows of now. Raises ReplayMismatch.
+        `labels` are the labels of the input's rows by key, in order. `recorded_labels` are the labels of the recorded
+        rows. `lines` are the recorded lines for the input's rows. Raises ReplayMismatch unless the mode records.
         """
-        found = list(self._differences(asked, known, lines))
-        return self._verdict(found) and not (self.record is not None and self.ended != "done")
+        differences = list(self._differences(labels, recorded_labels, lines))
+        return self._verdict(differences) and not (self.record is not None and self.ended != "done")
 
     def _differences(
-        self, asked: Mapping[str, str], known: Mapping[str, str], lines: Iterable[bytes]
+        self, labels: Mapping[str, str], recorded_labels: Mapping[str, str], lines: Iterable[bytes]
     ) -> Iterator[Difference]:
-        new = [key for key in asked if key not in known]
-        gone = [] if self.file is not None else [key for key in known if key not in asked]
-        number = self.figures.get("map", len(known))
-        if new or gone:
-            yield Difference("row", "rows", _named(gone, known), _named(new, asked))
-        elif number != len(asked):
-            yield Difference("row", "rows", f"{number:,} rows", f"{len(asked):,} rows")
-        elif (keys := digest_of_keys(asked)) != self.figures.get("keys", keys):
+        new = [key for key in labels if key not in recorded_labels]
+        removals = [] if self.file is not None else [key for key in recorded_labels if key not in labels]
+        number = self.figures.get("map", len(recorded_labels))
+        if new or removals:
+            yield Difference("row", "rows", _named(removals, recorded_labels), _named(new, labels))
+        elif number != len(labels):
+            yield Difference("row", "rows", f"{number:,} rows", f"{len(labels):,} rows")
+        elif (keys := digest_of_keys(labels)) != self.figures.get("keys", keys):
             yield Difference("order", "rows", f"keys {self.figures['keys']}", f"keys {keys}")
         elif self.file is not None and (answers := _sum(lines)) != self.figures.get("answers"):
             file = PurePath(self.figures["file"]).name
@@ -195,13 +197,13 @@ class MapTape:
 
     @property
     def spent(self) -> Usage:
-        """What the recorded map has spent, without the rows that its file had before."""
+        """The usage of the recorded map, without the rows that its file had before."""
         return usage_of(self.figures.get("spent", ()))
 
     # -- recording -----------------------------------------------------------------------------
 
     def start(self, file: Path | None) -> None:
-        """Begin to record, if the mode does; the rows of a map with a file stand there. Raises CassetteError."""
+        """Start recording if the mode records. A map with a file stores its rows there. Raises CassetteError."""
         if self.record is None or self._request is None:
             return
         self._file = file
@@ -211,7 +213,7 @@ class MapTape:
         self.recorder.request(self._request, self._digest)
 
     def note(self, line: bytes) -> None:
-        """Record the outcome of a row, a line of JSON with its `key`. Raises CassetteError."""
+        """Record the outcome of a row, given as a line of JSON with the row's `key`. Raises CassetteError."""
         if self.recorder is None:
             return
         if self._file is not None:
@@ -223,25 +225,25 @@ class MapTape:
         if len(self._buffer) >= ROWS or time.monotonic() - self._flushed > LONGEST_WAIT:
             self._flush()
 
-    def finish(self, why: str, error: str, keys: Sequence[str], spent: Usage, **figures: Any) -> None:
-        """Record the end: why it is, and the keys of the rows with an outcome, in the order of the input.
+    def finish(self, why: str, error: str, keys: Sequence[str], usage: Usage, **figures: Any) -> None:
+        """Record the end of the map: the reason, and the keys of the rows with an outcome, in input order.
 
-        `figures` are fields of the document; `seconds` are those of the map. Raises CassetteError.
+        `figures` are further fields to record; `seconds` among them is the duration of the map. Raises CassetteError.
         """
         recorder = self.recorder
         if recorder is None:
             return
         self.recorder = None
         seconds = figures.pop("seconds", 0.0)
-        kept = {name: blanked(value) for name, value in figures.items() if value}
-        document: Json = {"map": len(keys), **kept, "spent": usage_list(spent)}
+        fields = {name: blanked(value) for name, value in figures.items() if value}
+        document: Json = {"map": len(keys), **fields, "spent": usage_list(usage)}
         if self._file is not None:
             document |= {"file": self._relative(self._file), "answers": _hexadecimal(self._answers)}
         try:
             self._flush(recorder)
             recorder.write({**document, "keys": digest_of_keys(keys)})
-            told = {"error": blanked(error)} if error else {}
-            recorder.write({"end": why, **told, "steps": [], "seconds": seconds})
+            extra = {"error": blanked(error)} if error else {}
+            recorder.write({"end": why, **extra, "steps": [], "seconds": seconds})
         finally:
             self.settle(recorder.take)
 
@@ -254,23 +256,23 @@ class MapTape:
     def _relative(self, file: Path) -> str:
         try:
             return Path(os.path.relpath(file.absolute(), self.cassette.path.parent)).as_posix()
-        except ValueError:  # another drive of Windows
+        except ValueError:  # on Windows, the file is on another drive
             return file.name
 
 
 def rows_of_take(take: Take) -> dict[str, str]:
-    """Return the lines of the rows of a map by their keys. Raises CassetteError."""
-    found = (one["rows"].split("\n") for one in take.documents if kind_of(one) == "rows")
-    return {str(json.loads(line)["key"]): line for lines in found for line in lines}
+    """Return the line of each row of a recorded map, by the row's key. Raises CassetteError."""
+    blocks = (document["rows"].split("\n") for document in take.documents if kind_of(document) == "rows")
+    return {str(json.loads(line)["key"]): line for lines in blocks for line in lines}
 
 
 def digest_of_keys(keys: Iterable[str]) -> str:
-    """Return the digest of the keys of rows, in their order."""
+    """Return one digest of all row keys, in this order."""
     return short_digest("\n".join(keys))
 
 
 def rounded(seconds: float) -> float:
-    """Return a time as it is recorded."""
+    """Return seconds, rounded as in a recording."""
     return round(seconds, DIGITS)
 
 
@@ -279,7 +281,7 @@ def _number(line: bytes) -> int:
 
 
 def _sum(lines: Iterable[bytes]) -> str:
-    """Return the digest of lines, whose order does not matter: rows end in another order each time."""
+    """Return a digest of lines that does not depend on their order, because rows end in a different order each time."""
     return _hexadecimal(sum(map(_number, lines)))
 
 
@@ -288,12 +290,12 @@ def _hexadecimal(number: int) -> str:
 
 
 def _named(keys: Sequence[str], labels: Mapping[str, str]) -> str:
-    """Return the count of rows, and the first ones with their keys: a row that was changed keeps its label."""
+    """Return the number of rows, and the label and key of the first rows. If a row changes, only its key changes."""
     if not keys:
         return ABSENT
     first = ", ".join(f"{labels[key]} ({key[:KEY_SHOWN]})" for key in keys[:MOST_NAMED])
     return f"{counted(len(keys), 'row')}: {first}{', ...' if len(keys) > MOST_NAMED else ''}"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"

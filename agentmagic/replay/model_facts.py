@@ -1,4 +1,4 @@
-"""What a replay must know of the model of a turn: it does not make the model."""
+"""Facts about the model of a turn that a replay needs, because a replay does not create the model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,29 +14,29 @@ from agentmagic.serve.client_model import ClientModel
 
 
 def model_facts(recipe: Agent, model: Model) -> Json:
-    """Return what the head of a take says of a model."""
-    spec, kept = _spec(recipe), honoured(model, recipe.settings).given
+    """Return the facts about a model that are stored in the first document of a recorded turn."""
+    spec, names = _spec(recipe), honoured(model, recipe.settings).given
     facts: Json = {
         "model": model.name,
         "asked": spec if spec != model.name else "",
         "address": blanked(address_of(model) or ""),
         "advice": blanked(model.advice()) if isinstance(model, Advising) else "",
-        "left out": [name for name in recipe.settings.given if name not in kept],
+        "left out": [name for name in recipe.settings.given if name not in names],
     }
     return {name: value for name, value in facts.items() if value}
 
 
 def model_name(recipe: Agent, take: Take | None, real: Callable[[], Model]) -> str:
-    """Return the name of the model that a turn asks for. No model is made for it if a take answers."""
+    """Return the name of the model that a turn asks for. The model is created only if the turn is not recorded."""
     if take is None:
         return real().name
     head, spec = take.head, _spec(recipe)
-    known = str(head.get("model", ""))
-    return known if spec in ("", known, head.get("asked")) else spec
+    recorded_name = str(head.get("model", ""))
+    return recorded_name if spec in ("", recorded_name, head.get("asked")) else spec
 
 
 def _spec(recipe: Agent) -> str:
-    """Return the model as the user wrote it, without the folders of a command, "" if none is chosen."""
+    """Return the model as the user wrote it, with folders removed from a command; "" if no model is chosen."""
     own = recipe.model
-    chosen: Any = (own if isinstance(own, ClientModel) else settings.model_override() or own) or ""
-    return shown_name(chosen) if isinstance(chosen, str) else str(chosen.name)
+    model: Any = (own if isinstance(own, ClientModel) else settings.model_override() or own) or ""
+    return shown_name(model) if isinstance(model, str) else str(model.name)

@@ -1,4 +1,4 @@
-"""Plays one turn back: each request is compared with the recorded one, then its answer comes from the tape."""
+"""Replays one turn: each request is compared with the recorded request, then gets the recorded answer."""
 
 import asyncio
 from collections import defaultdict, deque
@@ -45,12 +45,12 @@ UNDO = "Undo the change to keep the recording."
 BEGIN_AGAIN = "To keep the recording, run %agent reset and then the cells from the top, each once."
 OTHERWISE = "To record the cell anew, run it with %agent record (AGENTMAGIC_REPLAY=record); to go on live, %agent auto."
 PASSES = 20
-"""Passes of the loop that a call without an answer of the user waits for an "always" that covers it."""
+"""Passes of the event loop that a call without a recorded approval waits, because an "always" may come to cover it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What replay found of one request: its turn's prompt, its number, and the cause, "same" if nothing differs."""
+    """The comparison of one request: the turn's prompt, the request's number, and the cause, "same" if equal."""
 
     prompt: str
     step: int
@@ -59,7 +59,7 @@ class Verdict:
 
 
 class Player:
-    """Reads the documents of one take. If it is `timed`, answers and calls take as long as in the recording."""
+    """Replays the documents of one recorded turn. If `timed`, answers and calls take as long as in the recording."""
 
     def __init__(self, cassette: Cassette, take: Take, *, timed: bool = False) -> None:
         self.take = take
@@ -78,7 +78,7 @@ class Player:
         self._end: Json = {}
         self._swapped: dict[str, ToolFinished] = {}
         self.plans = defaultdict[tuple[int, bool], list[Any]](list)
-        """The plans of an outside agent, by the answer before them, and whether a result came before them too."""
+        """The plans of an outside agent. Key: the number of the answer before, and whether a result followed it."""
         for document in take.documents:
             self._sort(document)
         self.halt: Callable[[], object] = lambda: None
@@ -115,53 +115,53 @@ class Player:
     # -- requests ------------------------------------------------------------------------------
 
     def find(
-        self, asked: RequestRecord, number: int, known: Known | None = None
+        self, new_record: RequestRecord, number: int, known: Known | None = None
     ) -> tuple[Json | None, tuple[Difference, ...]]:
-        """Return the recorded request that is the same, else the next one, and how that differs beside what is known.
+        """Return the equal recorded request and (), or else the next one (or None) and its differences not yet `known`.
 
-        There is no difference to a request that was written otherwise than it was sent: then the tape was edited.
+        If the digests of both requests differ, but no difference is returned, the recording was edited.
         """
-        left = [one for one in self.asked if one["request"] not in self._played]
-        digest = asked.digest[:DIGEST]
-        found = next((one for one in left if one["digest"] == digest), None)
-        if found is not None:
-            return self._play(found), ()
-        if not left:
+        remaining = [request for request in self.asked if request["request"] not in self._played]
+        digest = new_record.digest[:DIGEST]
+        match = next((request for request in remaining if request["digest"] == digest), None)
+        if match is not None:
+            return self._play(match), ()
+        if not remaining:
             if not self.take.ended:
                 raise CassetteError(self.broken_off)
             there = f"{len(self.asked)} requests"
             return None, (Difference("order", "requests", there, f"request {number}"),)
-        recorded = next(record for document, record in records(self.cassette, self.take) if document is left[0])
-        return self._play(left[0]), compare(recorded, asked, known)
+        old_record = next(record for document, record in records(self.cassette, self.take) if document is remaining[0])
+        return self._play(remaining[0]), compare(old_record, new_record, known)
 
     def _play(self, request: Json) -> Json:
         self._played.add(request["request"])
         return request
 
     def before(self, request: Json | None) -> list[tuple[Json, Json]]:
-        """Return the documents before a request, each with what it stands for in whole."""
-        found: list[tuple[Json, Json]] = []
+        """Return the documents before a request, each with its complete form (see `Chain.feed`)."""
+        pairs: list[tuple[Json, Json]] = []
         for document, whole in self.cassette.requests(self.take, self.cassette.chain_to(self.take.base)):
             if document is request or "end" in document:
                 break
-            found.append((document, whole))
-        return found
+            pairs.append((document, whole))
+        return pairs
 
-    def before_call(self, place: Place, ended: Collection[Place]) -> list[tuple[Json, Json]]:
-        """Return the documents before the calls of a step, and those of its calls that have ended, each in whole."""
-        found: list[tuple[Json, Json]] = []
+    def before_call(self, place: Place, ended_places: Collection[Place]) -> list[tuple[Json, Json]]:
+        """Return the documents before the calls of a step, and of the step's calls that ended, as `before` does."""
+        pairs: list[tuple[Json, Json]] = []
         answers = 0
         for document, whole in self.cassette.requests(self.take, self.cassette.chain_to(self.take.base)):
             if "end" in document or (kind_of(document) == "request" and answers == place[0]):
                 break
             answers += kind_of(document) == "answer" and "error" not in document
-            if document.get("step") != place[0] or place_of(document)[:2] in ended:
-                found.append((document, whole))
-        return found
+            if document.get("step") != place[0] or place_of(document)[:2] in ended_places:
+                pairs.append((document, whole))
+        return pairs
 
     @property
     def broken_off(self) -> str:
-        """Why nothing can be played behind the last document."""
+        """The error message for a recorded turn that is incomplete: its documents end before the turn ended."""
         return (
             f"The recording of {self.take.prompt!r:.60} in {self.cassette.path.name} breaks off after request "
             f"{len(self._answers)}: its kernel was killed, or the file was cut. Record the cell again: %agent record"
@@ -169,11 +169,11 @@ class Player:
 
     @property
     def unplayed(self) -> int:
-        """How many recorded requests were not asked."""
+        """The number of recorded requests that were not played."""
         return len(self.asked) - len(self._played)
 
     async def events(self, request: Json) -> AsyncIterator[ModelEvent]:
-        """Yield the events of the answer to a recorded request. Raises the error that it ended with."""
+        """Yield the events of the answer to a recorded request. If the answer ended with an error, raise the error."""
         number = request["request"]
         answer = self._answers.get(number)
         if answer is None:
@@ -189,7 +189,7 @@ class Player:
             message = f"{where} cannot be read: {_brief(error)}. Undo the edit, or record it again."
             raise CassetteError(message) from None
         for event, pause in zip(events, chain(pauses, repeat(0)), strict=False):
-            await asyncio.sleep(pause)  # lets a cancel in
+            await asyncio.sleep(pause)  # even for 0 seconds: the turn can be cancelled here
             yield event
         if failure is not None:
             raise failure
@@ -198,8 +198,8 @@ class Player:
 
     def _error(self, data: Mapping[str, Any], wait: float | None) -> ProviderError:
         kind: Any = getattr(errors, data["kind"], None)
-        known = isinstance(kind, type) and issubclass(kind, ProviderError)
-        error = kind(data["text"]) if known else ProviderError(data["text"])
+        is_class = isinstance(kind, type) and issubclass(kind, ProviderError)
+        error = kind(data["text"]) if is_class else ProviderError(data["text"])
         error.status = data.get("status")
         error.retry_after = data.get("retry_after") if wait is None else wait
         error.retryable = data.get("retryable", False)
@@ -208,7 +208,7 @@ class Player:
         return error
 
     async def stop(self) -> None:
-        """End the turn as the recorded one ended here: by its time limit, by a budget, or by the user."""
+        """End the turn as the recorded turn ended here: by its time limit, by a budget, or by the user."""
         match self._end.get("end"):
             case "timeout":
                 raise TurnTimeout(self._end.get("error", ""))
@@ -221,102 +221,102 @@ class Player:
 
     @property
     def over(self) -> bool:
-        """Whether the recorded turn was ended here, by its time limit or by the user."""
+        """Whether the recorded turn ended at this point, by its time limit or by the user."""
         return not self.unplayed and self._end.get("end") in ("timeout", "cancelled")
 
     @property
     def sources(self) -> list[Json]:
-        """The sources of tools, as they were listed."""
+        """The recorded lists of tools, one for each toolset."""
         return list(self.cassette.sources(self.take))
 
     @property
     def project(self) -> Sequence[Json]:
-        """The files of the project that the model was told of, those of an earlier take if they were the same."""
+        """The project files in the requests. Files that did not change are stored with an earlier recorded turn."""
         take: Take | None = self.take
         while take is not None:
-            told: list[Sequence[Json] | None]
-            told = [one["project"] for one in take.documents if "request" in one and "project" in one]
-            if told:
-                return next((files for files in told if files), ())
+            lists: list[Sequence[Json] | None]
+            lists = [entry["project"] for entry in take.documents if "request" in entry and "project" in entry]
+            if lists:
+                return next((files for files in lists if files), ())
             take = take.base
         return ()
 
     @property
     def chosen(self) -> list[str] | None:
-        """The names of the tools that the model took, None if it took all."""
+        """The names of the tools that the model chose, or None if it accepted all."""
         return self._listing.get("chosen")
 
     def hosts(self, tool: HostedTool) -> bool | None:
-        """Return whether the model's provider carried out a tool, None if the turn had no tool of that name.
+        """Return whether the model's provider ran a hosted tool; None if the turn had no tool of that name.
 
-        If the turn had it with other bounds alone, what is known of those holds.
+        If the turn had the tool only with other limits, the answer is for the tool with those limits.
         """
-        known = self._hosted(tool.name)
-        same = [one for one in known if hosted_of(one) == tool]
-        return any("missing" not in one for one in same or known) if known else None
+        entries = self._hosted(tool.name)
+        same = [entry for entry in entries if hosted_of(entry) == tool]
+        return any("missing" not in entry for entry in same or entries) if entries else None
 
     def _hosted(self, name: str) -> list[Json]:
-        """Return what the recording says of a tool of the provider's own, an entry for each of its bounds."""
-        return [one for one in self._listing.get("hosted", ()) if one["name"] == name]
+        """Return the recorded entries of a provider-hosted tool, one for each set of limits."""
+        return [entry for entry in self._listing.get("hosted", ()) if entry["name"] == name]
 
     @property
     def _listing(self) -> Json:
-        """What the recording says of the tools of the turn, empty if the turn did not come so far."""
-        listed = [document for document in self.take.documents if "sources" in document]
-        return listed[-1] if listed else {}
+        """The document with the tools of the turn; {} if the turn ended before its tools were listed."""
+        documents = [document for document in self.take.documents if "sources" in document]
+        return documents[-1] if documents else {}
 
     @property
     def called(self) -> list[str]:
         """The recorded calls, each as one line."""
-        return [f"{one['result']}({self.arguments(one)})" for one in self._results.values()]
+        return [f"{document['result']}({self.arguments(document)})" for document in self._results.values()]
 
     # -- tools and the user --------------------------------------------------------------------
 
     def recorded_result(self, place: Place, call: ToolCall) -> ToolResult | None:
-        """Return the recorded result of a call that really ran, None if there is none."""
-        found = self._results.get(place)
-        return None if found is None or found["result"] != call.name else self.finished(found, call).result
+        """Return the recorded result for a call that has really run, or None if there is no recorded result."""
+        document = self._results.get(place)
+        return None if document is None or document["result"] != call.name else self.finished(document, call).result
 
     def result_of(self, place: Place, call: ToolCall) -> Json | None:
-        """Return the recorded result of a call by its place, or of an equal call of the turn; None if there is none."""
+        """Return the recorded result at the place of a call, or of an equal call in the turn, or None."""
         if place in self._inner.made:
             return self._inner.made[place]
-        known = (self._results.get(place), *self._results.values())
-        same = [one for one in known if one is not None and self._same(one, call)]
-        unused = [one for one in same if id(one) not in self._used]
-        found = (unused or same or [None])[0]
-        self._used.add(id(found))
-        return found
+        candidates = (self._results.get(place), *self._results.values())
+        same = [document for document in candidates if document is not None and self._same(document, call)]
+        fresh = [document for document in same if id(document) not in self._used]
+        result = (fresh or same or [None])[0]
+        self._used.add(id(result))
+        return result
 
     def _same(self, result: Json, call: ToolCall) -> bool:
         return result["result"] == call.name and same_json(blanked(self.arguments(result)), blanked(call.arguments))
 
     def arguments(self, result: Json) -> Any:
-        """Return the arguments of a recorded call."""
-        before = takewhile(lambda one: one is not result, self.take.documents)
-        answers = [one for one in before if kind_of(one) == "answer"]
+        """Return the arguments of the call that has this recorded result."""
+        before = takewhile(lambda document: document is not result, self.take.documents)
+        answers = [document for document in before if kind_of(document) == "answer"]
         return call_of(result, calls_of(answers[-1]) if answers else ())["arguments"]
 
     def was_asked(self, place: Place) -> bool:
-        """Return whether a call was decided by the user, or not run."""
+        """Return whether, in the recording, the user decided about a call, or the call was not run."""
         return bool(self._approvals.get(place)) or not self._results.get(place, {}).get("ran", True)
 
     async def play_call(self, document: Json, place: Place, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Do what a recorded call did with the turn, and return its result."""
+        """Repeat what a recorded call did while it ran (messages, questions, variables), and return its result."""
         await self._inner.wait(place)
         for _ in range(self._ranks.get(place_of(document), 0) + 1):
-            await asyncio.sleep(0)  # calls of a step begin before one of them ends, and end in the recorded order
+            await asyncio.sleep(0)  # all calls of a step begin before the first ends; they end in recorded order
         try:
             inner = self._inner.of_tool(document, place, context)
         except ValueError:
             raise CassetteError(f"{self._where(document)} calls that it made are missing. {MEND}") from None
         try:
-            finished = self.finished(document, call)
+            event = self.finished(document, call)
         except (ValueError, KeyError, TypeError, AttributeError):
             message = f"{self._where(document)} something is missing or has another form. {MEND}"
             raise CassetteError(message) from None
-        self._swapped[call.id] = finished
-        ends = asyncio.get_running_loop().time() + finished.seconds * self.timed
+        self._swapped[call.id] = event
+        ends = asyncio.get_running_loop().time() + event.seconds * self.timed
         for aside in document.get("asides", ()):
             match aside:
                 case ["variables", dict()] if variables := lost(aside[1]):
@@ -329,39 +329,39 @@ class Player:
         await asyncio.sleep(ends - asyncio.get_running_loop().time())
         if document.get("status") == "interrupted":
             await self.stop()
-        return finished.result
+        return event.result
 
     def _lost(self, variables: Mapping[str, str], step: int, call: ToolCall) -> ReplayMismatch:
-        """Return the error of a call whose changes are not all on the tape."""
+        """Return the error for a call that changed variables whose values could not be recorded."""
         cell, file = f"Cell {clip(self.take.prompt, 60)!r}, step {step}", self.cassette.path.name
         message = f"{cell}: {call.name} changed {named(variables)}, which is not in {file}. {REPLAY_MODEL}"
         differences = [Difference("tool result", f"variables.{name}", kind, ABSENT) for name, kind in variables.items()]
         return ReplayMismatch(message, differences)
 
     def finished(self, document: Json, call: ToolCall) -> ToolFinished:
-        """Return the end of a call as it was recorded."""
+        """Return the event that ends a call, with the result and the duration from the recording."""
         fields = {name: document[name] for name in ("status", "structured", "done", "server") if name in document}
         content = [{"type": "text", "text": document["text"]}] if "text" in document else document.get("content", [])
         data = {"type": "tool_result", "call_id": call.id, "name": call.name, "content": content, **fields}
         result: ToolResult = from_json(self.cassette.restore(data))
-        rich = tuple(map(str, document.get("rich", ())))  # sanitised where it is shown
+        rich = tuple(map(str, document.get("rich", ())))  # sanitised when it is displayed
         return ToolFinished(result, float(document.get("seconds", 0.0)), document.get("traceback", ""), rich)
 
     async def intent(self, question: ApprovalAsked | QuestionAsked, place: Place) -> Intent | None:
-        """Return what the user answered."""
+        """Return the recorded answer of the user, or None if there is none."""
         if isinstance(question, QuestionAsked):
-            asked = self._questions.get(blanked(question.text))
-            answer = asked.popleft()["answer"] if asked else None
+            answers = self._questions.get(blanked(question.text))
+            answer = answers.popleft()["answer"] if answers else None
             return None if answer is None else Reply(question.id, answer)
-        if not (given := self._approvals.get(self._inner.recorded_place(place))):
-            if question.hosted:  # then an earlier answer or a rule decided
+        if not (approvals := self._approvals.get(self._inner.recorded_place(place))):
+            if question.hosted:  # no answer was recorded, so an earlier answer or a rule decided
                 return Deny(question.id) if self._was_denied(question.call.name) else Approve(question.id)
             for _ in range(PASSES):
                 await asyncio.sleep(0)
-            called = self._inner.made.get(place) or self._results.get(place)
-            ran = called is not None and called.get("ran", True)
+            result = self._inner.made.get(place) or self._results.get(place)
+            ran = result is not None and result.get("ran", True)
             return Approve(question.id) if ran else None
-        document = given.popleft()
+        document = approvals.popleft()
         match document.get("answer"):
             case "yes" | "always" as word:
                 return Approve(question.id, word == "always", document.get("arguments"))
@@ -371,13 +371,13 @@ class Player:
                 return None
 
     def _was_denied(self, name: str) -> bool:
-        """Return whether the turn had a tool of the provider's own, and no request has it."""
+        """Return whether the turn had this provider-hosted tool, but no request offered it."""
         wholes = self.cassette.requests(self.take, self.cassette.chain_to(self.take.base))
-        offered = any(one["name"] == name for _, whole in wholes for one in whole.get("hosted") or ())
-        return bool(self._hosted(name)) and not offered
+        in_request = any(tool["name"] == name for _, whole in wholes for tool in whole.get("hosted") or ())
+        return bool(self._hosted(name)) and not in_request
 
     def heard(self, event: Event) -> Event:
-        """Return an event with the times that it had, and the result of a call as it was recorded."""
+        """Return an event with its recorded duration, and the end of a call with its recorded result."""
         match event:
             case StepFinished() if self._seconds:
                 return replace(event, seconds=self._seconds.popleft())
@@ -387,7 +387,7 @@ class Player:
                 return self.heard_call(event)
 
     def heard_call(self, event: Event) -> Event:
-        """Return the end of a call that was played as it was recorded, and any other event as it is."""
+        """Return the recorded event for the end of a replayed call. Return any other event unchanged."""
         match event:
             case ToolFinished(result=result):
                 return self._swapped.pop(result.call_id, event)
@@ -396,35 +396,35 @@ class Player:
 
 
 def is_incomplete(take: Take) -> bool:
-    """Return whether a tool changed what the tape could not keep, so that a replay of the take would fail."""
+    """Return whether a tool changed a variable that could not be recorded, so that a replay of the turn fails."""
     asides = (aside for document in take.documents for aside in document.get("asides", ()))
     own = any(aside[0] == "variables" and lost(aside[1]) for aside in asides)
     return own or any(map(is_incomplete, inner_takes(take)))
 
 
 def first_call(cassette: Cassette) -> Take | None:
-    """Return the first take of a recording that begins with a call of a client, None if there is no such recording."""
+    """Return the first turn of a recording that begins with a call of a client; None if no recording does."""
     firsts = {take.session: take for take in reversed(cassette.takes)}
     return next((take for take in reversed(firsts.values()) if take.head.get("served")), None)
 
 
 def next_call(cassette: Cassette, takes: Sequence[Take]) -> tuple[str, ToolCall | None] | None:
-    """Return the prompt and the call of the client's turn that `takes` begin with, None if that is another turn.
+    """Return the prompt and the call of the first recorded turn; None if a client did not cause that turn.
 
-    A take that broke off is left out. A turn that was ended before its call has none.
+    Incomplete turns are skipped. The call is None if the turn ended before its call.
     """
     calls = takewhile(lambda take: take.head.get("served"), takes)
     if (take := next((one for one in calls if one.ended), None)) is None:
         return None
     answers = (one for one in take.documents if kind_of(one) == "answer")
-    made = next((call for answer in answers for call in calls_of(answer)), None)
-    call = None if made is None else from_json(cassette.restore(made))
+    data = next((call for answer in answers for call in calls_of(answer)), None)
+    call = None if data is None else from_json(cassette.restore(data))
     return take.prompt, call if isinstance(call, ToolCall) else None
 
 
 def records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecord]]:
-    """Yield each request of a take with its record. Raises CassetteError for one that cannot be read."""
-    made, values = RequestRecords(), tuple(map(record_line, take.head.get("values", ())))
+    """Yield each request document of a turn with the request's record. Raises CassetteError for a bad request."""
+    make_record, values = RequestRecords(), tuple(map(record_line, take.head.get("values", ())))
     for document, whole in cassette.requests(take, cassette.chain_to(take.base)):
         if "request" in document:
             try:
@@ -432,18 +432,18 @@ def records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecor
             except (ValueError, KeyError, TypeError) as error:
                 message = f"{cassette.path.name}: request {document['request']} of {take.prompt!r:.60} "
                 raise CassetteError(f"{message}cannot be read: {_brief(error)}. Record it again.") from None
-            yield document, replace(made(request, str(take.head.get("model", ""))), values=values)
+            yield document, replace(make_record(request, str(take.head.get("model", ""))), values=values)
 
 
 def all_records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecord]]:
-    """Yield what `records` yields of a take, and of the agents that its calls have asked."""
+    """Yield the request documents and records of a turn, and of the agents that were called in the turn."""
     yield from records(cassette, take)
     for inner in inner_takes(take):
         yield from all_records(cassette, inner)
 
 
 class CassetteModel:
-    """Answers from a recording: requests that it has, from any model that was recorded."""
+    """A model that answers from a cassette: it knows the recorded requests to all models."""
 
     def __init__(self, path: str) -> None:
         self.name = f"cassette:{path}"
@@ -451,21 +451,21 @@ class CassetteModel:
         self._records = RequestRecords()
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
-        """Return all names: a recording is the same with any settings."""
+        """Return the names of all settings: a cassette ignores none of them."""
         return settings.given
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Yield the recorded answer. Raises BadRequest if the request is not on the cassette."""
         cassette = Cassette.at(self._path)
-        words = next((one.text for one in reversed(request.messages) if one.role == "user"), "")
+        prompt = next((one.text for one in reversed(request.messages) if one.role == "user"), "")
         turns = [take for take in cassette.takes if not take.is_map]
-        for take in sorted(turns, key=lambda take: take.prompt != words):
+        for take in sorted(turns, key=lambda take: take.prompt != prompt):
             player = Player(cassette, take)
             record = self._records(request, str(take.head.get("model", "")))
             record = replace(record, values=tuple(map(record_line, take.head.get("values", ()))))
-            found, differences = player.find(record, 1) if player.asked else (None, ())
-            if found is not None and not [one for one in differences if one.cause != COSMETIC]:
-                async for event in player.events(found):
+            match, differences = player.find(record, 1) if player.asked else (None, ())
+            if match is not None and not [one for one in differences if one.cause != COSMETIC]:
+                async for event in player.events(match):
                     yield event
                 return
         nearest = ", ".join(repr(clip(take.prompt, 40)) for take in cassette.takes[:5]) or "none"
@@ -473,11 +473,11 @@ class CassetteModel:
         raise BadRequest(message)
 
     async def aclose(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing: there is no connection to close."""
 
 
 def make(path: str) -> CassetteModel:
-    """Return the model that answers from a cassette. Raises CassetteError if there is none."""
+    """Return a model that answers from a cassette file. Raises CassetteError if the file has no recording."""
     if not Cassette.at(path).takes:
         message = f"There is no recording in {path}. Write cassette:FILE, or record it: %agent record"
         raise CassetteError(message)
@@ -491,16 +491,16 @@ async def _repeat(aside: Sequence[Any], context: ToolContext) -> None:
         case ["tell", words]:
             context.tell(words)
         case ["propose", dict()]:
-            proposed = replace(cast("CellProposed", from_json(aside[1])), place="shown")
-            notebook = installed().notebook  # of now: what its front end can insert may be something else
-            context.propose(proposed if notebook is None else notebook.stage(proposed))
+            proposal = replace(cast("CellProposed", from_json(aside[1])), place="shown")
+            notebook = installed().notebook  # the notebook now: its front end may insert cells in another way
+            context.propose(proposal if notebook is None else notebook.stage(proposal))
         case ["ask", question]:
             with suppress(ToolError):
                 await context.ask(question)
         case ["complete", messages, instructions, limit]:
-            asked = [message_of(one, lambda data: data) for one in messages]
+            conversation = [message_of(message, lambda data: data) for message in messages]
             with suppress(ToolError, ProviderError):
-                await context.complete(asked, instructions, max_tokens=limit)
+                await context.complete(conversation, instructions, max_tokens=limit)
         case ["variables", dict()]:
             await put_back(aside[1], context)
         case ["gone", words]:
@@ -512,19 +512,19 @@ async def _repeat(aside: Sequence[Any], context: ToolContext) -> None:
 def mismatch(
     cassette: Cassette, take: Take, step: int, differences: Sequence[Difference], prompt: str = ""
 ) -> ReplayMismatch:
-    """Return the error of a request that is not as recorded: cell, step, fields, both values of each, the ways out."""
+    """Return the error for a request that differs from the recording: where, both values, and what the user can do."""
     where = f"Cell {clip(prompt or take.prompt, 60)!r}, step {step}"
     if prompt and prompt != take.prompt:
         where += f" (nearest recording: {clip(take.prompt, 60)!r})"
     first, *others = differences
-    words = [f"{where}: {first.field} is not as recorded in {cassette.path.name} {both(first)}"]
-    words += [f"{one.field} is not either {both(one)}" for one in others]
+    sentences = [f"{where}: {first.field} is not as recorded in {cassette.path.name} {both(first)}"]
+    sentences += [f"{other.field} is not either {both(other)}" for other in others]
     keep = BEGIN_AGAIN if (first.cause, first.field) == ("order", "history") else UNDO
-    return ReplayMismatch(f"{' '.join(words)} {keep} {OTHERWISE}", differences)
+    return ReplayMismatch(f"{' '.join(sentences)} {keep} {OTHERWISE}", differences)
 
 
 def both(difference: Difference) -> str:
-    """Return the cause of a difference and both values."""
+    """Return the cause and both values of a difference, as text for a message."""
     values = f"Recorded: {difference.before!r}; now: {difference.after!r}."
     return f"(cause: {difference.cause}). {values}"
 

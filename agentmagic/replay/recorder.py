@@ -1,4 +1,4 @@
-"""Records one turn: what its model is sent and answers, its tools and their results, its user."""
+"""Records one turn: the requests and answers, the tools and their results, and the answers of the user."""
 
 import re
 from collections import defaultdict
@@ -38,18 +38,21 @@ if TYPE_CHECKING:
     from agentmagic.replay.recording import Recording
 
 DIGITS = 3
-"""Digits of seconds behind the point."""
+"""Decimal places of the seconds in a recording."""
 DIGEST = 12
-"""Hexadecimal digits of the digest of a request."""
+"""Hexadecimal digits that a recording has of a request's digest."""
 
 _FILE = re.compile(r'File "([^"\n]+)"')
 
 Place = tuple[int, ...]
-"""Where a call stands: its step and its place in the model's message; its number behind that if a tool made it."""
+"""The place of a call: its step, and its index in the model's message. If a tool made the call, its number follows."""
 
 
 class Calls:
-    """Where the calls of a turn stand, by the call's id. `inner` has the calls that a tool has made, by the tool's."""
+    """The places of the calls of a turn, by call id. `inner` has the calls that a tool made, by the tool's own call id.
+
+    `started` has the calls that have started to run, by call id.
+    """
 
     def __init__(self) -> None:
         self.places: dict[str, Place] = {}
@@ -59,7 +62,7 @@ class Calls:
         self._count = 0
 
     def feed(self, event: Event) -> None:
-        """Take an event of the turn in."""
+        """Process an event of the turn."""
         match event:
             case StepStarted():
                 self._step, self._count = self._step + 1, 0
@@ -69,21 +72,21 @@ class Calls:
                 self.places[call.id] = (self._step, self._count)
                 self._count += 1
             case InnerCall(parent=parent, call=call):
-                made = self.inner[parent]
-                made[call.id] = call
-                self.places[call.id] = (*self.places.get(parent, (0, 0)), len(made))
+                calls = self.inner[parent]
+                calls[call.id] = call
+                self.places[call.id] = (*self.places.get(parent, (0, 0)), len(calls))
             case ToolStarted(call=call):
                 self.started[call.id] = call
             case _:
                 pass
 
     def maker(self, call_id: str) -> str:
-        """Return the id of the tool's call that has made a call, "" for a call of the model."""
-        return next((parent for parent, made in self.inner.items() if call_id in made), "")
+        """Return the id of the tool call that made this call, "" if the model made it."""
+        return next((parent for parent, calls in self.inner.items() if call_id in calls), "")
 
 
 class TurnRecorder:
-    """Writes the documents of one take, until one of them cannot be written."""
+    """Writes the documents of one recorded turn. If a document cannot be written, no further document is written."""
 
     def __init__(self, recording: "Recording | InnerRecording", take: Take, chain: Chain) -> None:
         self._recording = recording
@@ -97,7 +100,7 @@ class TurnRecorder:
         self._failed = False
 
     def copy(self, documents: Iterable[tuple[Json, Json]]) -> None:
-        """Write documents of another take, each with what it stands for in whole."""
+        """Write documents of another recorded turn, each given with its complete form (see `Chain.feed`)."""
         for document, whole in documents:
             self.write(self._chain.difference(document, whole))
             self._requests += "request" in document
@@ -105,7 +108,7 @@ class TurnRecorder:
     def tools(
         self, sources: Sequence[Json], chosen: Sequence[str] | None, hosted: Mapping[HostedTool, bool] | None = None
     ) -> None:
-        """Write the tools of the turn, once. `hosted` says which tools the model's provider carries out itself."""
+        """Write the tools of the turn, only once. `hosted` says for each hosted tool whether the provider runs it."""
         if not self._listed:
             self._listed = True
             few = {} if chosen is None else {"chosen": list(chosen)}
@@ -113,7 +116,7 @@ class TurnRecorder:
             self.write({"sources": self._chain.listed(sources), **few, **({"hosted": own} if own else {})})
 
     def request(self, request: Request, digest: str) -> int:
-        """Write a request as its difference to the one before, and return its number."""
+        """Write a request as its difference to the previous request, and return its number."""
         self._requests += 1
         difference = self._chain.encode(self._recording.encoder.request(request))
         self.write({"request": self._requests, "digest": digest, **difference})
@@ -126,15 +129,15 @@ class TurnRecorder:
         self.write(document)
 
     def waited(self, seconds: float) -> None:
-        """Write how long the turn waits before it asks again."""
+        """Write how many seconds the turn waits before it sends the request again."""
         self.write({"wait": seconds})
 
     def aside(self, call_id: str, kind: str, *values: Any) -> None:
-        """Keep what a call reports or asks while it runs."""
+        """Store a message or a question of a running call. It is written with the result of the call."""
         self._asides[call_id].append([kind, *map(blanked, values)])
 
     def asked(self, question: ApprovalAsked | QuestionAsked, intent: Intent | None, place: Place) -> None:
-        """Write what the user answered."""
+        """Write the answer of the user to an approval or a question."""
         if isinstance(question, QuestionAsked):
             answer = intent.text if isinstance(intent, Reply) else None
             self.write({"question": redact(question.text), "answer": answer and redact(answer)})
@@ -151,7 +154,7 @@ class TurnRecorder:
         self.write(document)
 
     def heard(self, event: Event, calls: Calls) -> Event:
-        """Write what an event of the turn tells. Return it with the times that are written."""
+        """Write the content of an event. Return the event with its seconds rounded as they are written."""
         match event:
             case StepFinished():
                 event = replace(event, seconds=round(event.seconds, DIGITS))
@@ -177,7 +180,7 @@ class TurnRecorder:
         place, maker = calls.places.get(result.call_id, (0, 0)), calls.maker(result.call_id)
         data = self._recording.blobs.keep(blanked(result))
         document: Json = {"inner" if maker else "result": data.pop("name"), **_named(place)}
-        started = calls.started.get(result.call_id)
+        running_call = calls.started.get(result.call_id)
         if maker:
             document |= self._made(result.call_id, maker, calls)
         else:
@@ -185,10 +188,10 @@ class TurnRecorder:
                 if call_id not in self._ended:
                     self._unfinished(call_id, result.call_id, calls)
             own: Json = {"id": result.call_id}
-            own |= {} if started is None else {"arguments": blanked(started.arguments)}
+            own |= {} if running_call is None else {"arguments": blanked(running_call.arguments)}
             call = call_of(document, self._chain.calls)
             document |= {name: value for name, value in own.items() if not same_json(call[name], value)}
-        document |= {"ran": False} if started is None else {}
+        document |= {"ran": False} if running_call is None else {}
         del data["type"], data["call_id"]
         match data["content"]:
             case [{"type": "text", "text": str() as text, **others}] if not others:
@@ -206,23 +209,23 @@ class TurnRecorder:
         self.write(document)
 
     def _made(self, call_id: str, maker: str, calls: Calls) -> Json:
-        """Note among what a tool does that a call which it made is over, and return the fields of that call."""
+        """Store, with the tool that made a call, that the call has ended. Return the fields of the call's document."""
         self._ended.add(call_id)
-        asides, made = self._asides[maker], calls.inner[maker]
+        asides, inner = self._asides[maker], calls.inner[maker]
         if asides and asides[-1][0] == "inner":
             asides[-1][1] += 1
         else:
             asides.append(["inner", 1])
-        begun = {"begun": len(made)} if len(made) > calls.places[call_id][-1] else {}
-        return {**begun, "arguments": blanked(made[call_id].arguments)}
+        extra = {"begun": len(inner)} if len(inner) > calls.places[call_id][-1] else {}
+        return {**extra, "arguments": blanked(inner[call_id].arguments)}
 
     def _unfinished(self, call_id: str, maker: str, calls: Calls) -> None:
-        """Write a call that was not over when the tool that had made it was."""
+        """Write a call that had not ended when the tool that made it ended."""
         head = {"inner": calls.inner[maker][call_id].name, **_named(calls.places[call_id])}
         self.write({**head, **self._made(call_id, maker, calls), "unfinished": True})
 
     def inside(self, name: str, place: Place, head: Json) -> "TurnRecorder":
-        """Begin the take of an agent that a call has asked, and return its recorder: it stands inside this take."""
+        """Begin to record the turn of an agent that was called as a tool, inside this turn. Return the recorder."""
         recording, chain = InnerRecording(self, self._recording, {AGENT: name, **_named(place)}), Chain()
         take = Take(head)
         recording.append(take, head)
@@ -230,7 +233,7 @@ class TurnRecorder:
         return TurnRecorder(recording, take, chain)
 
     def write(self, document: Json) -> None:
-        """Write a document. Raises CassetteError once: after that nothing is written, so that the turn can end."""
+        """Write a document. Raises CassetteError once; later calls write nothing, so that the turn can end."""
         if self._failed:
             return
         try:
@@ -241,7 +244,7 @@ class TurnRecorder:
 
 
 class InnerRecording:
-    """Writes the documents of a turn inside another one, each as a document of that one which names the call."""
+    """Writes the documents of an agent's turn into the turn that called the agent, each with the place of the call."""
 
     def __init__(self, recorder: TurnRecorder, recording: "Recording | InnerRecording", call: Json) -> None:
         self.encoder = recording.encoder
@@ -254,16 +257,16 @@ class InnerRecording:
         self._recorder.write({**self._call, "document": document})
 
 
-def _shorter_path(found: re.Match[str]) -> str:
-    """Return a path in a traceback without what is of this machine alone: the folder of a package, or all folders."""
-    with suppress(OSError, RuntimeError):  # the name of a user, or the current folder, may be none
-        path = Path(found[1]).expanduser()
+def _shorter_path(match: re.Match[str]) -> str:
+    """Return a traceback's path without folders that only this machine has: relative, or from `site-packages` on."""
+    with suppress(OSError, RuntimeError):  # the user in `~user`, or the current folder, may not exist
+        path = Path(match[1]).expanduser()
         if not path.is_absolute():
-            return found[0]
+            return match[0]
         if path.is_relative_to(Path.cwd()):
             return f'File "{path.relative_to(Path.cwd()).as_posix()}"'
-    installed = re.search(r"[\\/](?:site|dist)-packages[\\/](.+)", found[1])
-    return f'File ".../{installed[1] if installed else PurePath(found[1]).name}"'
+    package_path = re.search(r"[\\/](?:site|dist)-packages[\\/](.+)", match[1])
+    return f'File ".../{package_path[1] if package_path else PurePath(match[1]).name}"'
 
 
 def _named(place: Place) -> Json:
@@ -272,17 +275,17 @@ def _named(place: Place) -> Json:
 
 
 def place_of(document: Json) -> Place:
-    """Return where the call of a document stands. Raises ValueError, KeyError or TypeError if it is not told."""
+    """Return the place of a document's call. Raises ValueError, KeyError or TypeError if the place is missing."""
     call = document["call"]
     return int(document["step"]), *map(int, cast("list[Any]", call) if isinstance(call, list) else [call])
 
 
 def source_of(tools: Sequence[Tool], problems: Sequence[str], notices: Sequence[str], *, local: bool) -> Json:
-    """Return the tools of one source as JSON."""
+    """Return the list of tools of one toolset as JSON."""
     source: Json = {"local": True} if local else {}
     source["tools"] = [definition(tool.definition) for tool in tools]
     source["problems"] = [redact(problem) for problem in problems]
-    source["notices"] = [redact(words) for words in notices]
+    source["notices"] = [redact(notice) for notice in notices]
     for name, usual in (("parallel", True), ("ask", False), ("code", False)):
         source[name] = {tool.name: getattr(tool, name) for tool in tools if getattr(tool, name) is not usual}
     source["hosted"] = {tool.name: hosted_tool(tool.hosted) for tool in tools if tool.hosted}

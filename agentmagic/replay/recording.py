@@ -1,7 +1,7 @@
-"""What a session records: its turns are appended to the file of a cassette, event by event, under a lock.
+"""Records the turns of a session: each document is appended to the cassette file as it comes, under a lock.
 
-Several sessions and processes may record to one file. Each has its own view of the takes, and never takes away what
-another one has recorded since; `finish` puts the file in order, with what all of them have recorded.
+Several sessions and processes can record to one file. Each has its own list of takes (recorded turns), and never
+removes takes that another session has recorded since. `finish` puts the file in order, with the takes of all sessions.
 """
 
 import atexit
@@ -18,14 +18,14 @@ from agentmagic.replay.cassette import GOES_ON, HEAD, MARK, Blobs, Cassette, Tak
 from agentmagic.replay.exchange import Chain, Encoder, Json
 
 LONGEST_WAIT = 20.0
-"""Seconds for which a writer waits for another one, which holds the lock for one document or to put a file in order."""
+"""Seconds to wait for the lock. Another writer has it while it writes one document, or puts the file in order."""
 _unfinished: set[Path] = set()
-"""Files that were appended to, and are put in order when the process ends, if not before."""
+"""Files with appended documents. They are put in order when the process ends, if not before."""
 _FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class Recording(Cassette):
-    """A cassette as one session records it: the takes that were there when it began, and its own."""
+    """A cassette that one session records: the turns that existed when the recording began, and the session's own."""
 
     def __init__(self, cassette: Cassette) -> None:
         super().__init__(cassette.path)
@@ -36,16 +36,16 @@ class Recording(Cassette):
         self._stored: set[str] = set(cassette.blobs)
         self._open: dict[Take, tuple[Take | None, Collection[Take]]] = {}
         self._last = ""
-        """The id of the take whose document was appended last: a map may go on beside a turn."""
+        """The id of the turn or map that got the last document. Both can be recorded at the same time."""
         self._chain: tuple[Take | None, Chain] = (None, Chain())
 
     def refresh(self) -> None:
-        """Do nothing: what others record meanwhile is joined when the file is put in order."""
+        """Do nothing: turns that other sessions record now are merged when the file is put in order."""
 
     def begin(self, take: Take, after: Take | None, instead: Sequence[Take]) -> Chain:
-        """Begin a take behind another one, in place of others. Return the chain of requests up to its prompt.
+        """Begin to record a turn `after` another, in place of the turns in `instead`. Return the earlier requests.
 
-        Raises CassetteError if the file cannot be written, or the takes before cannot be read.
+        Raises CassetteError if the file cannot be written, or if an earlier turn cannot be read.
         """
         last, chain = self._chain
         if last is not after:
@@ -55,8 +55,8 @@ class Recording(Cassette):
             self._make()
             was_put_in_order = self.state is not None and self.state[0] != self.path.stat().st_ino
             take.mark = {"id": uuid4().hex[:12], "after": after.key if after is not None else ""}
-            take.mark |= {"instead": [one.key for one in instead]} if instead else {}
-            if was_put_in_order and after is not None:  # the take before may be gone
+            take.mark |= {"instead": [earlier.key for earlier in instead]} if instead else {}
+            if was_put_in_order and after is not None:  # the file was rewritten, maybe without it
                 take.mark["whole"] = True
                 chain = Chain()
             take.base = None if "whole" in take.mark else after
@@ -67,14 +67,14 @@ class Recording(Cassette):
         return chain
 
     def append(self, take: Take, document: Json) -> None:
-        """Add a document to a take, in the file too. Raises CassetteError if the file cannot be written."""
+        """Add a document to a recorded turn and to the file. Raises CassetteError if the file cannot be written."""
         if text := take.add(document):
             with locked(self):
                 self._mend()
                 self._append(text, goes_on=take.mark["id"])
 
     def settle(self, take: Take) -> None:
-        """Put a take that is over into its place among the others."""
+        """Move a finished turn to its place among the other recorded turns."""
         if take in self._open:
             place(self.takes, take, *self._open.pop(take))
 
@@ -84,7 +84,7 @@ class Recording(Cassette):
             tidy(self.path)
 
     def _make(self) -> None:
-        """Make the file if there is none."""
+        """Create the file if it does not exist."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError), self.path.open("xb") as file:
@@ -94,7 +94,7 @@ class Recording(Cassette):
         self._mend()
 
     def _mend(self) -> None:
-        """Leave out what stands behind the last whole line of the file, if another writer was killed there."""
+        """Remove an incomplete last line from the file: another writer may have been killed while it wrote."""
         try:
             if state_of(self.path.stat()) == self.state:
                 return
@@ -106,14 +106,14 @@ class Recording(Cassette):
             _put_in_order(self.path, always=True)
 
     def _append(self, text: str, *, goes_on: str) -> None:
-        """Add a document to the file. If another writer was there meanwhile, it says with which take it goes on."""
+        """Append a document. If another writer has written since the last one, first append the id of this turn."""
         _unfinished.add(self.path)
         try:
             number = os.open(self.path, _FLAGS)
             try:
                 now = state_of(os.fstat(number))
                 if self.state is not None and now[0] != self.state[0]:
-                    self._stored = set()  # blobs that no take named were left out
+                    self._stored = set()  # the file was rewritten, without unused blobs
                 if goes_on and (now != self.state or goes_on != self._last):
                     text = documents.write({GOES_ON: goes_on}) + text
                 new = [name for name in dict.fromkeys(named_blobs(text)) if name not in self._stored]
@@ -130,7 +130,7 @@ class Recording(Cassette):
 
 
 def tidy(path: Path) -> None:
-    """Put the file of a cassette in order, if it is not and no turn goes on: another recording does it at its end.
+    """Put a cassette file in order, unless a turn is being recorded to it: that recording does it at its end.
 
     Raises CassetteError if the file cannot be read or written.
     """
@@ -141,7 +141,7 @@ def tidy(path: Path) -> None:
 
 @atexit.register
 def _finish() -> None:
-    for path in [one for one in _unfinished if one.is_file()]:
+    for path in [file for file in _unfinished if file.is_file()]:
         with suppress(CassetteError):
             tidy(path)
 
@@ -149,7 +149,7 @@ def _finish() -> None:
 def _put_in_order(path: Path, *, always: bool = False) -> None:
     cassette = Cassette(path)
     cassette.refresh()
-    # The next request of a turn that goes on is a difference to the turn before it: that one stays where it is.
+    # While a turn is being recorded, its requests are differences to the turn before it, which must not move.
     goes_on = any(take.mark and not take.ended for take in cassette.takes)
     if always or not (cassette.is_tidy or goes_on):
         cassette.save()
@@ -157,7 +157,7 @@ def _put_in_order(path: Path, *, always: bool = False) -> None:
 
 @contextmanager
 def locked(cassette: Cassette) -> Generator[None]:
-    """Keep other writers of a file away. Raises CassetteError if one of them does not let go."""
+    """Hold the lock of a cassette file. Raises CassetteError if another writer does not release the lock in time."""
     from filelock import Timeout
 
     path = cassette.path
@@ -166,7 +166,7 @@ def locked(cassette: Cassette) -> Generator[None]:
         make_folder(path.parent / FOLDER)
         lock.acquire()
     except Timeout as error:
-        if not Path(lock.lock_file).exists():  # a folder that cannot be written looks like a timeout too
+        if not Path(lock.lock_file).exists():  # in a read-only folder, the lock times out too
             raise cassette.unwritable(OSError(0, "no file can be made beside it")) from error
         message = f"{path} is being written by another process, which has not let go of it. End that one, or name "
         raise CassetteError(f"{message}another file for the cassette.") from error

@@ -1,4 +1,4 @@
-"""What a person is told of a cassette: its turns, how it differs from another, what is wrong with it, what changes."""
+"""Reports on cassettes for users: the turns, the differences to another cassette, problems, and changing values."""
 
 import json
 import re
@@ -22,15 +22,15 @@ from agentmagic.secrets import redact
 from agentmagic.text import counted, one_line, shown
 
 LONGEST = 200
-"""Characters of a line."""
+"""Maximum number of characters in a line."""
 ATTRIBUTES = "*.cassette.yaml text eol=lf -merge"
 GIT_ADVICE = f"In git, keep line ends and never mix two recordings: echo '{ATTRIBUTES}' >> .gitattributes"
 
 
 def describe(cassette: Cassette) -> Iterator[str]:
-    """Yield the turns of a cassette: the prompt, each request with its number, each call with its result, the answer.
+    """Yield lines for the turns of a cassette: prompts, numbered answers, calls with their results, approvals.
 
-    Raises CassetteError for a document that cannot be read.
+    Raises CassetteError if a document cannot be read.
     """
     for number, take in enumerate(cassette.takes, 1):
         session = f" ({take.session})" if take.session else ""
@@ -43,12 +43,14 @@ def _told(document: Json) -> Iterator[str]:  # noqa: C901  (one arm for each kin
     match document:
         case {"answer": number, "parts": list()}:
             for part in cast("list[Json]", document["parts"]):
-                said = f"{part['name']}({part['arguments']})" if part["type"] == "tool_call" else part.get("text", "")
-                yield f"{number}. {part['type'].replace('_', ' ')}: {said}"
+                content = (
+                    f"{part['name']}({part['arguments']})" if part["type"] == "tool_call" else part.get("text", "")
+                )
+                yield f"{number}. {part['type'].replace('_', ' ')}: {content}"
         case {"agent": str() as name, "document": dict()} if kind_of(document) == AGENT:
             inner = cast("Json", document["document"])
-            told = [f"asked: {inner['turn']}"] if kind_of(inner) == "turn" else _told(inner)
-            yield from (f"      {name} {line}" for line in told)
+            lines = [f"asked: {inner['turn']}"] if kind_of(inner) == "turn" else _told(inner)
+            yield from (f"      {name} {line}" for line in lines)
         case {"inner": name}:
             yield f"      {name}({document.get('arguments')}) returned: {_returned(document)}"
         case {"result": name}:
@@ -69,9 +71,9 @@ def _told(document: Json) -> Iterator[str]:  # noqa: C901  (one arm for each kin
 
 
 def _row(row: Json) -> str:
-    """Return what became of a row of a map, in a line."""
-    said = row.get("answer") or row.get("error") or row.get("value")
-    return f"{row.get('row')}: {row.get('status')} {said}"
+    """Return the outcome of a map's row as one line."""
+    answer = row.get("answer") or row.get("error") or row.get("value")
+    return f"{row.get('row')}: {row.get('status')} {answer}"
 
 
 def _returned(document: Json) -> Any:
@@ -79,11 +81,11 @@ def _returned(document: Json) -> Any:
 
 
 def differences(old: Cassette, new: Cassette) -> Iterator[str]:
-    """Yield how the second cassette differs from the first: turns, requests with the cause, answers.
+    """Yield lines on how the second cassette differs from the first: turns, requests with the cause, answers.
 
-    Raises CassetteError for a document that cannot be read.
+    Raises CassetteError if a document cannot be read.
     """
-    prompts = [[take.prompt for take in one.takes] for one in (old, new)]
+    prompts = [[take.prompt for take in cassette.takes] for cassette in (old, new)]
     for kind, i, k, j, m in SequenceMatcher(None, *prompts, autojunk=False).get_opcodes():
         pairs = list(zip_longest(old.takes[i:k], new.takes[j:m]))
         for before, after in pairs:
@@ -91,10 +93,10 @@ def differences(old: Cassette, new: Cassette) -> Iterator[str]:
                 take = before or after
                 yield _cut(f"{'-' if after is None else '+'} {take.prompt if take else ''}")
             else:
-                found = list(_between(old, before, new, after))
-                if found or kind != "equal":
+                lines = list(_between(old, before, new, after))
+                if lines or kind != "equal":
                     yield _cut(f"  {before.prompt}")
-                    yield from (f"    {_cut(line)}" for line in found)
+                    yield from (f"    {_cut(line)}" for line in lines)
 
 
 def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterator[str]:
@@ -103,8 +105,8 @@ def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterato
         if one is None or other is None:
             yield f"request {number}: only in the {'second' if one is None else 'first'}"
             continue
-        for found in compare(one, other):
-            yield f"request {number}: {found.field} ({found.cause}): {found.before!r} became {found.after!r}"
+        for change in compare(one, other):
+            yield f"request {number}: {change.field} ({change.cause}): {change.before!r} became {change.after!r}"
     answers = ([list(_told(one)) for one in take.documents if kind_of(one) == "answer"] for take in (before, after))
     for one, other in zip(*answers, strict=False):
         if one != other:
@@ -114,7 +116,7 @@ def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterato
 
 
 def _between_rows(before: Take, after: Take) -> Iterator[str]:
-    """Yield how the rows of two maps differ."""
+    """Yield lines on how the rows of two maps differ."""
     one, other = ({key: _row(json.loads(line)) for key, line in rows_of_take(take).items()} for take in (before, after))
     for key in one | other:
         if key not in one or key not in other:
@@ -127,13 +129,13 @@ def _between_rows(before: Take, after: Take) -> Iterator[str]:
 
 
 def problems(cassette: Cassette) -> Iterator[str]:
-    """Yield what is wrong with a cassette, one sentence each: documents that were edited, cut off, or hold secrets."""
+    """Yield the problems of a cassette, one sentence each: documents that were edited or cut off, or hold secrets."""
     edited = False
     for number, take in enumerate(cassette.takes, 1):
         where = f"Turn {number}, {take.prompt!r:.60}"
         try:
             for edit in take.edits:
-                edited = True  # all later requests have it too
+                edited = True  # all later requests contain the edit too, so they are not checked
                 field, after = edit.difference.field, edit.difference.after
                 yield f"{where}, step {edit.step}: {field} was edited to {after}. {MEND}"
             for document, record in () if edited else all_records(cassette, take):
@@ -153,29 +155,29 @@ def problems(cassette: Cassette) -> Iterator[str]:
 
 
 def scrub(cassette: Cassette) -> int:
-    """Blank every secret that is known now in a cassette, and write it. Return the number of changed documents.
+    """Blank every currently known secret in a cassette, and write the file. Return the number of changed documents.
 
-    Raises CassetteError for a document that cannot be read, and for a file that cannot be written.
+    Raises CassetteError if a document cannot be read, or if the file cannot be written.
     """
-    changed = 0
+    count = 0
     with locked(cassette):
         cassette.refresh()
         for take in cassette.takes:
             before = [take.head, *take.documents]
             head, *clean = [cast("Json", _clean(document)) for document in before]
-            changed += sum(one != other for one, other in zip(before, [head, *clean], strict=True))
+            count += sum(one != other for one, other in zip(before, [head, *clean], strict=True))
             for document, old in zip(clean, take.documents, strict=True):
                 _forget_pieces(document, old)
             take.replace(clean, head)
-        for take in cassette.takes if changed else ():
+        for take in cassette.takes if count else ():
             take.replace(_with_digests(cassette, take))
-        if changed:
+        if count:
             cassette.save()
-    return changed
+    return count
 
 
 def _forget_pieces(document: Json, old: Json) -> None:
-    """Leave out in which pieces an answer came, if its text has changed."""
+    """Remove the fields with the pieces of an answer if its text has changed."""
     if kind_of(document) == AGENT:
         _forget_pieces(document["document"], old["document"])
     elif document != old and kind_of(document) == "answer":
@@ -184,10 +186,10 @@ def _forget_pieces(document: Json, old: Json) -> None:
 
 
 def _with_digests(cassette: Cassette, take: Take) -> list[Json]:
-    """Return the documents of a take, each request with the digest of what it is now."""
+    """Return the documents of a recorded turn, with the digest of each request computed again."""
     digests = {document["request"]: record.digest[:DIGEST] for document, record in records(cassette, take)}
-    found = with_inner(take, lambda inner: _with_digests(cassette, inner))
-    return [one | ({"digest": digests[one["request"]]} if "request" in one else {}) for one in found]
+    documents = with_inner(take, lambda inner: _with_digests(cassette, inner))
+    return [one | ({"digest": digests[one["request"]]} if "request" in one else {}) for one in documents]
 
 
 def _clean(value: Any) -> Any:
@@ -221,11 +223,11 @@ _SOURCES = {
     "the order of a set": r"\bset\(|\{[^:{}]+\}|frozenset",
     "rows without an order": r"(?i)\bselect\b(?!.*\border by\b)|glob\(|listdir\(|iterdir\(|as_completed",
 }
-"""Patterns of code that makes such values."""
+"""For each kind of changing value, a pattern of code that produces it."""
 
 
 def why_different(before: str, after: str) -> str:
-    """Return why two runs of the same code may have written these two texts."""
+    """Return a probable reason why two runs of the same code wrote these two texts."""
     if before.splitlines() != after.splitlines() and sorted(before.splitlines()) == sorted(after.splitlines()):
         return "rows without an order"
     words = [sorted(re.findall(r"[^\s,\[\](){}]+", text)) for text in (before, after)]
@@ -239,7 +241,7 @@ def why_different(before: str, after: str) -> str:
 
 
 def source_of_change(kind: str, cells: Sequence[str]) -> tuple[int, int, str] | None:
-    """Return the last cell and line that can make a value of such a kind: both numbers from 1, and the line."""
+    """Return the last line of code that can produce this kind of value: cell and line number, from 1, and text."""
     pattern = _SOURCES.get(kind)
     for number in range(len(cells), 0, -1) if pattern else ():
         for place, line in enumerate(cells[number - 1].splitlines(), 1):
@@ -249,7 +251,7 @@ def source_of_change(kind: str, cells: Sequence[str]) -> tuple[int, int, str] | 
 
 
 def changes(before: str, after: str) -> Iterator[tuple[int, str, str]]:
-    """Yield what is not as in another run or in the recording: the number of the line, and both texts."""
+    """Yield each difference between two outputs, or reported by the replay: the line number, and both texts."""
     lines, others = (
         ["" if _NOT_AS_RECORDED.search(line) else line for line in text.splitlines()] for text in (before, after)
     )
@@ -261,5 +263,5 @@ def changes(before: str, after: str) -> Iterator[tuple[int, str, str]]:
         first = next(place for place, (one, other) in enumerate(zip(lines, others, strict=True)) if one != other)
         yield first + 1, "\n".join(lines[first:]).strip(), "\n".join(others[first:]).strip()
     for number, line in enumerate(before.splitlines(), 1):
-        if found := _NOT_AS_RECORDED.search(line):
-            yield number, found[1], found[2]
+        if match := _NOT_AS_RECORDED.search(line):
+            yield number, match[1], match[2]

@@ -1,6 +1,6 @@
-"""The documents of a take as they are written: what follows from the documents before is left out.
+"""The short form of a recorded turn's documents: it leaves out fields that follow from the earlier documents.
 
-The reader takes documents in whole too, so that cassettes of format 1 and hand edits are read.
+The reader accepts the full form too, for cassettes of format 1 and for edits by hand.
 """
 
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ from typing import Any
 from agentmagic.replay.exchange import SAME, Json, kind_of
 
 SOURCES: Json = {"sources": SAME}
-"""Is not written: a turn without a list of tools has that of the turn before."""
+"""This document is not written: a turn without a list of tools has the list of the turn before."""
 
 USUAL_REASON = "stop"
-"""Why an answer ended, if its document does not tell."""
+"""The reason why an answer ended, if its document has no reason."""
 
 
 class Shorthand:
-    """The documents of one take, written or read one after the other."""
+    """Converts the documents of one recorded turn, in their order, to the short form or back."""
 
     def __init__(self) -> None:
         self._requests = 0
@@ -25,7 +25,7 @@ class Shorthand:
         self._begun = False
 
     def written(self, document: Json) -> Json | None:
-        """Return how a document of the take is written, None if it is left out."""
+        """Return the short form of a document, or None if the document is not written."""
         short = document
         match document:
             case {"request": int() as number, "digest": str() as digest, **rest} if number == self._requests + 1:
@@ -44,15 +44,15 @@ class Shorthand:
         return None if document == SOURCES else short
 
     def whole(self, document: Json) -> Iterator[Json]:
-        """Yield the document that was written so, behind one that was left out before it."""
+        """Yield the full form of a document; first the list of tools, if that was not written before it."""
         if not self._begun and "sources" not in document:
             yield dict(SOURCES)
         match document:
             case {"request": str() as digest, **rest}:
                 document = {"request": self._requests + 1, "digest": digest, **rest}
             case {"answer": str() | list(), **rest} if kind_of(document) == "answer":
-                said = document["answer"]
-                parts = [{"text": said}] if isinstance(said, str) else said
+                content = document["answer"]
+                parts = [{"text": content}] if isinstance(content, str) else content
                 reason = rest.pop("reason", USUAL_REASON if "usage" in rest else "")
                 rest |= {"reason": reason} if reason else {}
                 document = {"answer": self._requests, "parts": list(map(_whole_part, parts)), **rest}

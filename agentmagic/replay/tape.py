@@ -1,4 +1,4 @@
-"""What a turn on tape is given: a model, sources of tools, and a user, each recorded or played back."""
+"""The tape of one turn: it wraps the model, the toolsets and the user of the turn, to record or replay each of them."""
 
 import asyncio
 from collections import deque
@@ -67,13 +67,13 @@ if TYPE_CHECKING:
 
 GOES_ON = "The recorded answers go on."
 EMPTY = "(empty)"
-"""What a request for a judgement says of a result without text."""
+"""The text for an empty result in a request for a judgement."""
 
 
 class KnownResults:
-    """What a session was told to be other than recorded: results, by the ids of their calls, with the texts of both.
+    """Results that were reported as different from the recording: `calls` has their call ids, `texts` both texts.
 
-    `edited` says that an edit of the tape was told, which all later requests have too.
+    `edited` is True once an edit of the recording was reported, because all later requests contain the edit too.
     """
 
     def __init__(self) -> None:
@@ -81,24 +81,24 @@ class KnownResults:
         self.calls: set[str] = set()
         self.texts: list[tuple[str, str]] = []
 
-    def add(self, call_id: str, recorded: ToolResult, returned: ToolResult) -> None:
-        """Take a result in."""
+    def add(self, call_id: str, old: ToolResult, new: ToolResult) -> None:
+        """Add a result: as recorded, and as returned now."""
         self.calls.add(call_id)
-        one, other = recorded.text, redact(returned.text)
-        pairs = [(one, other), (f"({recorded.status}):", f"({returned.status}):")]
+        old_text, new_text = old.text, redact(new.text)
+        pairs = [(old_text, new_text), (f"({old.status}):", f"({new.status}):")]
         pairs += [
-            (clip(one.strip(), most, "..."), clip(other.strip(), most, "..."))
+            (clip(old_text.strip(), most, "..."), clip(new_text.strip(), most, "..."))
             for most in (LONGEST_RESULT, LONGEST_SUMMARY)
         ]
         self.texts += [(before or EMPTY, after or EMPTY) for before, after in dict.fromkeys(pairs) if before != after]
 
-    def of(self, request: Request, recorded: str, prompt: str) -> Known:
-        """Return what is known of a request of a turn, whose recorded prompt may differ in white space."""
+    def of(self, request: Request, recorded_prompt: str, prompt: str) -> Known:
+        """Return the known results in a request. The prompts are the turn's recorded prompt and its prompt now."""
         texts = self.texts
-        if redact(request.messages[-1].text) == prompt:  # what the user wrote differs for no result
+        if redact(request.messages[-1].text) == prompt:  # the user's prompt has no results
             texts = []
-        elif recorded != prompt and is_cosmetic(recorded, prompt):
-            texts = [*texts, (recorded, prompt)]
+        elif recorded_prompt != prompt and is_cosmetic(recorded_prompt, prompt):
+            texts = [*texts, (recorded_prompt, prompt)]
         places = {
             (place, number)
             for place, message in enumerate(request.messages)
@@ -110,11 +110,11 @@ class KnownResults:
 
 @dataclass(kw_only=True)
 class TurnTape:
-    """One turn on tape.
+    """One turn that is recorded or replayed.
 
-    `player` plays it, None if nothing of it is recorded. `record` makes a recorder when the first request is not on the
-    tape; None means that nothing is recorded. `real` makes the model that is asked then, `name` is what the turn calls
-    its model. `records`, `verdicts` and `known` are those of the session, `settle` is called when the turn is over.
+    `player` replays the turn; None if it is not recorded. `record` creates a recorder when a request is not in the
+    recording; None if the mode does not record. `real` creates the live model. `name` is the model's name in the turn.
+    `records`, `verdicts` and `known` belong to the session. `settle` is called when the turn is over.
     """
 
     mode: Replay
@@ -132,25 +132,25 @@ class TurnTape:
 
     def __post_init__(self) -> None:
         self.frozen = self.mode in ("replay", "replay-tools", "auto") and self.player is not None
-        """Whether no tool runs."""
+        """Whether no tool runs: calls get their recorded results."""
         self.calls = Calls()
         self.sources: dict[int, Json] = {}
-        self.taped: dict[int, Tool] = {}  # by the id of the tool
+        self.taped: dict[int, Tool] = {}  # by the `id()` of the real tool
         self.chosen: Sequence[str] | None = None
         self.hosted: dict[HostedTool, bool] = {}
         self._asked = 0
         self._results: list[Difference] = []
         self._compared = 0
         self._ended: set[Place] = set()
-        """The calls that are over."""
+        """The places of the calls that have ended."""
         self.recorder = self.record() if self.player is None and self.record is not None else None
 
     @property
     def project(self) -> Collection[str] | None:
-        """The files of the project that the recording used, by name; None if a model is asked about them."""
+        """The names of the project files in the recording; None if requests go to a live model."""
         if self.mode not in PLAYED:
             return None
-        return () if self.player is None else tuple(one["file"] for one in self.player.project)
+        return () if self.player is None else tuple(file["file"] for file in self.player.project)
 
     @property
     def forked(self) -> bool:
@@ -161,21 +161,21 @@ class TurnTape:
 
     @property
     def model(self) -> Model:
-        """The model of the turn, as the loop sees it."""
+        """The model for the loop of the turn."""
         if self.player is None or self.mode == "replay-tools":
             real = self.real()
             return _PreparedModel(self, real) if isinstance(real, Preparing) else TapedModel(self, real)
         return TapedModel(self, None)
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether the provider carried out a tool. With a tool that is new, no request is as recorded."""
+        """Return whether the provider ran a hosted tool. With a new tool, no request equals the recorded request."""
         assert self.player is not None  # noqa: S101  (else the real model is asked)
-        known = self.player.hosts(tool)
-        if known is not None or self.mode != "auto" or self.record is None:
-            return known is not False  # a replay fails, and names what is new
+        answer = self.player.hosts(tool)
+        if answer is not None or self.mode != "auto" or self.record is None:
+            return answer is not False  # a new tool counts as hosted: then the replay fails and names it
         here = hosts(self.real(), tool)
         if here and self.recorder is None:
-            self._fork(next(iter(self.player.asked), None))  # before the user is asked about it
+            self._fork(next(iter(self.player.asked), None))  # before the user is asked to approve the tool
         return here
 
     async def stream(self, request: Request) -> "AsyncIterator[ModelEvent]":
@@ -183,9 +183,9 @@ class TurnTape:
         if self.player is not None and self.recorder is None and self.player.over:
             await self.player.stop()
         self._asked += 1
-        found = self._find(request, self._asked)
-        if found is not None and self.player is not None:
-            async for event in self.player.events(found):
+        match = self._find(request, self._asked)
+        if match is not None and self.player is not None:
+            async for event in self.player.events(match):
                 yield event
             return
         model = self.real()
@@ -195,84 +195,84 @@ class TurnTape:
                 yield event
 
     def _find(self, request: Request, number: int) -> Json | None:
-        """Return the recorded request to play, None if the model is to be asked. Raises ReplayMismatch."""
+        """Return the recorded request to play, or None if the request is sent to the model. Raises ReplayMismatch."""
         if self.player is None or self.recorder is not None:
             return None
         if number == 1:
             self._tell_edits(self.player)
         if self.recorder is not None or self.mode == "replay-tools":
             return None
-        prompt, asked = self.prompt, self.records(request, self.name, self.values)
-        found, differences = self.player.find(asked, number, self.known.of(request, self.player.take.prompt, prompt))
-        if found is not None and not differences and found["digest"] != asked.digest[:DIGEST]:
-            self._tell_edited_request(found)
-        others = [one for one in differences if one.cause != COSMETIC]
-        if self.mode == "replay-model" and found is not None and {one.cause for one in others} == {"tool result"}:
-            self._tell(others)  # of a turn that was not on tape
+        prompt, record = self.prompt, self.records(request, self.name, self.values)
+        match, differences = self.player.find(record, number, self.known.of(request, self.player.take.prompt, prompt))
+        if match is not None and not differences and match["digest"] != record.digest[:DIGEST]:
+            self._tell_edited_request(match)
+        others = [gap for gap in differences if gap.cause != COSMETIC]
+        if self.mode == "replay-model" and match is not None and {gap.cause for gap in others} == {"tool result"}:
+            self._tell(others)  # results of an earlier turn that was not on tape
             parts = [part for message in request.messages for part in message.parts]
             self.known.calls |= {part.call_id for part in parts if isinstance(part, ToolResult)}
             others = []
         new, self._compared = self._results[self._compared :], len(self._results)
-        told = (*new, *(others or differences))
-        cause = told[0].cause if told else "same"
-        self.verdicts.append(Verdict(prompt, number, cause, told))
+        report = (*new, *(others or differences))
+        cause = report[0].cause if report else "same"
+        self.verdicts.append(Verdict(prompt, number, cause, report))
         if not others:
-            return found
+            return match
         if self.mode == "auto" and self.record is not None:
-            self._fork(found)
+            self._fork(match)
             return None
-        # What the model was asked after a result that is not as recorded may differ for that alone.
+        # Earlier differences in results come first: they may be the only reason why this request differs.
         raise mismatch(self.player.cassette, self.player.take, number, [*self._results, *others], prompt)
 
     def _tell_edits(self, player: Player) -> None:
-        """Tell what was edited in the take. If a user may not edit that, raise ReplayMismatch, or with `auto` fork."""
+        """Warn about edits of the recording. If an edit is forbidden, raise ReplayMismatch; in mode `auto`, go live."""
         if not player.take.ended:
             where = f"Cell {clip(self.prompt, 60)!r}: its recording in {player.cassette.path.name} has no end"
             self.notices.append(Notice("warning", f"{where}, and is played as far as it goes. Record the cell again."))
         edits = player.take.edits
         self.known.edited = self.known.edited or bool(edits)
-        self.verdicts += [Verdict(self.prompt, one.step, "edited", (one.difference,)) for one in edits]
-        if all(one.minor for one in edits):
-            for one in edits:
-                where = f"Cell {clip(self.prompt, 60)!r}, step {one.step}: {one.difference.field} is not as recorded"
-                self.notices.append(Notice("warning", f"{where} {both(one.difference)} It is played as it stands."))
+        self.verdicts += [Verdict(self.prompt, edit.step, "edited", (edit.difference,)) for edit in edits]
+        if all(edit.minor for edit in edits):
+            for edit in edits:
+                where = f"Cell {clip(self.prompt, 60)!r}, step {edit.step}: {edit.difference.field} is not as recorded"
+                self.notices.append(Notice("warning", f"{where} {both(edit.difference)} It is played as it stands."))
         elif self.mode == "auto":
             self._fork(next(iter(player.asked), None))
         else:
-            found = [one.difference for one in edits]
-            raise mismatch(player.cassette, player.take, edits[0].step, found, self.prompt)
+            differences = [edit.difference for edit in edits]
+            raise mismatch(player.cassette, player.take, edits[0].step, differences, self.prompt)
 
     def _tell_edited_request(self, request: Json) -> None:
-        """Tell once that a take without a check was edited: its request is on the tape, and is not what was sent."""
+        """Warn once that a recording without a `check` was edited: a request's digest does not fit its content."""
         if not self.known.edited:
             where = f"Cell {clip(self.prompt, 60)!r}, step {request['request']}: the recording was edited"
-            words = f"{where}, in an answer or a result before this request. It is played as it stands."
-            self.notices.append(Notice("warning", words))
+            message = f"{where}, in an answer or a result before this request. It is played as it stands."
+            self.notices.append(Notice("warning", message))
         self.known.edited = True
 
     def _compare(self, event: ToolFinished) -> None:
-        """Tell how the result of a call that really ran differs from the recorded one."""
+        """Warn if the result of a call that really ran differs from the recorded result."""
         call, place = self.calls.started.get(event.result.call_id), self.calls.places.get(event.result.call_id, ())
         assert self.player is not None  # noqa: S101  (of the caller)
-        recorded = None if call is None else self.player.recorded_result(place, call)
-        if recorded is not None and (found := compare_results(recorded, event.result)):
-            self.known.add(event.result.call_id, recorded, event.result)
-            self._tell(found)
+        result = None if call is None else self.player.recorded_result(place, call)
+        if result is not None and (differences := compare_results(result, event.result)):
+            self.known.add(event.result.call_id, result, event.result)
+            self._tell(differences)
 
     def _tell(self, differences: Sequence[Difference]) -> None:
-        """Tell the user what a tool returned other than recorded, and keep it for the verdict of the next request."""
+        """Warn the user about results that differ from the recording. The next verdict includes these differences."""
         self._results += differences
-        for one in differences:
-            where = f"Cell {clip(self.prompt, 60)!r}, step {self._asked + 1}: {one.field} is not as recorded"
-            self.notices.append(Notice("warning", f"{where} {both(one)} {GOES_ON}"))
+        for difference in differences:
+            where = f"Cell {clip(self.prompt, 60)!r}, step {self._asked + 1}: {difference.field} is not as recorded"
+            self.notices.append(Notice("warning", f"{where} {both(difference)} {GOES_ON}"))
 
     def _fork(self, request: Json | None) -> None:
-        """Go on live from here, and record the turn anew with what is the same before."""
+        """Continue live from this request on. Record the turn again, with the documents before the request."""
         assert self.player is not None  # noqa: S101  (only what is played can fork)
         self._go_live(self.player.before(request))
 
     def _go_live(self, before: Sequence[tuple[Json, Json]]) -> None:
-        """Record the turn anew from here, behind these documents."""
+        """Continue with the live model, and record the turn again: first the given documents, then the new ones."""
         assert self.record is not None  # noqa: S101  (only a mode that records goes on live)
         self.recorder = self.record()
         self.recorder.copy(before)
@@ -286,11 +286,11 @@ class TurnTape:
         try:
             async with aclosing(cast("AsyncGenerator[ModelEvent]", model.stream(request))) as stream:
                 async for event in stream:
-                    heard = event
+                    counted_event = event
                     if isinstance(event, ModelFinished):
-                        heard = replace(event, usage=counted(model, event.usage))
-                    answer.feed(heard)
-                    yield heard
+                        counted_event = replace(event, usage=counted(model, event.usage))
+                    answer.feed(counted_event)
+                    yield counted_event
         except BaseException as error:
             usage = getattr(error, "usage", None)
             if usage is not None:
@@ -301,28 +301,28 @@ class TurnTape:
             recorder.answer(answer.document())
 
     async def rest(self, seconds: float) -> None:
-        """Wait before a request is sent again. On the tape nothing is waited for if the replay is not timed."""
+        """Wait before a request is sent again. A replay waits only if it is timed."""
         if self.recorder is not None:
             self.recorder.waited(seconds)
         if self.recorder is not None or self.player is None or self.player.timed:
             await asyncio.sleep(seconds)
 
     def told(self, prompt: Message) -> Message:
-        """Return a prompt with what the model was told of proposed cells when the turn was recorded."""
+        """Return a prompt with the recorded part that says which proposed cells were kept, in place of the new part."""
         if self.player is None or self.mode == "replay-tools":
             return prompt
         cassette, head = self.player.cassette, self.player.take.head
-        recorded = [from_json(cassette.restore(part)) for part in prompt_parts(head) if part.get("uri") == FATES]
-        return replace(prompt, parts=(*(part for part in prompt.parts if not is_told(part)), *recorded))
+        fates = [from_json(cassette.restore(part)) for part in prompt_parts(head) if part.get("uri") == FATES]
+        return replace(prompt, parts=(*(part for part in prompt.parts if not is_told(part)), *fates))
 
     # -- tools ---------------------------------------------------------------------------------
 
     def toolsets(self, sources: Sequence[Toolset]) -> tuple[Toolset, ...]:
-        """Return sources of tools whose lists and calls are on the tape."""
+        """Return toolsets whose lists and calls are recorded, or come from the recording."""
         return taped(self, sources, self.player.sources if self.player is not None and self.frozen else None)
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Run a call, or return its recorded result. Raises ReplayMismatch if a frozen tape does not have the call."""
+        """Run a call, or return its recorded result. Raises ReplayMismatch if the recording lacks a replayed call."""
         place = self.calls.places.get(call.id, (0, 0))
         if tool.agent:
             return await ask_agent(self, tool, call, context, place)
@@ -344,14 +344,14 @@ class TurnTape:
         """Return the recorded result of a call. Raises ReplayMismatch if there is none."""
         document = player.result_of(place, self.calls.started.get(call.id, call))
         if document is None:
-            known = ", ".join(player.called) or ABSENT
-            asked = f"{call.name}({blanked(call.arguments)})"
-            difference = Difference("tool result", f"results.{call.name}", known, asked)
+            call_list = ", ".join(player.called) or ABSENT
+            call_text = f"{call.name}({blanked(call.arguments)})"
+            difference = Difference("tool result", f"results.{call.name}", call_list, call_text)
             raise mismatch(player.cassette, player.take, place[0], [difference])
         return document
 
     def recorder_at(self, place: Place) -> TurnRecorder:
-        """Return the recorder; if the tape is played up to a call, go on live from there, as `_fork` does."""
+        """Return the recorder. If the turn was replayed up to this call, continue live from here, as `_fork` does."""
         if self.recorder is None:
             assert self.player is not None  # noqa: S101  (else the turn is recorded from its beginning)
             self._go_live(self.player.before_call(place, self._ended))
@@ -361,25 +361,25 @@ class TurnTape:
     # -- what an outside agent does itself -----------------------------------------------------
 
     def was_asked(self, call: ToolCall) -> bool:
-        """Return whether it was decided, when the call was recorded, if it may run."""
+        """Return whether, in the recording, the user decided about the call, or the call was not run."""
         return self.player is not None and self.player.was_asked(self.calls.places.get(call.id, (0, 0)))
 
     def plan(self, entries: Sequence[Sequence[str]]) -> None:
-        """Record an outside agent's plan: the words and the status of each entry."""
+        """Record the plan of an outside agent: the text and the status of each entry."""
         if self.recorder is not None:
             self.recorder.write({"plan": [blanked(list(entry)) for entry in entries]})
 
     def plans(self, *, settled: bool) -> Sequence[Sequence[Sequence[str]]]:
-        """Return the recorded plans behind the last step, those before its first result, or with `settled` the rest."""
+        """Return the recorded plans of the last step: before its first result, or if `settled`, after that result."""
         return () if self.player is None else self.player.plans.get((self._asked, settled), ())
 
     # -- the user, and what happens ------------------------------------------------------------
 
     def ask(self, ask: Ask) -> Ask:
-        """Return the function that asks the user in this turn: its answers are recorded, or come from the tape."""
+        """Return a function that asks the user: the answers are recorded, or come from the recording."""
 
         async def on_tape(question: ApprovalAsked | QuestionAsked) -> Intent | None:
-            # A pause of step mode is of today's user. So is trust in files: a cassette may come with them.
+            # Never replay the answer to a pause of step mode or to trust in files: files may come with a cassette.
             if question.step or (isinstance(question, QuestionAsked) and question.files):
                 return await ask(question)
             call = question.call.id if isinstance(question, ApprovalAsked) else ""
@@ -394,7 +394,7 @@ class TurnTape:
         return on_tape
 
     def heard(self, event: Event) -> Event:
-        """Take in an event of the turn, and return the event to emit."""
+        """Process an event of the turn, and return the event to emit."""
         self.calls.feed(event)
         if isinstance(event, ToolFinished):
             self._ended.add(self.calls.places.get(event.result.call_id, (0, 0)))
@@ -411,19 +411,19 @@ class TurnTape:
         try:
             try:
                 event = event if self.recorder is None else self.recorder.heard(event, self.calls)
-            finally:  # a take that cannot be written to its end is not left open: its file would not be read again
+            finally:  # also if the end cannot be written: the file is not read again while a turn is being recorded
                 self.settle(self)
         except CassetteError as error:
-            self.notices.append(Notice("warning", str(error)))  # the turn is over: the next one tells
+            self.notices.append(Notice("warning", str(error)))  # the turn is over, so the next turn shows it
         return event
 
     async def play(self, turn: TurnContext, channel: Channel, run: PlayTurn = run_turn) -> Outcome:
-        """Run the turn on tape, and return its outcome: an error if requests of the recording were not asked."""
+        """Run the turn on tape, and return its outcome, with an error if a recorded request was not played."""
         if self.player is not None and (task := asyncio.current_task()) is not None:
             self.player.halt = task.cancel
         on_tape = replace(channel, ask=self.ask(channel.ask), ask_inside=channel.ask_inside or channel.ask)
         outcome = await run(replace(turn, tape=self.heard), on_tape)
-        whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # the user may stop a replay
+        whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # a user can stop a replay
         if whole and (error := self.left_over()) is not None:
             error.result = outcome.result
             outcome = replace(outcome, error=error)
@@ -432,17 +432,17 @@ class TurnTape:
         return outcome
 
     def left_over(self) -> ReplayMismatch | None:
-        """Return what is wrong if requests of the recording were not asked."""
+        """Return an error if recorded requests were not played, or None."""
         player = self.player
         if player is None or self.recorder is not None or self.mode != "replay" or not player.unplayed:
             return None
-        asked = len(player.asked) - player.unplayed
-        difference = Difference("order", "requests", f"{len(player.asked)} requests", f"{asked} requests")
-        return mismatch(player.cassette, player.take, asked, [difference])
+        count = len(player.asked) - player.unplayed
+        difference = Difference("order", "requests", f"{len(player.asked)} requests", f"{count} requests")
+        return mismatch(player.cassette, player.take, count, [difference])
 
 
 class TapedModel:
-    """The model of a turn on tape. `real` is the model that is asked, or None if the tape answers."""
+    """The model of a turn on tape. `real` is the live model, or None if the recording answers."""
 
     def __init__(self, tape: TurnTape, real: Model | None) -> None:
         head = {} if tape.player is None else tape.player.take.head
@@ -454,44 +454,44 @@ class TapedModel:
         self.real = real
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
-        """Return the names of the settings that the model honours, or honoured when it was recorded."""
+        """Return the names of the settings that the model honours, or honoured in the recording."""
         if self.real is not None:
             return honoured(self.real, settings).given
         return [name for name in settings.given if name not in self._left_out]
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether the provider carries out a tool itself, or did when it was recorded."""
+        """Return whether the provider runs a hosted tool itself, or did so in the recording."""
         here = self._tape.hosted[tool] = self._tape.hosts(tool) if self.real is None else hosts(self.real, tool)
         return here
 
     def advice(self) -> str:
-        """Return the advice that the model gives, or gave when it was recorded."""
+        """Return the model's advice, a sentence for the user, or the recorded advice."""
         if self.real is None:
             return self._advice
         return self.real.advice() if isinstance(self.real, Advising) else ""
 
     def choose(self, tools: Sequence[ToolDef], question: str) -> Sequence[ToolDef]:
-        """Return the tools that the model can handle."""
+        """Return the tools that the model chooses, or chose in the recording, for a question."""
         player = self._tape.player
         if self.real is None and player is not None:
             return [tool for tool in tools if player.chosen is None or tool.name in player.chosen]
         if not isinstance(self.real, FewTools):
             return tools
-        chosen = self.real.choose(tools, question)
-        self._tape.chosen = [tool.name for tool in chosen]
-        return chosen
+        choice = self.real.choose(tools, question)
+        self._tape.chosen = [tool.name for tool in choice]
+        return choice
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Yield the answer to a request."""
         return self._tape.stream(request)
 
     def metered(self, usage: Usage) -> Usage:
-        """Return the usage of one request, which has its cost on the tape; that of a client's call is none."""
+        """Return the usage of one request; its cost is set already. The usage is empty for an outside client's call."""
         return Usage() if self.name.startswith(SERVED) else usage
 
     @property
     def live(self) -> bool:
-        """Whether the last request was sent to a model."""
+        """Whether the last request was sent to a live model."""
         return self.real is not None or self._tape.forked
 
     async def rest(self, seconds: float) -> None:
@@ -504,5 +504,5 @@ class TapedModel:
 
 class _PreparedModel(TapedModel):
     async def prepare(self) -> None:
-        """Load the model behind."""
+        """Load the live model."""
         await cast("Preparing", self.real).prepare()

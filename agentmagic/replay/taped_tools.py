@@ -1,4 +1,4 @@
-"""The sources of tools of a turn or a map on tape: their lists and calls are recorded, or come from the tape."""
+"""The toolsets of a turn or map on tape: their lists and calls are recorded, or come from the recording."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,9 +22,10 @@ from agentmagic.tools.base import (
 
 
 class ToolTape(Protocol):
-    """A tape with the tools of a turn or a map.
+    """The part of a turn's or map's tape that its tools need.
 
-    `sources` are their lists by number, `taped` the tools by the id of the real one, `call` carries out a call.
+    `sources` has the list of tools of each toolset, by the toolset's number. `taped` has the tools on tape, by the
+    `id()` of the real tool.
     """
 
     sources: dict[int, Json]
@@ -35,69 +36,69 @@ class ToolTape(Protocol):
         ...
 
 
-def taped(tape: ToolTape, sources: Sequence[Toolset], recorded: Sequence[Json] | None) -> tuple[Toolset, ...]:
-    """Return sources of tools on a tape. With `recorded`, the lists of those that are no functions come from there."""
+def taped(tape: ToolTape, sources: Sequence[Toolset], lists: Sequence[Json] | None) -> tuple[Toolset, ...]:
+    """Return toolsets on a tape. If recorded `lists` are given, use them, except for toolsets of local functions."""
     numbers = count()
-    away = iter([one for one in recorded or () if not one.get("local")])
+    away = iter([one for one in lists or () if not one.get("local")])
 
     def of(source: Toolset) -> Toolset:
         if isinstance(source, Choosing):
             return source.over(list(map(of, source.sources)))
         nothing: Json = {}
-        listed = None if isinstance(source, Local) or recorded is None else next(away, nothing)
-        return TapedTools(tape, source, next(numbers), listed)
+        listing = None if isinstance(source, Local) or lists is None else next(away, nothing)
+        return TapedTools(tape, source, next(numbers), listing)
 
     return tuple(map(of, sources))
 
 
 async def running(tool: Tool, source: Toolset) -> Tool:
-    """Return a tool that can run. If the tool was listed from the tape, ask its source for the real one."""
+    """Return a tool that can run. If the tool comes from a recorded list, get the real tool from its toolset."""
     if tool.invoke is not on_tape:
         return tool
     tools, problems = await list_source(source)
-    found = next((one for one in tools if one.name == tool.name), None)
-    if found is None:
+    match = next((candidate for candidate in tools if candidate.name == tool.name), None)
+    if match is None:
         raise ServerError(" ".join(problems) or f"There is no tool {tool.name!r} any more.")
-    return found
+    return match
 
 
 async def on_tape(_call: ToolCall, _context: ToolContext) -> ToolResult:
-    """Stand for the call of a tool that is known from a tape alone."""
+    """Raise ServerError: a tool from a recorded list has this function in place of its call, and cannot run."""
     message = "The tool is known from its recording alone."
     raise ServerError(message)
 
 
 class TapedTools:
-    """A source of tools on a tape. `recorded` is its list of tools if the list comes from the tape too."""
+    """A toolset on a tape. `listing` is its recorded list of tools, or None if the real toolset lists its tools."""
 
-    def __init__(self, tape: ToolTape, source: Toolset, number: int, recorded: Json | None) -> None:
+    def __init__(self, tape: ToolTape, source: Toolset, number: int, listing: Json | None) -> None:
         self._tape = tape
         self._source = source
         self._number = number
-        self._recorded = recorded
+        self._recorded = listing
         self.notices: Sequence[str] = ()
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools. Raises ServersUnreachable if some were or are missing."""
-        listed = self._recorded
-        if listed is None:
+        """Return the tools. Raises ServersUnreachable if tools are missing, now or in the recording."""
+        listing = self._recorded
+        if listing is None:
             tools, problems = await list_source(self._source)
             notices = notices_of(self._source)
-            listed = source_of(tools, problems, notices, local=isinstance(self._source, Local))
+            listing = source_of(tools, problems, notices, local=isinstance(self._source, Local))
         else:
-            tools, problems = _recorded_tools(listed), listed.get("problems", ())
-        self._tape.sources[self._number] = listed
-        self.notices = listed.get("notices", ())
-        taped = [self._taped(tool) for tool in tools]
+            tools, problems = _recorded_tools(listing), listing.get("problems", ())
+        self._tape.sources[self._number] = listing
+        self.notices = listing.get("notices", ())
+        tape_tools = [self._taped(tool) for tool in tools]
         if problems:
-            raise ServersUnreachable(" ".join(problems), taped, problems)
-        return taped
+            raise ServersUnreachable(" ".join(problems), tape_tools, problems)
+        return tape_tools
 
     def _taped(self, tool: Tool) -> Tool:
         async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
             return await self._tape.call(tool, self._source, call, context)
 
-        # A tool that two sources offer, the notebook and its agent for example, stays one.
+        # A tool that two toolsets offer, for example the notebook and its agent, must stay one object.
         return self._tape.taped.setdefault(id(tool), replace(tool, invoke=invoke))
 
     async def aclose(self) -> None:
