@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agentmagic import settings, wheels
 from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError, with_code
 from agentmagic.platforms import join_command
-from agentmagic.text import counted
+from agentmagic.text import plural
 
 if TYPE_CHECKING:
     from agentmagic.replay.cassette import Cassette
@@ -155,7 +155,7 @@ def _lessons(options: Any) -> int:
     which = "without solutions" if options.student else "with solutions"
     _print(
         [
-            f"{counted(len(names), 'lesson')} {which} in {options.folder}: {', '.join(names)}.",
+            f"{plural(len(names), 'lesson')} {which} in {options.folder}: {', '.join(names)}.",
             "JupyterLab, and all that the lessons import: pip install 'agentmagic[demo]'",
             f"Open them: python -m jupyterlab {options.folder}",
         ]
@@ -186,9 +186,9 @@ def _bridge(options: Any) -> int:
 
 def _rules(options: Any) -> int:
     from agentmagic.context.rules import project_here, report
-    from agentmagic.text import shown
+    from agentmagic.text import sanitize
 
-    _print([shown(report(project_here(rules=True), approve=options.approve))])
+    _print([sanitize(report(project_here(rules=True), approve=options.approve))])
     return 0
 
 
@@ -197,7 +197,7 @@ def _run(options: Any) -> int:
 
 
 def _report(options: Any) -> int:
-    return report_on(options.notebook, agreed=options.yes)
+    return report_on(options.notebook, is_agreed=options.yes)
 
 
 def _show(options: Any) -> int:
@@ -220,7 +220,7 @@ def _verify(options: Any) -> int:
     (cassette,) = _cassettes(options.file)
     if _print(report.problems(cassette)):
         return 1
-    _print([f"{cassette.path.name} is whole: {counted(len(cassette.takes), 'turn')}.", report.GIT_ADVICE])
+    _print([f"{cassette.path.name} is whole: {plural(len(cassette.takes), 'turn')}.", report.GIT_ADVICE])
     return 0
 
 
@@ -228,21 +228,21 @@ def _scrub(options: Any) -> int:
     from agentmagic.replay import report
 
     (cassette,) = _cassettes(options.file)
-    count = counted(report.scrub(cassette), "document")
+    count = plural(report.scrub(cassette), "document")
     _print([f"Secrets were blanked in {count} of {cassette.path.name}."])
     return 0
 
 
-def report_on(notebook: Path, *, agreed: bool = False) -> int:
+def report_on(notebook: Path, *, is_agreed: bool = False) -> int:
     """Run a notebook twice with the answers of its cassette, and print each difference between the runs.
 
     Returns 0 if there is none, else 1. Asks the user first unless `agreed`, since the tools of the notebook really run.
     Raises UsageError if there is no user to ask.
     """
-    if not agreed and not _agrees(f"{notebook} is run twice, and its tools really run, with all they do."):
+    if not is_agreed and not _agrees(f"{notebook} is run twice, and its tools really run, with all they do."):
         return 1
-    (first, unasked_turns), (second, _) = _outputs(notebook), _outputs(notebook)
-    if _print([*_unlike(first, second), *unasked_turns]):
+    (first, unasked_turns), (second, _) = _run_for_report(notebook), _run_for_report(notebook)
+    if _print([*_differences(first, second), *unasked_turns]):
         return 1
     _print([f"{notebook.name} is the same in every run."])
     return 0
@@ -255,7 +255,7 @@ def _agrees(about: str) -> bool:
         raise UsageError(f"{about} No one is there to agree to it. Give --yes to run it.") from None
 
 
-def _outputs(notebook: Path) -> tuple[list[tuple[str, str, str]], list[str]]:
+def _run_for_report(notebook: Path) -> tuple[list[tuple[str, str, str]], list[str]]:
     """Run a notebook in the mode `replay-model`.
 
     Returns the source, the output and the mismatch with the recording of each code cell, and a sentence for each
@@ -276,11 +276,11 @@ def _outputs(notebook: Path) -> tuple[list[tuple[str, str, str]], list[str]]:
 
 def _execute(client: Any, variables: dict[str, str]) -> list[str]:
     """Run a notebook, and return a sentence for each cassette with recorded turns that no cell has replayed."""
-    from agentmagic.replay.unasked import UNASKED, kept
+    from agentmagic.replay.unasked import UNASKED, collect
 
     with TemporaryDirectory() as folder:
         client.execute(env={**os.environ, **variables, UNASKED: folder})
-        return list(kept(Path(folder)))
+        return list(collect(Path(folder)))
 
 
 def _mismatch(outputs: Iterable[Any]) -> str:
@@ -289,7 +289,7 @@ def _mismatch(outputs: Iterable[Any]) -> str:
     return str(errors[0].evalue) if errors else ""
 
 
-def _unlike(first: list[tuple[str, str, str]], second: list[tuple[str, str, str]]) -> Iterator[str]:
+def _differences(first: list[tuple[str, str, str]], second: list[tuple[str, str, str]]) -> Iterator[str]:
     """Yield a sentence for each cell that differs from its recording, or whose output differs between the runs."""
     from agentmagic.replay import report
 

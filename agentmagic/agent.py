@@ -18,7 +18,15 @@ from agentmagic.errors import UsageError
 from agentmagic.events import TRIES
 from agentmagic.json_schema import check_schema, readable
 from agentmagic.messages import Message, ToolDef
-from agentmagic.providers.base import WRAPPED, Advising, Model, ModelSettings, OutputSchema, ProjectText, honoured
+from agentmagic.providers.base import (
+    WRAPPER_PROPERTY,
+    Advising,
+    Model,
+    ModelSettings,
+    OutputSchema,
+    ProjectText,
+    honoured_settings,
+)
 from agentmagic.providers.outside import is_outside
 from agentmagic.providers.registry import check_address, choose_default, is_made_by_provider, resolve
 from agentmagic.runtime.engine import UserLoop, engine, session_loop
@@ -326,7 +334,7 @@ def output_schema(output: Any) -> OutputSchema:
     if problem := check_schema("output", whole):
         raise UsageError(problem)
     legal = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:64] or "answer"  # OpenAI has the strictest rule for names
-    return OutputSchema(legal, whole, partial(_convert, adapter, is_wrapped), WRAPPED if is_wrapped else "")
+    return OutputSchema(legal, whole, partial(_convert, adapter, is_wrapped), WRAPPER_PROPERTY if is_wrapped else "")
 
 
 def _adapter(output: Any) -> "TypeAdapter[Any]":
@@ -345,24 +353,29 @@ def _adapter(output: Any) -> "TypeAdapter[Any]":
 def _wrap(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of an object with one property, which has the given schema; definitions stay at the root."""
     inner = {key: value for key, value in schema.items() if key not in (*_SHARED, "$id", "$schema")}
-    whole = {"type": "object", "properties": {WRAPPED: inner}, "required": [WRAPPED], "additionalProperties": False}
-    return cast("dict[str, Any]", _moved(whole | {key: schema[key] for key in _SHARED if key in schema}))
+    whole = {
+        "type": "object",
+        "properties": {WRAPPER_PROPERTY: inner},
+        "required": [WRAPPER_PROPERTY],
+        "additionalProperties": False,
+    }
+    return cast("dict[str, Any]", _retarget_references(whole | {key: schema[key] for key in _SHARED if key in schema}))
 
 
-def _moved(schema: Any) -> Any:
+def _retarget_references(schema: Any) -> Any:
     """Return a wrapped schema in which each `$ref` to the old root points to the wrapping property."""
     if isinstance(schema, list):
-        return [_moved(item) for item in cast("list[Any]", schema)]
+        return [_retarget_references(item) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
         return schema
     entries = cast("dict[str, Any]", schema)
-    result = {key: _moved(item) for key, item in entries.items()}
-    return result | {"$ref": f"#/properties/{WRAPPED}"} if entries.get("$ref") == "#" else result
+    result = {key: _retarget_references(item) for key, item in entries.items()}
+    return result | {"$ref": f"#/properties/{WRAPPER_PROPERTY}"} if entries.get("$ref") == "#" else result
 
 
 def _convert(adapter: "TypeAdapter[Any] | None", is_wrapped: bool, data: Any) -> Any:
     """Convert an answer's JSON data to its type. Raises ValueError if the type's own validation fails."""
-    inner = data[WRAPPED] if is_wrapped else data
+    inner = data[WRAPPER_PROPERTY] if is_wrapped else data
     if adapter is None:
         return inner
     from pydantic import ValidationError
@@ -388,7 +401,7 @@ def _check_class(agent: Agent, model: Model) -> None:
     setting = next((one for one in ("models", "addresses") if getattr(bounds, one) is not None), None)
     if setting is not None and not is_made_by_provider(model):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
-        has = f"{bounds.whose(setting)} has {bounds.words(setting)}"
+        has = f"{bounds.scope(setting)} has {bounds.setting_with_file(setting)}"
         raise UsageError(
             f"The model {model.name} is an object of {kind}, which is not of that provider, and {has}. "
             "Name the model as a text."
@@ -402,8 +415,8 @@ def _check_extra(names: Sequence[str]) -> None:
     limit = next((one for one in _BOUND_BY_EXTRA if getattr(bounds, one) is not None), None)
     if names and limit is not None:
         raise UsageError(
-            f"The setting extra has {names[0]!r}, which may do more than shape the answer, and {bounds.whose(limit)} "
-            f"has {bounds.words(limit)}. Leave it out."
+            f"The setting extra has {names[0]!r}, which may do more than shape the answer, and {bounds.scope(limit)} "
+            f"has {bounds.setting_with_file(limit)}. Leave it out."
         )
 
 
@@ -419,7 +432,7 @@ class Connections:
     def __init__(self) -> None:
         self._models: dict[str, Model] = {}
         self._servers: list[tuple[Any, Toolset]] = []
-        self._told: set[str] = set()
+        self._shown_notes: set[str] = set()
         self._user_loop = UserLoop()
 
     async def with_loop(self, work: Coroutine[Any, Any, T]) -> T:
@@ -446,19 +459,19 @@ class Connections:
         There is a note for each setting that the model ignores, for a permission that the class overrides, and for the
         model's own advice.
         """
-        honoured_names = honoured(model, agent.settings).given
+        honoured_names = honoured_settings(model, agent.settings).given
         left_out = [name for name in agent.settings.given if name not in honoured_names]
         notes = [f"{model.name} takes no {name}, so it is asked without that setting." for name in left_out]
         policy, bounds = policy_of(agent.permission), class_settings()
         if bounds.permission and "allow" in (policy.default, *(rule.verdict for rule in policy.rules)):
             notes.append(
-                f"The agent's permission lets tools run unasked, and {bounds.whose('permission')} does not: "
-                f"{bounds.words('permission')}."
+                f"The agent's permission lets tools run unasked, and {bounds.scope('permission')} does not: "
+                f"{bounds.setting_with_file('permission')}."
             )
         if isinstance(model, Advising) and (advice := model.advice()):
             notes.append(advice)
-        new = [note for note in notes if note not in self._told]
-        self._told.update(new)
+        new = [note for note in notes if note not in self._shown_notes]
+        self._shown_notes.update(new)
         return new
 
     def toolsets(self, agent: Agent) -> tuple[Toolset, ...]:
@@ -468,10 +481,10 @@ class Connections:
         """
         own = agent.own_tools()
         sources = [source for source in agent.tools if isinstance(source, Toolset)]
-        servers = [self._opened(agent.mcp)] if agent.mcp else []
+        servers = [self._servers_for(agent.mcp)] if agent.mcp else []
         return (*([Functions(own)] if own else []), *sources, *servers)
 
-    def _opened(self, mcp: "Entry | Sequence[Entry]") -> Toolset:
+    def _servers_for(self, mcp: "Entry | Sequence[Entry]") -> Toolset:
         for entry, servers in self._servers:
             if entry is mcp or entry == mcp:
                 return servers

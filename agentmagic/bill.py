@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from agentmagic import settings
 from agentmagic.classroom import class_settings, own_folder, windows_folder
-from agentmagic.errors import UsageError, said
+from agentmagic.errors import UsageError, describe
 from agentmagic.history.journal import FOLDER, append, file_lock
 from agentmagic.history.paid_turns import Journals, day_of
 from agentmagic.log import logger
 from agentmagic.messages import Usage
-from agentmagic.text import counted, one_line, shown
+from agentmagic.text import plural, sanitize, single_line
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -49,15 +49,15 @@ _OWNER_ONLY = 0o600
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class Costs:
     """The cost of several requests in US dollars, and the number of requests whose price is unknown."""
 
     cost: float = 0.0
     unpriced: int = 0
 
-    def __add__(self, other: "Spent") -> "Spent":
+    def __add__(self, other: "Costs") -> "Costs":
         """Return the sum."""
-        return Spent(self.cost + other.cost, self.unpriced + other.unpriced)
+        return Costs(self.cost + other.cost, self.unpriced + other.unpriced)
 
 
 class PaidRequests:
@@ -70,7 +70,7 @@ class PaidRequests:
     def __init__(self) -> None:
         self.here = Usage()
         """The usage of this process, free requests included."""
-        self.warned: set[tuple[str, str]] = set()
+        self.shown_warnings: set[tuple[str, str]] = set()
         """The budgets about which the user was warned, each with the day or month of the warning."""
         self.problem = ""
         """Why the ledger could not be written or read, "" if it could."""
@@ -78,7 +78,7 @@ class PaidRequests:
         self._path: Path | None = None
         self._locked: tuple[Path, BaseFileLock] | None = None
         self._read_to = 0
-        self._sums: dict[tuple[str, str], Spent] = {}
+        self._sums: dict[tuple[str, str], Costs] = {}
         self._unwritten: list[bytes] = []
 
     @staticmethod
@@ -89,7 +89,7 @@ class PaidRequests:
         """
         from platformdirs import user_state_path
 
-        folder = own_state_folder() if _is_fixed() else user_state_path("agentmagic", appauthor=False)
+        folder = own_state_folder() if _has_policy_budget() else user_state_path("agentmagic", appauthor=False)
         return folder / f"ledger-{today()[:7]}.jsonl"
 
     def pay(self, folder: str, session: str, model: str, usage: Usage) -> None:
@@ -104,7 +104,7 @@ class PaidRequests:
             self._unwritten.append(json.dumps(line | {"cost": usage.cost}).encode() + b"\n")
             self._write()
 
-    def spent(self, period: Period, folder: str | None = None) -> Spent:
+    def costs(self, period: Period, folder: str | None = None) -> Costs:
         """Return the costs of today or of this month, in one folder, by default in all folders."""
         day = today()
         with self._guard:
@@ -115,7 +115,7 @@ class PaidRequests:
                 for (when, where), cost in self._sums.items()
                 if (period == "month" or when == day) and folder in (None, where)
             )
-            return sum(costs, Spent())
+            return sum(costs, Costs())
 
     def _write(self) -> None:
         if not self._unwritten:
@@ -133,7 +133,7 @@ class PaidRequests:
                     os.close(number)
         except OSError as error:  # a lock timeout is an OSError too
             if not self.problem:
-                logger.warning("the ledger %s cannot be written: %s", path, error.strerror or said(error))
+                logger.warning("the ledger %s cannot be written: %s", path, error.strerror or describe(error))
             self.problem = f"The ledger {path} cannot be written ({error.strerror or 'another kernel holds it'})"
         else:
             self._unwritten.clear()
@@ -162,18 +162,18 @@ class PaidRequests:
                 while lines := _whole_lines(file.read(PIECE)):
                     self._read_to += len(lines)
                     for line in lines.splitlines():
-                        self._take(line)
+                        self._add_line(line)
                     file.seek(self._read_to)
         except OSError as error:
             self.problem = f"The ledger {path} cannot be read ({error.strerror})"
 
-    def _take(self, line: bytes) -> None:
-        if (entry := _paid(line)) is not None:
+    def _add_line(self, line: bytes) -> None:
+        if (entry := _parse_line(line)) is not None:
             place, cost = entry
-            self._sums[place] = self._sums.get(place, Spent()) + cost
+            self._sums[place] = self._sums.get(place, Costs()) + cost
 
 
-def _is_fixed() -> bool:
+def _has_policy_budget() -> bool:
     """Return whether the administrator sets a budget.
 
     If so, no environment variable that a notebook sets can move the ledger or shift its days.
@@ -205,7 +205,7 @@ def today() -> str:
 
 
 def _day(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime(seconds)) if _is_fixed() else day_of(seconds)
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds)) if _has_policy_budget() else day_of(seconds)
 
 
 def _last_byte(number: int, size: int) -> bytes:
@@ -222,7 +222,7 @@ def _whole_lines(read: bytes) -> bytes:
     return read[:end] if end or len(read) < PIECE else read
 
 
-def _paid(line: bytes) -> tuple[tuple[str, str], Spent] | None:
+def _parse_line(line: bytes) -> tuple[tuple[str, str], Costs] | None:
     """Return the day, the folder and the cost in a line of the ledger; None if the line has another format."""
     if len(line) > LONGEST_LINE:
         return None
@@ -231,9 +231,9 @@ def _paid(line: bytes) -> tuple[tuple[str, str], Spent] | None:
             case {"time": int() as seconds, "folder": str() as folder, "cost": int() | float() as cost} if (
                 0 <= cost < float("inf")
             ):
-                return (_day(seconds), folder), Spent(float(cost))
+                return (_day(seconds), folder), Costs(float(cost))
             case {"time": int() as seconds, "folder": str() as folder, "cost": None}:
-                return (_day(seconds), folder), Spent(0.0, 1)
+                return (_day(seconds), folder), Costs(0.0, 1)
             case _:
                 return None
     except (ValueError, OverflowError, OSError, RecursionError):
@@ -279,16 +279,16 @@ class PeriodCap:
     limit: float
     setting: str
     folder: str | None = None
-    bound: str = ""
+    class_setting: str = ""
 
     @property
     def when(self) -> str:
         """The period in words, for messages."""
         return "today" if self.period == "day" else "this month"
 
-    def spent(self) -> Spent:
+    def costs(self) -> Costs:
         """Return the costs of the present day or month."""
-        return ledger().spent(self.period, self.folder)
+        return ledger().costs(self.period, self.folder)
 
     def problem(self) -> str:
         """Return why the budget cannot be enforced, "" if it can."""
@@ -298,23 +298,23 @@ class PeriodCap:
 
     def warning(self) -> str:
         """Return a warning, once in a period, if the share WARN_AT of the budget is spent, else ""."""
-        total, key = self.spent(), (f"{self.setting} {self.limit}", today()[: 10 if self.period == "day" else 7])
-        if total.cost < WARN_AT * self.limit or key in ledger().warned:
+        total, key = self.costs(), (f"{self.setting} {self.limit}", today()[: 10 if self.period == "day" else 7])
+        if total.cost < WARN_AT * self.limit or key in ledger().shown_warnings:
             return ""
-        ledger().warned.add(key)
+        ledger().shown_warnings.add(key)
         return (
-            f"${total.cost:.2f} of the ${self.limit:.2f} of {self.bound or self.setting} are spent {self.when}"
-            f"{_unknown(total)}. At 100 % no further request is sent."
+            f"${total.cost:.2f} of the ${self.limit:.2f} of {self.class_setting or self.setting} are spent {self.when}"
+            f"{_unpriced_note(total)}. At 100 % no further request is sent."
         )
 
     def __str__(self) -> str:
-        total = self.spent()
+        total = self.costs()
         remaining = max(0.0, self.limit - total.cost)
-        return f"${remaining:.2f} of ${self.limit:.2f} are left {self.when} ({self.setting}){_unknown(total)}"
+        return f"${remaining:.2f} of ${self.limit:.2f} are left {self.when} ({self.setting}){_unpriced_note(total)}"
 
 
-def _unknown(total: Spent) -> str:
-    return f"; not in it: {counted(total.unpriced, 'request')} of unknown price" if total.unpriced else ""
+def _unpriced_note(total: Costs) -> str:
+    return f"; not in it: {plural(total.unpriced, 'request')} of unknown price" if total.unpriced else ""
 
 
 def period_caps() -> list[PeriodCap]:
@@ -325,7 +325,7 @@ def period_caps() -> list[PeriodCap]:
             caps.append(PeriodCap(period, limit, variable, work_folder()))
     for name, period in _SETTINGS:
         if (limit := cast("float | None", getattr(bounds, name))) is not None:
-            caps.append(PeriodCap(period, limit, name.replace("_", "-"), bound=bounds.words(name)))
+            caps.append(PeriodCap(period, limit, name.replace("_", "-"), class_setting=bounds.setting_with_file(name)))
     return caps
 
 
@@ -433,7 +433,7 @@ def folder_bill(folder: str | os.PathLike[str] | None = None) -> FolderBill:
         totals[key] = before + turn.usage, failures + turn.failed
     rows = (_row(key, total, failures) for key, (total, failures) in sorted(totals.items()))
     filled_rows = tuple(row for row in rows if row["requests"] or row["failures"])
-    return FolderBill(filled_rows, journals.files, journals.damaged, journals.left_out)
+    return FolderBill(filled_rows, journals.files, journals.damaged_lines, journals.skipped_files)
 
 
 def _row(key: tuple[str, ...], total: Usage, failures: int) -> Mapping[str, Any]:
@@ -450,4 +450,4 @@ def _notebook(folder: Path, place: Path) -> str:
             name = json.loads(file.read(PIECE)).get("name")
     except (OSError, ValueError, AttributeError, RecursionError):
         name = None
-    return one_line(shown(name), 100) if isinstance(name, str) and name else f"{place.name}.ipynb"
+    return single_line(sanitize(name), 100) if isinstance(name, str) and name else f"{place.name}.ipynb"

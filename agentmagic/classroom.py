@@ -21,14 +21,14 @@ from agentmagic.patterns import EntryPattern, fits_pattern, is_address, is_among
 from agentmagic.text import did_you_mean
 
 VARIABLE = "AGENTMAGIC_CLASS"
-SERVER_SAYS = "JPY_SESSION_NAME"
+SERVER_VARIABLE = "JPY_SESSION_NAME"
 """The environment variable that jupyter_server sets to the notebook's path, see `SessionManager.get_kernel_env`."""
-VS_CODE_SAYS = "__vsc_ipynb_file__"
+VS_CODE_VARIABLE = "__vsc_ipynb_file__"
 """The Python variable that VS Code sets to the notebook's path."""
 
 Replay = Literal["live", "record", "replay", "replay-model", "replay-tools", "auto"]
 MODES: tuple[Replay, ...] = get_args(Replay)
-PLAYED: tuple[Replay, ...] = ("replay", "replay-model")
+OFFLINE_MODES: tuple[Replay, ...] = ("replay", "replay-model")
 """The modes in which no request is sent to a model."""
 
 
@@ -126,7 +126,7 @@ class ClassSettings:
     @property
     def names(self) -> list[str]:
         """The names of the settings that are set, spelled as in a file."""
-        return list(map(_as_written, self.settings))
+        return list(map(_file_spelling, self.settings))
 
     @property
     def settings(self) -> list[str]:
@@ -149,12 +149,12 @@ class ClassSettings:
         """Whether some tool calls must be approved by a person, not by code in the notebook."""
         return "ask" in (self.permission, self.code, self.web)
 
-    def check_model(self, name: str, asked_by: str = "") -> None:
+    def check_model(self, name: str, chosen_by: str = "") -> None:
         """Raise UsageError if the class does not allow a model; `asked_by` is the setting that chose it, if known."""
         for one in self._parts:
             if one.models is not None and not any(fits_pattern(name, pattern) for pattern in one.models):
-                by = f", which {asked_by} names," if asked_by else ""
-                among = f"is not among those of {one.whose('models')}: {one.words('models')}"
+                by = f", which {chosen_by} names," if chosen_by else ""
+                among = f"is not among those of {one.scope('models')}: {one.setting_with_file('models')}"
                 raise UsageError(f"The model {name}{by} {among}.")
 
     def allows_model(self, name: str) -> bool:
@@ -168,7 +168,7 @@ class ClassSettings:
         for one in self._parts:
             if not is_among(address, one.addresses):
                 place = f"at {address}" if address else "at an address that is not known"
-                among = f"is not among those of {one.whose('addresses')}: {one.words('addresses')}"
+                among = f"is not among those of {one.scope('addresses')}: {one.setting_with_file('addresses')}"
                 raise UsageError(f"The model {name} is asked {place}, which {among}.")
 
     def allows_address(self, address: str) -> bool:
@@ -180,41 +180,43 @@ class ClassSettings:
         prices = (self.prices or {}).items()
         return next((price for pattern, price in prices if fits_pattern(name, pattern)), None)
 
-    def check_switch(self, name: str, refused: str) -> None:
+    def check_switch(self, name: str, refusal: str) -> None:
         """Raise UsageError if a setting is false; `refused` is the first half of the message."""
         if getattr(self, name) is False:
-            raise UsageError(f"{refused}: {self.whose(name)} has {self.words(name)}.")
+            raise UsageError(f"{refusal}: {self.scope(name)} has {self.setting_with_file(name)}.")
 
     def server_problem(self, entry: EntryPattern) -> str:
         """Return why the class does not allow an MCP server, "" if it is allowed."""
         for one in self._parts:
             if one.servers is not None and not any(pattern.allows(entry) for pattern in one.servers):
-                return f"{entry} is not among those of {one.whose('servers')}: {one.words('servers')}."
+                return f"{entry} is not among those of {one.scope('servers')}: {one.setting_with_file('servers')}."
         return ""
 
-    def capped(self, name: str, asked: float | None, *, session: bool = False) -> float | None:
+    def cap(self, name: str, value: float | None, *, session: bool = False) -> float | None:
         """Return the limit that applies to a turn or a session.
 
         `asked` is the notebook's limit, None if it sets none. Raises UsageError if `asked` is above the class's limit.
         """
         own = f"session_{name}" if session else name
         most = cast("float | None", getattr(self, own))
-        if most is None or asked is None or asked <= most:
-            return most if asked is None else asked
-        raise UsageError(f"{name} is {asked:g}, which is more than {self.whose(own)} allows: {self.words(own)}.")
+        if most is None or value is None or value <= most:
+            return most if value is None else value
+        raise UsageError(
+            f"{name} is {value:g}, which is more than {self.scope(own)} allows: {self.setting_with_file(own)}."
+        )
 
-    def limit(self, name: str, asked: float | None, usual: float) -> float | None:
+    def limit(self, name: str, value: float | None, usual: float) -> float | None:
         """Return the `max_iterations` or `timeout` that applies to a turn; None is no limit.
 
         `asked` is the notebook's limit; if it equals `usual`, it counts as not set. Raises UsageError if it is above
         the class's limit.
         """
         most = cast("float | None", getattr(self, name))
-        if most is None or asked == usual:
-            return asked if most is None else min(usual, most)
-        return self.capped(name, float("inf") if asked is None else asked)
+        if most is None or value == usual:
+            return value if most is None else min(usual, most)
+        return self.cap(name, float("inf") if value is None else value)
 
-    def bound(self, *, asks: bool, code: bool, web: bool = False) -> Literal["ask", "deny"] | None:
+    def mildest_verdict(self, *, asks: bool, code: bool, web: bool = False) -> Literal["ask", "deny"] | None:
         """Return the mildest decision ("ask" or "deny") that the class permits for a call, None if it sets no limit.
 
         `code` says that the call runs a program, `web` that it searches or reads the web, `asks` that its tool
@@ -226,33 +228,35 @@ class ClassSettings:
             return "deny" if "deny" in (self.code, self.permission) else self.code or ("ask" if self.classes else None)
         return self.permission if asks else None
 
-    def why_bound(self, verdict: Literal["ask", "deny"], *, code: bool, web: bool = False) -> str:
+    def verdict_reason(self, verdict: Literal["ask", "deny"], *, code: bool, web: bool = False) -> str:
         """Return why the user is asked about a call, or the call is denied. The model reads it too: it has no path."""
         name = "permission" if self.permission == verdict or not (code or web) else "code" if code else "web"
-        return f'The settings of {self.whose(name)} have {name} = "{verdict}".'
+        return f'The settings of {self.scope(name)} have {name} = "{verdict}".'
 
-    def check_mode(self, mode: str, asked_by: str = "") -> None:
+    def check_mode(self, mode: str, chosen_by: str = "") -> None:
         """Raise UsageError if a replay mode is not the class's; `asked_by` is the setting that chose it, if known."""
         if self.replay not in (None, mode):
-            by = f", which {asked_by} names," if asked_by else ""
-            raise UsageError(f"The mode {mode}{by} is not that of {self.whose('replay')}: {self.words('replay')}.")
+            by = f", which {chosen_by} names," if chosen_by else ""
+            raise UsageError(
+                f"The mode {mode}{by} is not that of {self.scope('replay')}: {self.setting_with_file('replay')}."
+            )
 
-    def words(self, name: str) -> str:
+    def setting_with_file(self, name: str) -> str:
         """Return a setting as text for a message, with its file: "max-cost = 0.5 in FILE"."""
-        return f"{self.written(name)} in {self._holding(name).file}"
+        return f"{self.setting_text(name)} in {self._source(name).file}"
 
-    def written(self, name: str) -> str:
+    def setting_text(self, name: str) -> str:
         """Return a setting as text for a message: "max-cost = 0.5"."""
         value = getattr(self, name)
         text = [*map(str, cast("tuple[object, ...]", value))] if isinstance(value, tuple) else value
-        return f"{_as_written(name)} = {text!r}"
+        return f"{_file_spelling(name)} = {text!r}"
 
-    def whose(self, name: str) -> str:
+    def scope(self, name: str) -> str:
         """Return whose setting it is, for a message: "this machine" or "this class"."""
         is_set = getattr(self, name) is not None  # `code` has the default "ask" in every class, even if it is not set
-        return "this machine" if is_set and self._holding(name).file == POLICY_FILE else "this class"
+        return "this machine" if is_set and self._source(name).file == POLICY_FILE else "this class"
 
-    def _holding(self, name: str) -> "ClassSettings":
+    def _source(self, name: str) -> "ClassSettings":
         """Return the settings of the file from which the present value of a setting comes."""
         value = getattr(self, name)
         return next((one for one in self._parts if getattr(one, name) == value), self)
@@ -265,7 +269,7 @@ class ClassSettings:
 _SETTINGS = tuple(one.name for one in fields(ClassSettings) if one.name not in ("file", "parts", "wider"))
 
 
-def _as_written(name: str) -> str:
+def _file_spelling(name: str) -> str:
     return name.replace("_", "-")
 
 
@@ -284,12 +288,14 @@ _FOLDER = _working_folder()
 
 def notebook_of(variables: Mapping[str, Any]) -> Path | None:
     """Return the notebook's path according to the front end, or None. If it was renamed, the path may not exist."""
-    files = [Path(one) for one in (variables.get(VS_CODE_SAYS), os.environ.get(SERVER_SAYS)) if isinstance(one, str)]
+    files = [
+        Path(one) for one in (variables.get(VS_CODE_VARIABLE), os.environ.get(SERVER_VARIABLE)) if isinstance(one, str)
+    ]
     paths = [path for path in files if path.suffix == ".ipynb" and path.is_absolute()]
     return next((path for path in paths if path.is_file()), paths[0] if paths else None)
 
 
-def _starts() -> Iterator[Path]:
+def _start_folders() -> Iterator[Path]:
     """Yield the folders at which the search for settings starts: where the kernel or script began, the notebook's."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     began = _FOLDER if shell is None else Path(shell.starting_dir)
@@ -301,12 +307,12 @@ def _starts() -> Iterator[Path]:
 
 def own_folder() -> Path | None:
     """Return the notebook's folder, else the folder where the kernel or script began; None if that was deleted."""
-    return next(reversed(list(_starts())), None)
+    return next(reversed(list(_start_folders())), None)
 
 
-def _candidates() -> list[Path]:
+def _settings_files() -> list[Path]:
     """Return the files that may have settings, the outermost first; the file in `AGENTMAGIC_CLASS` is the last."""
-    above = [folder for start in _starts() for folder in (start, *start.parents)]
+    above = [folder for start in _start_folders() for folder in (start, *start.parents)]
     in_order = sorted(dict.fromkeys(above), key=lambda folder: len(folder.parts))
     class_file = os.environ.get(VARIABLE)
     projects = [folder / "pyproject.toml" for folder in in_order]
@@ -316,14 +322,14 @@ def _candidates() -> list[Path]:
 @cache
 def class_settings() -> ClassSettings:
     """Return the limits that apply. Raises UsageError for a file that cannot be read or has an unknown setting."""
-    parts = [settings for file in dict.fromkeys(_candidates()) if (settings := _read(file)) is not None]
-    return _combined(parts)
+    parts = [settings for file in dict.fromkeys(_settings_files()) if (settings := _read(file)) is not None]
+    return _combine(parts)
 
 
 def _read_policy() -> ClassSettings | None:
     """Return the settings of the administrator's file, or None if there is no such file."""
     try:
-        return _made(POLICY_FILE, tomllib.loads(POLICY_FILE.read_text(encoding="utf-8")))
+        return _parse_table(POLICY_FILE, tomllib.loads(POLICY_FILE.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
@@ -349,14 +355,14 @@ def _read(file: Path) -> ClassSettings | None:
         raise UsageError(f"The class settings {file} cannot be read: {error}. Correct {which}.") from error
     match data:
         case {"tool": {"agentmagic": {"class": {**table}}}}:
-            return _made(file, cast("Mapping[str, Any]", table))
+            return _parse_table(file, cast("Mapping[str, Any]", table))
         case _ if is_class_file:
             raise UsageError(f"{file}, which {VARIABLE} names, has no table [tool.agentmagic.class]. Write one.")
         case _:
             return None
 
 
-def _combined(parts: list[ClassSettings]) -> ClassSettings:
+def _combine(parts: list[ClassSettings]) -> ClassSettings:
     """Return the strictest value of each setting. `wider` names each setting that is wider than one before it."""
     if len(parts) < 2:  # noqa: PLR2004
         return parts[0] if parts else ClassSettings()
@@ -370,10 +376,12 @@ def _combined(parts: list[ClassSettings]) -> ClassSettings:
                 whole = replace(whole, **{name: value})
             else:
                 before = replace(whole, parts=tuple(parts[:place]))
-                holds = f"{before.words(name)} holds"
+                holds = f"{before.setting_with_file(name)} holds"
                 if isinstance(value, tuple):
-                    holds = f"both lists hold: what is not in {before.words(name)} is refused"
-                wider.append(f"{part.words(name)} asks for more than {before.whose(name)} allows, and {holds}.")
+                    holds = f"both lists hold: what is not in {before.setting_with_file(name)} is refused"
+                wider.append(
+                    f"{part.setting_with_file(name)} asks for more than {before.scope(name)} allows, and {holds}."
+                )
     return replace(whole, parts=tuple(parts), wider=tuple(wider))
 
 
@@ -397,8 +405,8 @@ def _is_within(name: str, value: Any, most: Any) -> bool:  # noqa: PLR0911  (one
 # -- reading a file ----------------------------------------------------------------------------------
 
 
-def _made(file: Path, table: Mapping[str, Any]) -> ClassSettings:
-    fields_by_name = {_as_written(name): name for name in _SETTINGS if name != "prices" or file == POLICY_FILE}
+def _parse_table(file: Path, table: Mapping[str, Any]) -> ClassSettings:
+    fields_by_name = {_file_spelling(name): name for name in _SETTINGS if name != "prices" or file == POLICY_FILE}
     kind = "policy" if file == POLICY_FILE else "class"
     values: dict[str, Any] = {}
     for name, value in table.items():

@@ -81,7 +81,7 @@ def examine(folder: Path | None = None) -> Iterator[Finding]:
         try:
             yield from check()
         except Exception as error:  # noqa: BLE001  (a broken package may raise anything when it is imported)
-            yield Finding("note", f"{about} cannot be looked at: {_reason(error)}.", _reinstall(error))
+            yield Finding("note", f"{about} cannot be looked at: {_reason(error)}.", _install_command(error))
 
 
 def _reason(error: Exception) -> str:
@@ -89,14 +89,14 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}{f': {words}' if words else ''}"
 
 
-def _reinstall(error: Exception) -> str:
+def _install_command(error: Exception) -> str:
     """Return the command that installs the package named in an import error again, "" for another error."""
     module = (getattr(error, "name", None) or "").partition(".")[0]
     if not module:
         return ""
     package_names = {own: name for name, own in _MODULES.items()} | _PACKAGES
     distribution = (packages_distributions().get(module) or [package_names.get(module, module.replace("_", "-"))])[0]
-    return f"{_PIP} --force-reinstall {distribution}" if _installed(distribution) else f"{_PIP} {distribution}"
+    return f"{_PIP} --force-reinstall {distribution}" if _version_of(distribution) else f"{_PIP} {distribution}"
 
 
 def _import_problem(module: str) -> str:
@@ -129,7 +129,7 @@ def _packages() -> Iterator[Finding]:
             f"{_PIP} -e {quote_word(requirement('all'))}",
         )
     requirements = [_NAME.split(line, 1)[0] for line in lines if _is_needed(line)]
-    absent = [name for name in requirements if not _installed(name)]
+    absent = [name for name in requirements if not _version_of(name)]
     modules = {name: _MODULES.get(name, name.replace("-", "_")) for name in requirements if name not in absent}
     problems = {name: why for name, module in modules.items() if (why := _import_problem(module))}
     if absent:
@@ -156,7 +156,7 @@ def _is_needed(line: str) -> bool:
     return not marker or (system is not None and (system[1] == "==") == (system[2] == sys.platform))
 
 
-def _installed(name: str) -> str:
+def _version_of(name: str) -> str:
     """Return the version of a package, "" if it is not installed."""
     with suppress(PackageNotFoundError):
         return version(name)
@@ -164,7 +164,7 @@ def _installed(name: str) -> str:
 
 
 def _jupyter() -> Iterator[Finding]:
-    if not (installed_version := _installed("ipykernel")):
+    if not (installed_version := _version_of("ipykernel")):
         yield Finding("missing", "ipykernel, which runs the cells of a notebook.", f"{_PIP} ipykernel")
     elif why := _import_problem("ipykernel"):
         about = f"ipykernel, which runs the cells of a notebook, cannot be imported: {why}."
@@ -172,7 +172,7 @@ def _jupyter() -> Iterator[Finding]:
     else:
         yield Finding("ok", f"ipykernel {installed_version}.")
     labs = [
-        f"{name} {installed_version}" for name in ("jupyterlab", "notebook") if (installed_version := _installed(name))
+        f"{name} {installed_version}" for name in ("jupyterlab", "notebook") if (installed_version := _version_of(name))
     ]
     if labs:
         yield Finding("ok", f"{' and '.join(labs)}.")
@@ -185,10 +185,10 @@ def _jupyter() -> Iterator[Finding]:
 
 def _extensions() -> Iterator[Finding]:
     """Check the extensions of JupyterLab: widgets, without which turns are shown as HTML, and the docked panel."""
-    if not _installed("jupyterlab") and not _installed("notebook"):
+    if not _version_of("jupyterlab") and not _version_of("notebook"):
         return  # the extensions of a Jupyter in another Python cannot be checked
     paths = [Path(path) for path in import_module("jupyter_core.paths").jupyter_path("labextensions")]
-    disabled_names = _disabled()
+    disabled_names = _disabled_extensions()
     for name, source, about in (
         (
             "@jupyter-widgets/jupyterlab-manager",
@@ -201,19 +201,19 @@ def _extensions() -> Iterator[Finding]:
         if not any((path / name / "package.json").is_file() for path in paths):
             yield Finding("note", f"{about}: not installed.", f"{_PIP} --force-reinstall --no-deps {source}")
         elif off := [one for one in disabled_names if one.partition(":")[0] == name]:
-            yield Finding("note", f"{about}: disabled, {', '.join(off)}.", _enabling(off[0]))
+            yield Finding("note", f"{about}: disabled, {', '.join(off)}.", _enable_command(off[0]))
         else:
             yield Finding("ok", f"{about}.")
 
 
-def _disabled() -> list[str]:
+def _disabled_extensions() -> list[str]:
     """Return the extensions and plugins that are disabled in any configuration file of JupyterLab and Notebook."""
     core, lab, config = map(import_module, ("jupyter_core.paths", "jupyterlab.commands", "jupyterlab_server.config"))
     settings_folder = str(Path(lab.get_app_dir()) / "settings")
     return list(config.get_page_config(core.jupyter_path("labextensions"), settings_folder)["disabledExtensions"])
 
 
-def _enabling(name: str) -> str:
+def _enable_command(name: str) -> str:
     """Return the command that enables an extension at the level (user, environment or system) that disables it."""
     config = import_module("jupyterlab_server.config")
     for level in ("user", "sys_prefix", "system"):
@@ -282,7 +282,7 @@ def _key_problem(key: str) -> str:
 
 
 def _mcp() -> Iterator[Finding]:
-    if not (installed_version := _installed("mcp")):
+    if not (installed_version := _version_of("mcp")):
         yield _extra("MCP servers: the package mcp", "mcp")
     elif why := _import_problem("mcp"):
         yield Finding(
@@ -302,7 +302,7 @@ def _agents() -> Iterator[Finding]:
             if agent.wraps and locate(agent.wraps):
                 about = f"{agent.model}: {agent.wraps} is here, and its adapter {agent.command} is not installed."
                 yield Finding("note", about, agent.install)
-        elif not _installed("agent-client-protocol"):
+        elif not _version_of("agent-client-protocol"):
             yield _extra(f"{agent.model}: {place} is here, but the package agent-client-protocol", "acp")
         elif problem := agents.node_problem(agent):
             about, _, command = problem.rpartition(", and then the agent: ")
@@ -356,7 +356,7 @@ def _bounds() -> Iterator[Finding]:
 
 
 def _policy(policy: ClassSettings) -> Finding:
-    about = f"The administrator's policy {policy.file}: {', '.join(map(policy.written, policy.settings))}."
+    about = f"The administrator's policy {policy.file}: {', '.join(map(policy.setting_text, policy.settings))}."
     places = [] if policy.file is None or os.name == "nt" else [policy.file, policy.file.parent]
     if not any(os.access(place, os.W_OK) for place in places):  # on Windows, `os.access` does not know permissions
         return Finding("ok", about)
@@ -367,7 +367,7 @@ def _policy(policy: ClassSettings) -> Finding:
 
 def _servers(place: Path) -> Iterator[Finding]:
     files = [path for name in SERVER_FILES if (path := place / name).is_file()]
-    if files and not _installed("mcp"):
+    if files and not _version_of("mcp"):
         return  # `_mcp` has reported that the package is missing
     for file in files:
         from agentmagic.tools.mcp import config

@@ -233,7 +233,7 @@ MEANINGS: Mapping[str, str] = {
 """A sentence or two about each code. After a change, run `python -m tests.test_errors` to update the page."""
 
 
-def code_in(text: str = "") -> str:
+def find_code(text: str = "") -> str:
     """Return the code that a user typed, with or without brackets, or as the name of a class; "" if it is unknown."""
     code = _codes_of_classes().get(text, text.strip("[].,"))
     return code if code in MEANINGS else ""
@@ -249,11 +249,11 @@ def _codes_of_classes() -> dict[str, str]:
     return codes
 
 
-def explain(written: str) -> str:
+def explain(text: str) -> str:
     """Return the explanation of a code and the page with its messages. Raises UsageError for an unknown code."""
-    if not (code := code_in(written)):
-        suggestion = did_you_mean(written, MEANINGS)
+    if not (code := find_code(text)):
+        suggestion = did_you_mean(text, MEANINGS)
         raise errors.UsageError(
-            f"No error has the code {written!r}.{suggestion} The code stands in brackets behind the message."
+            f"No error has the code {text!r}.{suggestion} The code stands in brackets behind the message."
         )
     return f"{code}: {MEANINGS[code]}\n\nThe documentation lists its messages: {PAGE}#{code}"

@@ -40,7 +40,7 @@ MOST_INSIDE = 10
 """The maximum number of exceptions of a group that a message names."""
 
 
-def failed_inside(error: BaseException) -> str:
+def describe_group(error: BaseException) -> str:
     """Return the exceptions in an exception group and in its inner groups as text, "" for another error."""
     waiting: list[Any] = [error] if isinstance(error, BaseExceptionGroup) else []
     errors: list[str] = []
@@ -49,11 +49,11 @@ def failed_inside(error: BaseException) -> str:
         if isinstance(one, BaseExceptionGroup):
             waiting += reversed(cast("BaseExceptionGroup[BaseException]", one).exceptions)
         else:
-            errors.append(f"{type(one).__name__}: {said(one)}".rstrip(": "))
+            errors.append(f"{type(one).__name__}: {describe(one)}".rstrip(": "))
     return "; ".join([*errors, "and more"] if waiting else errors)
 
 
-def said(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """Return the message of an error, "" if its `__str__` raises."""
     try:
         return str(error).strip()
@@ -83,7 +83,7 @@ def code_of(error: BaseException) -> str:
 def with_code(error: BaseException) -> str:
     """Return the message of an error for users: an AgentMagicError has its code in brackets at the end."""
     code = code_of(error)
-    return f"{said(error)} [{code}]" if code else said(error)
+    return f"{describe(error)} [{code}]" if code else describe(error)
 
 
 class AgentMagicError(Exception):

@@ -58,35 +58,35 @@ _UNFINISHED = re.compile(
 """Matches the end of a text if that may be the beginning of an escape."""
 
 
-def readings(text: str) -> tuple[str, ...]:
+def decoded_forms(text: str) -> tuple[str, ...]:
     """Return one or two decoded forms of the text.
 
     The first form is without hidden characters and backslash escapes. If it has percent escapes or HTML entities, the
     second form is without them too. Both are needed, since a decoded percent escape or entity can be a character that
     wrongly ends an address or a value.
     """
-    first = _decoded(_visible(text), _ESCAPES[:1])
+    first = _decode(_drop_hidden(text), _ESCAPES[:1])
     if any(mark in first and escape.search(first) for mark, escape in _ESCAPES[1:]):
-        return first, _decoded(first, _ESCAPES)
+        return first, _decode(first, _ESCAPES)
     return (first,)
 
 
-def decoded(text: str) -> str:
+def decode(text: str) -> str:
     """Return the text without escapes and without hidden characters."""
-    return readings(text)[-1]
+    return decoded_forms(text)[-1]
 
 
-def _decoded(text: str, escapes: tuple[_Escape, ...]) -> str:
+def _decode(text: str, escapes: tuple[_Escape, ...]) -> str:
     for _ in range(_LEVELS):
         before, is_simple = text, False
         for mark, escape in escapes:
             if mark in text:
                 is_simple = mark == "\\" and not _CODES.search(text)
-                text = _simply(text) if is_simple else escape.sub(_character, text)
+                text = _decode_simple(text) if is_simple else escape.sub(_character, text)
         if text == before:
             break
         if not is_simple:
-            text = _visible(text)
+            text = _drop_hidden(text)
     return text
 
 
@@ -151,20 +151,20 @@ class _Level:
         return start, start + 1
 
 
-def unfinished(text: str) -> int:
+def find_unfinished(text: str) -> int:
     """Return the start of an escape that is incomplete at the end of the text, the text's length if there is none."""
     match = _UNFINISHED.search(text, max(0, len(text) - 1100))
     return match.start() if match else len(text)
 
 
-def _visible(text: str) -> str:
+def _drop_hidden(text: str) -> str:
     """Return the text without hidden characters."""
     if text.isascii() and text.replace("\n", " ").replace("\t", " ").isprintable():
         return text
     return _HIDDEN_TEXT.sub("", text)
 
 
-def _simply(text: str) -> str:
+def _decode_simple(text: str) -> str:
     """Decode simple backslash escapes with `str.replace`, which is fast; most texts have only such escapes."""
     while "\\\\" in text:
         text = text.replace("\\\\", "\\")
@@ -174,11 +174,11 @@ def _simply(text: str) -> str:
 
 
 def _character(escape: re.Match[str]) -> str:
-    return _meant(escape[0])
+    return _decode_escape(escape[0])
 
 
 @lru_cache(maxsize=10_000)
-def _meant(escape: str) -> str:
+def _decode_escape(escape: str) -> str:
     """Return the character that an escape stands for, "" for a hidden character."""
     match escape[0]:
         case "\\":

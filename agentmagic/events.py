@@ -33,7 +33,7 @@ from agentmagic.messages import (
     value_class,
 )
 from agentmagic.secrets import redact
-from agentmagic.text import one_line
+from agentmagic.text import single_line
 
 StopReason = Literal["answer", "done", "limit", "budget", "timeout", "cancelled", "no_tools", "error"]
 PartKind = Literal["text", "reasoning", "tool_call", "hosted_call", "hosted_result"]
@@ -570,7 +570,9 @@ class RunResult:
     def __repr__(self) -> str:
         words = redact(self.error or self.final_text)
         calls = sum(isinstance(event, ToolFinished) for event in self.events)
-        return f"<RunResult {self.stop_reason}: {one_line(words, 80)!r}, {self.iterations_used} steps, {calls} calls>"
+        return (
+            f"<RunResult {self.stop_reason}: {single_line(words, 80)!r}, {self.iterations_used} steps, {calls} calls>"
+        )
 
 
 @value_class
@@ -698,7 +700,7 @@ def innermost(event: Any) -> Any:
     return event.event if isinstance(event, InnerEvent) else event
 
 
-def within(call_id: str, event: Event) -> InnerEvent:
+def as_inner_event(call_id: str, event: Event) -> InnerEvent:
     """Return an event of an inner turn as an `InnerEvent` of the outer turn; `call_id` is the call between them."""
     if isinstance(event, InnerEvent):
         return replace(event, path=(call_id, *event.path))
@@ -838,7 +840,7 @@ class Fold:
             calls = tuple(part for part in self._in_order() if isinstance(part, ToolCall))
             yield StepFinished(self._step, Usage(), reason="interrupted", interrupted=True)
         for call in calls:
-            yield ToolFinished(_interrupted(call, INTERRUPTED if call.id in self._started else NOT_RUN))
+            yield ToolFinished(_interrupted_result(call, INTERRUPTED if call.id in self._started else NOT_RUN))
 
     def closing_parts(self) -> Iterator[PartFinished]:
         """Yield the events that finish the open parts of text and reasoning; other open parts are dropped."""
@@ -857,7 +859,7 @@ class Fold:
     def _settle(self) -> None:
         # A damaged log may lack the results of some calls. Providers refuse a history with such calls.
         for call in self.unanswered:
-            self._results[call.id] = _interrupted(call, INTERRUPTED)
+            self._results[call.id] = _interrupted_result(call, INTERRUPTED)
         self._finish_tools()
 
     def _in_order(self) -> tuple[Part, ...]:
@@ -883,7 +885,7 @@ class Fold:
             self._calls = ()
 
 
-def _interrupted(call: ToolCall, text: str) -> ToolResult:
+def _interrupted_result(call: ToolCall, text: str) -> ToolResult:
     return ToolResult(call.id, call.name, (Text(text),), "interrupted")
 
 

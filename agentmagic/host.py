@@ -13,7 +13,7 @@ from agentmagic.errors import UsageError
 from agentmagic.events import CellProposed, MapProgress, ProposalSettled
 from agentmagic.messages import Content
 from agentmagic.terminal_bar import TerminalBar
-from agentmagic.text import counted
+from agentmagic.text import plural
 
 NOWHERE = "The chat panel works in a notebook, in JupyterLab or Notebook 7. In code, use session.ask()."
 
@@ -48,7 +48,7 @@ class Capture(Protocol):
         """Capture the matplotlib figures that are still open, and close them."""
         ...
 
-    def leave_out(self, value: Any, shown: Sequence[Content]) -> None:
+    def leave_out(self, value: Any, parts: Sequence[Content]) -> None:
         """Drop captured figures that are also in the value that the tool returned; `shown` are the value's parts."""
         ...
 
@@ -85,11 +85,11 @@ class RunningNotebook(Protocol):
         """Run code as in a cell, and display the value of its last expression. Exceptions of the code are raised."""
         ...
 
-    def stage(self, proposed: CellProposed) -> CellProposed:
+    def stage(self, proposal: CellProposed) -> CellProposed:
         """Show a proposed cell in the notebook if the front end can; return the proposal with its `place` set."""
         ...
 
-    def fate(self, proposed: CellProposed) -> ProposalSettled | None:
+    def fate(self, proposal: CellProposed) -> ProposalSettled | None:
         """Return the fate of a proposed cell if the notebook's cells show it.
 
         Returns None if they do not show it, or if the front end will report it.
@@ -225,7 +225,7 @@ class ScriptMapView(MapView):
             self._over = True
             self._bar.close()
             for error, number in progress.errors:
-                self._bar.write(f"{counted(number, 'row')}: {error}")
+                self._bar.write(f"{plural(number, 'row')}: {error}")
 
     def finish(self) -> None:
         """Do nothing: the bar was closed when the map ended."""
@@ -271,13 +271,13 @@ class ScriptHost(Host):
         if shell is None:
             raise UsageError(NOWHERE)
         shell.run_line_magic("load_ext", "agentmagic")
-        installed().show_panel(session)
+        current_host().show_panel(session)
 
 
 _installed: list[Host] = [ScriptHost()]
 
 
-def installed() -> Host:
+def current_host() -> Host:
     """Return the host of this process."""
     return _installed[0]
 
@@ -290,5 +290,5 @@ def install(host: Host) -> Host:
 
 def begin_cell(cell: str = "") -> None:
     """Count a new run of a cell, so that its sessions use the same recordings as those of the cell's last run."""
-    host = installed()
+    host = current_host()
     host.cell = (cell, host.cell[1] + 1)

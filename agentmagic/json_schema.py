@@ -45,7 +45,7 @@ class Signature:
     context: str | None
     examples: tuple[tuple[str, dict[str, Any]], ...]
     by_name: Mapping[str, tuple[type, ...]]
-    filled: frozenset[str] = frozenset()
+    defaulted: frozenset[str] = frozenset()
 
 
 def read_signature(function: Callable[..., Any], context_type: type, *, variables: bool = False) -> Signature:
@@ -94,7 +94,7 @@ def layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
         yield function
 
 
-def inside(function: Callable[..., Any]) -> Callable[..., Any]:
+def innermost_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function or method that a call finally runs.
 
     It is the function inside all `functools.partial`s, or the `__call__` of an object.
@@ -117,14 +117,18 @@ def _docstring(function: Callable[..., Any]) -> str:
     """
     for one in layers(function):
         if not isinstance(one, partial):
-            own = inspect.getdoc(one) if hasattr(one, "__name__") else inside(one).__doc__ or inspect.getdoc(type(one))
+            own = (
+                inspect.getdoc(one)
+                if hasattr(one, "__name__")
+                else innermost_function(one).__doc__ or inspect.getdoc(type(one))
+            )
             return inspect.cleandoc(own or "")
         if (own := one.__doc__) and own is not partial.__doc__:
             return inspect.cleandoc(own)
     return ""
 
 
-def _flattened(function: Callable[..., Any]) -> Callable[..., Any]:
+def _flatten_partial(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a `functools.partial` without the attributes of `update_wrapper`.
 
     Because of these attributes, `inspect.signature` would ignore the arguments that the partial binds.
@@ -132,7 +136,7 @@ def _flattened(function: Callable[..., Any]) -> Callable[..., Any]:
     if not isinstance(function, partial):
         return function
     outer = cast("partial[Any]", function)
-    return partial(_flattened(outer.func), *outer.args, **outer.keywords)
+    return partial(_flatten_partial(outer.func), *outer.args, **outer.keywords)
 
 
 def split_examples(text: str) -> tuple[tuple[tuple[str, dict[str, Any]], ...], str]:
@@ -214,14 +218,14 @@ def _arguments_model(
         model = create_model(function, __config__=ConfigDict(extra="forbid"), **fields)
         with catch_warnings():  # pydantic warns that it leaves out a default that JSON cannot represent
             simplefilter("ignore", PydanticJsonSchemaWarning)
-            return model, model.model_json_schema(schema_generator=_untitled())
+            return model, model.model_json_schema(schema_generator=_title_free_generator())
     except (PydanticUserError, TypeError) as error:
         misfits = [name for name, hint in hints.items() if not _fits_json(hint)]
         raise UsageError(_refusal(function, misfits, hints, error)) from None
 
 
 @lru_cache(maxsize=1)
-def _untitled() -> "type[GenerateJsonSchema]":
+def _title_free_generator() -> "type[GenerateJsonSchema]":
     """Return a pydantic schema generator that adds no titles made from field names."""
     from pydantic.json_schema import GenerateJsonSchema
 
@@ -300,10 +304,11 @@ def _hints(function: Callable[..., Any], context_type: type) -> tuple[dict[str, 
 
     Parameters that a `functools.partial` binds by keyword are left out.
     """
-    function_name, plain = name_of(function), _flattened(function)
+    function_name, plain = name_of(function), _flatten_partial(function)
     try:
         all_hints = {
-            name: readable(hint) for name, hint in get_type_hints(inside(function), include_extras=True).items()
+            name: readable(hint)
+            for name, hint in get_type_hints(innermost_function(function), include_extras=True).items()
         }
         parameters = dict(inspect.signature(plain).parameters)
     except NameError as error:
@@ -343,19 +348,19 @@ def readable(hint: Any, copies: dict[Any, Any] | None = None) -> Any:
     if origin is not Annotated:
         inner = tuple(readable(part, copies) for part in parts)
         is_changed = any(one is not part for one, part in zip(inner, parts, strict=True))
-        return _subscripted(Union if origin is UnionType else origin, inner) if is_changed else hint
-    texts = [text for one in parts[1:] if (text := _words(one))]
-    others = [one for one in parts[1:] if not _words(one)]
+        return _subscript(Union if origin is UnionType else origin, inner) if is_changed else hint
+    texts = [text for one in parts[1:] if (text := _description_in(one))]
+    others = [one for one in parts[1:] if not _description_in(one)]
     # The description comes first, so that a `Field` of the user overrides it.
     metadata = (Field(description=" ".join(texts)), *others) if texts else others
-    return _subscripted(Annotated, (readable(parts[0], copies), *metadata)) if metadata else readable(parts[0], copies)
+    return _subscript(Annotated, (readable(parts[0], copies), *metadata)) if metadata else readable(parts[0], copies)
 
 
-def _subscripted(generic: Any, parts: tuple[Any, ...]) -> Any:
+def _subscript(generic: Any, parts: tuple[Any, ...]) -> Any:
     return generic[parts[0] if len(parts) == 1 else parts]
 
 
-def _words(metadata: object) -> str:
+def _description_in(metadata: object) -> str:
     """Return the description in one metadata item of `Annotated`: a string or a `Doc`, "" for anything else."""
     text = metadata if isinstance(metadata, str) else getattr(metadata, "documentation", None)
     return text.strip() if isinstance(text, str) else ""
@@ -373,7 +378,7 @@ def _typed_dict(hint: Any, copies: dict[Any, Any]) -> Any:
         if hasattr(original, name):
             setattr(copy, name, getattr(original, name))
     hints = get_type_hints(original, include_extras=True)
-    copy.__annotations__ = {name: readable(_bound(one, values), copies) for name, one in hints.items()}
+    copy.__annotations__ = {name: readable(_substitute(one, values), copies) for name, one in hints.items()}
     return copy
 
 
@@ -383,7 +388,7 @@ _OF_TYPED_DICTS = (
 )
 
 
-def _bound(hint: Any, values: Mapping[Any, Any]) -> Any:
+def _substitute(hint: Any, values: Mapping[Any, Any]) -> Any:
     """Return a hint with its type variables replaced by their values."""
     if hint in values:
         return values[hint]
@@ -422,7 +427,7 @@ def arguments_for(signature: Signature, arguments: Mapping[str, Any]) -> dict[st
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(str(step) for step in first["loc"])
         raise ToolError(f"The arguments of {signature.name} do not fit at {where}: {first['msg']}.") from None
-    names = {name.removeprefix("arg_") for name in value.model_fields_set} | signature.filled
+    names = {name.removeprefix("arg_") for name in value.model_fields_set} | signature.defaulted
     return {name: getattr(value, f"arg_{name}") for name in names}
 
 
@@ -468,7 +473,7 @@ def _first_line(error: Exception) -> str:
 def compiles(pattern: str) -> bool:
     """Return whether the schema library can use a regular expression. Results are cached."""
     try:
-        _compiled(json.dumps({"pattern": pattern}))
+        _compile(json.dumps({"pattern": pattern}))
     except ValueError:
         return False
     return True
@@ -476,10 +481,10 @@ def compiles(pattern: str) -> bool:
 
 @lru_cache(maxsize=512)
 def _validator(parameters: str) -> Any:
-    return _compiled(parameters)
+    return _compile(parameters)
 
 
-def _compiled(parameters: str) -> Any:
+def _compile(parameters: str) -> Any:
     """Compile a schema. A `$ref` to a URL is an error, since nothing is fetched.
 
     The backtracking of patterns is limited, except in Pyodide, for which there is no wheel of `jsonschema-rs`.

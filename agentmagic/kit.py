@@ -97,8 +97,8 @@ def pack(
     """
     source = lessons.course(clone)
     notebooks = source / "notebooks"
-    without = {path.name: lessons.stripped(path) for path in (notebooks / "lessons").glob("*.ipynb") if student}
-    source_requirement = _fetched(source)
+    without = {path.name: lessons.strip_solutions(path) for path in (notebooks / "lessons").glob("*.ipynb") if student}
+    source_requirement = _source_requirement(source)
     folder.mkdir(parents=True, exist_ok=True)
     machines = gather(folder, source_requirement, f"agentmagic[{EXTRA}]", targets)
     shutil.copytree(notebooks, folder / "notebooks", ignore=lessons.LEFT_OUT, dirs_exist_ok=True)
@@ -114,7 +114,7 @@ def pack(
     return machines
 
 
-def _fetched(source: Path) -> str:
+def _source_requirement(source: Path) -> str:
     """Return the requirement that pip fetches: the clone that `source` is, or else the release that is installed."""
     if lessons.is_clone(source):
         return f"{source.absolute()}[{EXTRA}]"
@@ -124,17 +124,17 @@ def _fetched(source: Path) -> str:
     return f"agentmagic[{EXTRA}]=={version}"
 
 
-def gather(folder: Path, fetched: str, requirement: str, targets: Sequence[Target] = ()) -> str:
+def gather(folder: Path, source_requirement: str, requirement: str, targets: Sequence[Target] = ()) -> str:
     """Fetch wheels into the folder, and write the script `install.py` that installs from them.
 
     `fetched` is the folder or requirement that pip fetches, `requirement` the one that the script installs. Returns a
     text that names the machines for which the wheels are. Raises UsageError if pip cannot fetch them.
     """
     if targets:
-        wheels.fetch(folder / "wheels", fetched, requirement, targets)
-        machines = wheels.described(targets)
+        wheels.fetch(folder / "wheels", source_requirement, requirement, targets)
+        machines = wheels.describe_targets(targets)
     else:
-        wheels.pip("wheel", "--wheel-dir", str(folder / "wheels"), fetched)
+        wheels.pip("wheel", "--wheel-dir", str(folder / "wheels"), source_requirement)
         newest = ".".join(map(str, sys.version_info[:3]))
         machines = (
             f"Python {sys.version_info[0]}.{sys.version_info[1]} ({newest} or newer) on {sys.platform} {machine()}"

@@ -77,7 +77,7 @@ def _but_walkthroughs(folder: str, names: list[str]) -> set[str]:
     return LEFT_OUT(folder, names) | {"lessons"}
 
 
-def stripped(path: Path) -> str:
+def strip_solutions(path: Path) -> str:
     """Return the text of a notebook without its solutions and outputs.
 
     Raises UsageError if an exercise contains its solution: then somebody solved it in the original notebook.
@@ -97,7 +97,7 @@ def stripped(path: Path) -> str:
 
 
 def _text(path: Path, *, student: bool) -> str:
-    return stripped(path) if student else path.read_text(encoding="utf-8")
+    return strip_solutions(path) if student else path.read_text(encoding="utf-8")
 
 
 def _number(path: Path) -> tuple[int, str]:

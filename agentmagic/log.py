@@ -18,9 +18,9 @@ from agentmagic import events
 from agentmagic.events import Event
 from agentmagic.messages import HostedCall, HostedResult, Media, Part, Reasoning, Resource, Text, ToolCall, ToolResult
 from agentmagic.secrets import redact
-from agentmagic.text import one_line, shown
+from agentmagic.text import sanitize, single_line
 
-KEPT = 500
+MOST_RECORDS = 500
 LONGEST = 2_000
 """Characters of a record that are stored."""
 EXCERPT = 200
@@ -53,13 +53,13 @@ class Redacting(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Replace a record's message, exception and stack by text without secrets. Return True: all records pass."""
-        record.msg = shown(_message(record))
+        record.msg = sanitize(_message(record))
         record.args = None
         if record.exc_info and not record.exc_text:
             record.exc_text = logging.Formatter().formatException(record.exc_info)
         record.exc_info = None
-        record.exc_text = shown(record.exc_text) if record.exc_text else None
-        record.stack_info = shown(record.stack_info) if record.stack_info else None
+        record.exc_text = sanitize(record.exc_text) if record.exc_text else None
+        record.stack_info = sanitize(record.stack_info) if record.stack_info else None
         return True
 
 
@@ -75,7 +75,7 @@ class Tap(logging.Handler):
         self._logger = logger
         self._lines = lines
         self._before = logger.level, logger.propagate
-        self.kept = level
+        self.stored_level = level
         self._set = logger.level if level is None else level
         self.addFilter(Redacting())
         logger.setLevel(self._set)
@@ -84,7 +84,7 @@ class Tap(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Store a record, and pass it to the handlers of the parent loggers."""
-        if self.kept is not None:
+        if self.stored_level is not None:
             text = "\n".join(filter(None, (str(record.msg), record.exc_text, record.stack_info)))
             self._lines.append(LogEntry(record.created, record.levelname, record.name, text[:LONGEST]))
         parent = self._logger.parent
@@ -122,7 +122,7 @@ auditor = logging.getLogger("agentmagic.audit")
 """The logger that gets one line for each tool call; add a handler to write the lines to a file."""
 auditor.addFilter(Redacting())
 
-_lines: "deque[LogEntry]" = deque(maxlen=KEPT)
+_lines: "deque[LogEntry]" = deque(maxlen=MOST_RECORDS)
 _taps: list[Tap] = []
 
 
@@ -142,7 +142,7 @@ def stop() -> None:
 
 def is_detailed() -> bool:
     """Return whether records are stored from DEBUG on."""
-    return bool(_taps) and _taps[0].kept == _DEBUG
+    return bool(_taps) and _taps[0].stored_level == _DEBUG
 
 
 def recent(number: int) -> list[LogEntry]:
@@ -150,18 +150,18 @@ def recent(number: int) -> list[LogEntry]:
     return list(_lines)[-number:]
 
 
-def event(happened: Event) -> None:
+def event(turn_event: Event) -> None:
     """Log an event of a turn in one line, unless it is a delta.
 
     The level is INFO or DEBUG, never a warning, since the screen shows the event too. An `InnerEvent` is skipped,
     because the inner turn logs its events itself.
     """
-    if isinstance(happened, events.InnerEvent):
+    if isinstance(turn_event, events.InnerEvent):
         return
-    is_failure = isinstance(happened, events.ToolFinished) and happened.traceback
-    level = logging.INFO if is_failure or isinstance(happened, _MILESTONES) else logging.DEBUG
-    if logger.isEnabledFor(level) and not events.is_delta(happened):
-        logger.log(level, "%s %s", happened.type, _words(happened))
+    is_failure = isinstance(turn_event, events.ToolFinished) and turn_event.traceback
+    level = logging.INFO if is_failure or isinstance(turn_event, _MILESTONES) else logging.DEBUG
+    if logger.isEnabledFor(level) and not events.is_delta(turn_event):
+        logger.log(level, "%s %s", turn_event.type, _event_text(turn_event))
 
 
 @dataclass(slots=True)
@@ -202,7 +202,7 @@ def arguments_hash(arguments: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _words(turn_event: Event) -> str:  # noqa: PLR0911  (one arm for each event with words of its own)
+def _event_text(turn_event: Event) -> str:  # noqa: PLR0911  (one arm for each event with words of its own)
     match turn_event:
         case events.TurnStarted():
             return f"{turn_event.model}: {_short(turn_event.prompt.text)}"
@@ -242,7 +242,7 @@ def _part(part: Part) -> str:
 
 def _short(text: str) -> str:
     """Return a text as a short line. Secrets are blanked before it is cut: half of a key would not be recognized."""
-    return one_line(redact(text), EXCERPT)
+    return single_line(redact(text), EXCERPT)
 
 
 def _message(record: logging.LogRecord) -> str:

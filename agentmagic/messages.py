@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
 from agentmagic.errors import UsageError
 from agentmagic.secrets import redact
-from agentmagic.text import clip, encodable, written_json
+from agentmagic.text import clip, encodable, json_line
 
 Role = Literal["user", "assistant", "tool"]
 ResultStatus = Literal["ok", "error", "denied", "interrupted", "timeout"]
@@ -59,25 +59,25 @@ class _Brief:
         match value:
             case str():
                 text = redact(value[: 2 * LONGEST_STRING])  # before it is cut: a part of a secret is not recognized
-                return self._counted(repr(clip(text, LONGEST_STRING)))
+                return self._count(repr(clip(text, LONGEST_STRING)))
             case bytes():
-                return self._counted(repr(value[:LONGEST_STRING]) + "…" * (len(value) > LONGEST_STRING))
+                return self._count(repr(value[:LONGEST_STRING]) + "…" * (len(value) > LONGEST_STRING))
             case list():
-                return f"[{self._joined(cast('list[Any]', value), self.write)}]"
+                return f"[{self._join(cast('list[Any]', value), self.write)}]"
             case tuple():
                 items = cast("tuple[Any, ...]", value)
-                return f"({self._joined(items, self.write)}{',' * (len(items) == 1)})"
+                return f"({self._join(items, self.write)}{',' * (len(items) == 1)})"
             case Mapping():
                 pairs = cast("Mapping[Any, Any]", value).items()
-                return f"{{{self._joined(pairs, lambda item: f'{self.write(item[0])}: {self.write(item[1])}')}}}"
+                return f"{{{self._join(pairs, lambda item: f'{self.write(item[0])}: {self.write(item[1])}')}}}"
             case _ if is_dataclass(value) and not isinstance(value, type):
                 visible_fields = (one for one in fields(value) if one.repr or getattr(value, one.name) != one.default)
-                inner = self._joined(visible_fields, lambda one: f"{one.name}={self.write(getattr(value, one.name))}")
+                inner = self._join(visible_fields, lambda one: f"{one.name}={self.write(getattr(value, one.name))}")
                 return f"{type(value).__qualname__}({inner})"
             case _:
-                return self._counted(clip(repr(value), LONGEST_STRING))
+                return self._count(clip(repr(value), LONGEST_STRING))
 
-    def _joined(self, items: Iterable[T], write: Callable[[T], str]) -> str:
+    def _join(self, items: Iterable[T], write: Callable[[T], str]) -> str:
         self._left -= FRAME  # so that a value that contains itself also reaches the limit
         texts: list[str] = []
         for item in items:
@@ -87,7 +87,7 @@ class _Brief:
             texts.append(write(item))
         return ", ".join(texts)
 
-    def _counted(self, text: str) -> str:
+    def _count(self, text: str) -> str:
         self._left -= len(text)
         return text
 
@@ -364,9 +364,9 @@ class HostedTool:
     max_uses: int | None = None
 
 
-def sources_of(citations: Iterable[Citation], known: Iterable[Source] = ()) -> tuple[Source, ...]:
+def sources_of(citations: Iterable[Citation], earlier: Iterable[Source] = ()) -> tuple[Source, ...]:
     """Return the cited pages, each once, numbered in the order of citations; `known` pages keep their numbers."""
-    numbers = {source.url: source.number for source in known}
+    numbers = {source.url: source.number for source in earlier}
     sources: dict[str, Source] = {}
     for one in citations:
         number = numbers.setdefault(one.url, len(numbers) + 1)
@@ -377,7 +377,7 @@ def sources_of(citations: Iterable[Citation], known: Iterable[Source] = ()) -> t
     return tuple(sorted(sources.values(), key=lambda source: source.number))
 
 
-def cited(part: Text) -> str:
+def with_source_links(part: Text) -> str:
     """Return a text with its sources as Markdown links, for models and files that do not support citations."""
     pieces: list[str] = []
     position = 0
@@ -410,7 +410,7 @@ def as_text(part: Content | HostedCall | HostedResult) -> str:
             head = f"[resource {part.uri}]"
             return f"{head}\n{part.text}" if part.text else head
         case HostedCall():
-            return f"[{part.name} {written_json(part.arguments)}]"
+            return f"[{part.name} {json_line(part.arguments)}]"
         case HostedResult():
             return f"[{part.name}: {part.text or part.status}]"
 

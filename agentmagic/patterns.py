@@ -43,7 +43,7 @@ def fits_pattern(text: str, pattern: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) is not None
 
 
-def lowered(url: str) -> str:
+def lower_host(url: str) -> str:
     """Return a URL with its scheme and host in lower case, since their case does not matter."""
     return _ORIGIN.sub(lambda match: match[0].lower(), url)
 

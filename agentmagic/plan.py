@@ -22,15 +22,15 @@ from agentmagic.events import (
     ToolFinished,
 )
 from agentmagic.messages import ToolResult
-from agentmagic.text import counted, written_json
+from agentmagic.text import json_line, plural
 
 Judging = Literal["all", "odd", "off"]
 JUDGING: tuple[Judging, ...] = ("all", "odd", "off")
-RESUMED = "Go on with the plan."
+RESUME_PROMPT = "Go on with the plan."
 """The prompt of a turn that resumes a plan."""
 _HEAD = re.compile(r"([\w-]+)\s+(\S+)\s+(?=\{)")
 _TAIL = re.compile(r"(?:\s+after\s+([\w, -]+?))?(?:\s+#\s*(.*))?\s*")
-SETTLED_TASK: frozenset[TaskState] = frozenset({"done", "failed", "skipped"})
+FINISHED_STATES: frozenset[TaskState] = frozenset({"done", "failed", "skipped"})
 
 
 @dataclass(slots=True)
@@ -47,12 +47,12 @@ class TaskProgress:
     summary: str = ""
 
     @property
-    def called(self) -> bool:
+    def has_result(self) -> bool:
         """Whether the call of the last attempt ended with a result."""
         return self.result is not None and self.result.status != "interrupted"
 
     @property
-    def told(self) -> str:
+    def result_text(self) -> str:
         """The text that later tasks get as the result of this task."""
         judged_text = self.judgements[-1].result if self.judgements else ""
         return judged_text or (self.result.text if self.result else self.summary)
@@ -86,30 +86,30 @@ class Checklist:
         before = self.rows if plan.resumed else {}
         self.rows = {task.id: before.get(task.id) or TaskProgress(task, task.parameters) for task in plan.tasks}
         for row in self.rows.values():
-            if row.state == "running" and not row.called:
+            if row.state == "running" and not row.has_result:
                 row.state = "pending"
         for event in plan.finished:
             if event.id in self.rows and event.id not in before:  # the log lacks the turn in which the task finished
                 _change(self.rows[event.id], event)
 
-    def again(self) -> Planned:
+    def resume_event(self) -> Planned:
         """Return the event with which another turn resumes the plan."""
-        rows = (row for row in self.rows.values() if row.state in SETTLED_TASK)
+        rows = (row for row in self.rows.values() if row.state in FINISHED_STATES)
         finished_tasks = tuple(TaskFinished(row.task.id, row.state, row.summary) for row in rows)
         return Planned(tuple(row.task for row in self.rows.values()), finished=finished_tasks, resumed=True)
 
     @property
     def open(self) -> bool:
         """Whether a task is neither done, failed nor skipped."""
-        return any(row.state not in SETTLED_TASK for row in self.rows.values())
+        return any(row.state not in FINISHED_STATES for row in self.rows.values())
 
     @property
     def open_tasks(self) -> str:
         """The number of open tasks as text: "2 open tasks"."""
-        return counted(sum(row.state not in SETTLED_TASK for row in self.rows.values()), "open task")
+        return plural(sum(row.state not in FINISHED_STATES for row in self.rows.values()), "open task")
 
     @property
-    def in_the_way(self) -> str:
+    def open_plan_message(self) -> str:
         """The message for a turn that cannot start because it neither resumes nor drops the open plan."""
         return (
             f"The last turn left a plan with {self.open_tasks}. Go on with it by %agent resume (resume=True in code), "
@@ -124,7 +124,7 @@ class Checklist:
             if row.state == "pending" and all(self.rows[name].state == "done" for name in row.task.after)
         ]
 
-    def stuck(self) -> list[tuple[TaskProgress, TaskProgress]]:
+    def stuck_tasks(self) -> list[tuple[TaskProgress, TaskProgress]]:
         """Return the pending tasks that can never run, each with the failed or skipped task that it depends on."""
         stuck_rows: list[tuple[TaskProgress, TaskProgress]] = []
         for row in self.rows.values():
@@ -163,7 +163,7 @@ class PlanOptions:
 
     judge: Judging = "odd"
     confirm: bool = False
-    left: Checklist | None = None
+    open_plan: Checklist | None = None
     resume: bool = False
     new: bool = True
 
@@ -186,14 +186,14 @@ def open_plan(turns: Sequence[Sequence[Event]]) -> Checklist | None:
     return checklist if checklist.open and is_ours else None
 
 
-def written_plan(checklist: Checklist) -> str:
+def plan_text(checklist: Checklist) -> str:
     """Return a plan as text that a person can edit, a line for each task: `t1 tool {...} after t0 # why`."""
     lines: list[str] = []
     for row in checklist.rows.values():
         task = row.task
         after = f" after {', '.join(task.after)}" if task.after else ""
         why = f" # {' '.join(task.description.split())}" if task.description else ""
-        lines.append(f"{task.id} {task.tool} {written_json(task.parameters)}{after}{why}")
+        lines.append(f"{task.id} {task.tool} {json_line(task.parameters)}{after}{why}")
     return "\n".join(lines)
 
 

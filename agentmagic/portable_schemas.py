@@ -97,20 +97,20 @@ def _dialect(schema: Any) -> Any:
     unknown: Any = None
     dialect_uri = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
     if not isinstance(dialect_uri, str):  # no `$schema`, or an invalid one, which the meta-schema refuses later
-        return _as_compiled(Draft202012Validator)
+        return _validator_class(Draft202012Validator)
     dialect: Any = cast("Any", validator_for)({"$schema": dialect_uri}, default=unknown)
     if dialect is None or dialect is Draft3Validator:
         raise ValueError(f"Unknown meta-schema: {dialect_uri!r}. Custom meta-schemas must be registered before use")
-    return _as_compiled(dialect)
+    return _validator_class(dialect)
 
 
 @lru_cache
-def _as_compiled(dialect: Any) -> Any:
+def _validator_class(dialect: Any) -> Any:
     """Return a `jsonschema` validator class that finds the same errors as `jsonschema-rs`, in the same order."""
     from jsonschema import validators
 
     def in_order(schema: dict[str, Any]) -> list[tuple[str, Any]]:
-        return sorted(_applicable(dialect, schema), key=lambda pair: _place(pair[0], schema))
+        return sorted(_applicable(dialect, schema), key=lambda pair: _position(pair[0], schema))
 
     def finite(name: str) -> Callable[[Any, Any], bool]:
         is_type: Callable[[Any, str], bool] = dialect.TYPE_CHECKER.is_type
@@ -180,7 +180,7 @@ _ORDER: Mapping[str, int] = {keyword: place for place, keyword in enumerate(_IN_
 """The position of each keyword in the order of checks of `jsonschema-rs`, found by experiment with version 0.61."""
 
 
-def _place(keyword: str, schema: dict[str, Any]) -> float:
+def _position(keyword: str, schema: dict[str, Any]) -> float:
     """Return a keyword's position in the order of checks of `jsonschema-rs`, which combines a few checks."""
     if keyword == "required" and len(schema["required"]) == 1 and schema.get("additionalProperties") is False:
         is_combined = "properties" in schema and "patternProperties" not in schema
@@ -271,7 +271,7 @@ def _additional(validator: Any, additional: Any, value: Any, schema: Any) -> Ite
         for below in schemas or ([] if additional is False else [additional]):
             yield from _below(validator, one, below, name)
     if extra_names and "properties" not in schema and "patternProperties" not in schema:
-        yield _error(_denied(value[extra_names[0]]))
+        yield _error(_false_schema_message(value[extra_names[0]]))
     elif extra_names:
         names = ", ".join(f"'{name}'" for name in extra_names) + (" was" if len(extra_names) == 1 else " were")
         yield _error(f"Additional properties are not allowed ({names} unexpected)")
@@ -296,14 +296,14 @@ _KEYWORDS: Mapping[str, Callable[..., Iterator[Any]]] = {
 def _message(error: Any) -> str:
     """Return the message with which `jsonschema-rs` reports an error of `jsonschema`."""
     if error.validator is None:  # the schema is False
-        return _denied(error.instance)
+        return _false_schema_message(error.instance)
     if error.validator == "oneOf" and not error.context:  # no errors under the schemas: more than one of them fits
-        return _listed("valid under more than one", "oneOf", error.instance)
+        return _keyword_message("valid under more than one", "oneOf", error.instance)
     write = _MESSAGES.get(error.validator)
     return error.message if write is None else write(error.validator_value, error.instance)
 
 
-def _denied(value: Any) -> str:
+def _false_schema_message(value: Any) -> str:
     return f"False schema does not allow {_json(value)}"
 
 
@@ -318,19 +318,19 @@ def _type(expected: str | list[str], value: Any) -> str:
     return f"{_json(value)} is not of type {_json(expected[0] if isinstance(expected, list) else expected)}"
 
 
-LISTED = 3
+MOST_VALUES = 3
 """The maximum number of values of an enumeration in a message; if there are more, two and a count are shown."""
 
 
 def _enum(allowed: list[Any], value: Any) -> str:
     texts = [_json(one) for one in allowed]
-    if len(texts) > LISTED:
-        texts = [*texts[: LISTED - 1], f"{len(texts) - LISTED + 1} other candidates"]
+    if len(texts) > MOST_VALUES:
+        texts = [*texts[: MOST_VALUES - 1], f"{len(texts) - MOST_VALUES + 1} other candidates"]
     *first, last = texts or [""]
     return f"{_json(value)} is not one of {', '.join(first)}{' or ' if first else ''}{last}"
 
 
-def _listed(verdict: str, keyword: str, value: Any) -> str:
+def _keyword_message(verdict: str, keyword: str, value: Any) -> str:
     return f"{_json(value)} is {verdict} of the schemas listed in the '{keyword}' keyword"
 
 
@@ -339,7 +339,7 @@ def _contains(_schema: Any, value: Any) -> str:
 
 
 def _none_of(keyword: str) -> Callable[[Any, Any], str]:
-    return lambda _schemas, value: _listed("not valid under any", keyword, value)
+    return lambda _schemas, value: _keyword_message("not valid under any", keyword, value)
 
 
 def _size(verb: str, unit: str, units: str) -> Callable[[int, Any], str]:

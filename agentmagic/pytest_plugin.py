@@ -24,8 +24,8 @@ FOLDER = "cassettes"
 UNASKED = "AGENTMAGIC_UNASKED"
 """The environment variable with the folder in which kernels note the recorded turns that no cell has replayed."""
 
-_made = pytest.StashKey[str]()
-_left = pytest.StashKey[list[str]]()
+_folder_key = pytest.StashKey[str]()
+_unasked_key = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,25 +43,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Set the variable UNASKED to a new folder for the kernels of nbval, unless it is set already."""
     if UNASKED not in os.environ and (config.getoption("nbval", False) or config.getoption("nbval_lax", False)):
-        config.stash[_made] = os.environ[UNASKED] = tempfile.mkdtemp()
+        config.stash[_folder_key] = os.environ[UNASKED] = tempfile.mkdtemp()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail the run if a kernel did not replay a recorded turn. All kernels have ended by now."""
-    folder = Path(session.config.stash.get(_made, os.devnull))
+    folder = Path(session.config.stash.get(_folder_key, os.devnull))
     if not list(folder.glob("*.txt")):
         return
-    from agentmagic.replay.unasked import kept
+    from agentmagic.replay.unasked import collect
 
-    session.config.stash[_left] = unasked_turns = list(kept(folder))
+    session.config.stash[_unasked_key] = unasked_turns = list(collect(folder))
     if unasked_turns and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter", config: pytest.Config) -> None:
     """Print the recorded turns that no cell has replayed."""
-    unasked_turns = config.stash.get(_left, None)
+    unasked_turns = config.stash.get(_unasked_key, None)
     if unasked_turns:
         terminalreporter.section("recorded turns that were not asked for", red=True)
         for line in unasked_turns:
@@ -70,7 +70,7 @@ def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter", config:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove the folder and the variable that `pytest_configure` has made."""
-    if folder := config.stash.get(_made, ""):
+    if folder := config.stash.get(_folder_key, ""):
         os.environ.pop(UNASKED, None)
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -24,7 +24,7 @@ from agentmagic.events import (
     TurnFinished,
     innermost,
 )
-from agentmagic.loop.retry import words_of
+from agentmagic.loop.retry import error_text
 from agentmagic.loop.turn import Channel, Outcome
 from agentmagic.loop.turn_options import AbortEvent
 from agentmagic.runtime.engine import Caller, Listeners, engine
@@ -111,9 +111,10 @@ class Run:
         bounds = class_settings()
         if bounds.needs_person and isinstance(intent, Approve) and self._asks_permission(intent.id):
             setting = next(name for name in ("permission", "code", "web") if getattr(bounds, name) == "ask")
-            where = "In this class" if bounds.whose(setting) == "this class" else "On this machine"
+            where = "In this class" if bounds.scope(setting) == "this class" else "On this machine"
             raise UsageError(
-                f"{where} a person approves, and no code: {bounds.words(setting)}. Click Approve in the notebook."
+                f"{where} a person approves, and no code: {bounds.setting_with_file(setting)}. Click Approve in the "
+                "notebook."
             )
         self.pass_on(intent)
 
@@ -270,7 +271,7 @@ class Run:
     def _deny_unshown(self, event: Event, errors: Sequence[Exception]) -> None:
         """Deny an approval or question at which a listener failed. Else the turn might wait for an unseen question."""
         if errors and isinstance(question := innermost(event), ApprovalAsked | QuestionAsked):
-            self.send(Deny(question.id, f"it could not be shown: {words_of(errors[0])}"))
+            self.send(Deny(question.id, f"it could not be shown: {error_text(errors[0])}"))
 
     async def _ask(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
         if not self._attended or self.done:

@@ -19,11 +19,11 @@ from agentmagic.events import StepFinished, TaskFinished, ToolFinished, ToolStar
 from agentmagic.export import replace_file
 from agentmagic.history.history import Turn
 from agentmagic.replay.documents import SEPARATOR, read, write
-from agentmagic.replay.exchange import Json, blanked, short_digest
+from agentmagic.replay.exchange import Json, blank_secrets, short_digest
 from agentmagic.secrets import redact
 from agentmagic.session import Session
-from agentmagic.testing import CHECKED, EXERCISES
-from agentmagic.text import counted, cut, exact, one_line
+from agentmagic.testing import CHECKS, EXERCISES
+from agentmagic.text import cut, exact, plural, single_line
 
 FORMAT = 1
 TITLE = "agentmagic run"
@@ -46,7 +46,7 @@ def hand_in(target: Path, sessions: Mapping[str, Session], notebook: str, studen
     if not any(session.turns for session in sessions.values()):
         raise UsageError("There are no turns to hand in. Run the cells of the notebook first.")
     target.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(target, "".join(_chained(_documents(sessions, notebook, student or _user()))))
+    replace_file(target, "".join(_with_digests(_documents(sessions, notebook, student or _user()))))
     return RunLog.read(target).summary
 
 
@@ -95,8 +95,8 @@ class RunLog:
         checks = [one for one in self.documents if "check" in one]
         calls = sum(len(one["calls"]) for one in turns if isinstance(one.get("calls"), list))
         passes = sum(one.get("passed") is True for one in checks)
-        counts = f"{counted(len(turns), 'turn')}, {counted(calls, 'call')}"
-        return f"{counts}, {counted(passes, 'check')} passed, {len(checks) - passes} failed."
+        counts = f"{plural(len(turns), 'turn')}, {plural(calls, 'call')}"
+        return f"{counts}, {plural(passes, 'check')} passed, {len(checks) - passes} failed."
 
     @property
     def report(self) -> Iterator[str]:
@@ -116,17 +116,17 @@ class RunLog:
 
 def _name(value: object) -> str:
     """Return a name from a file, made safe to be shown on one line; "" if it is not text."""
-    return one_line(exact(value), LONGEST_NAME) if isinstance(value, str) else ""
+    return single_line(exact(value), LONGEST_NAME) if isinstance(value, str) else ""
 
 
 def _digest(before: str, content: str) -> str:
     return short_digest(f"{before}\n{content}")
 
 
-def _chained(documents: Iterator[Json]) -> Iterator[str]:
+def _with_digests(documents: Iterator[Json]) -> Iterator[str]:
     before = ""
     for document in documents:
-        content = write(blanked(document))
+        content = write(blank_secrets(document))
         before = _digest(before, content)
         yield f"{content}{_DIGEST}{before}\n"
 
@@ -143,8 +143,8 @@ def _documents(sessions: Mapping[str, Session], notebook: str, student: str) -> 
         for number, turn in enumerate(session.turns, 1):
             turns += 1
             yield {"turn": number, "session": name, **_turn(turn)}
-    for one in CHECKED:
-        yield {"check": one.words, "passed": one.passed, "prompt": _short(one.prompt)}
+    for one in CHECKS:
+        yield {"check": one.description, "passed": one.passed, "prompt": _short(one.prompt)}
     for exercise in EXERCISES.values():
         yield {"exercise": exercise.name, "passed": exercise.passed, "tries": exercise.tries}
     yield {"end": "the run", "turns": turns}

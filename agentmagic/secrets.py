@@ -24,15 +24,15 @@ from operator import eq
 from urllib.parse import quote, quote_plus
 
 from agentmagic.errors import UsageError
-from agentmagic.escapes import Places, decoded, readings, unfinished
+from agentmagic.escapes import Places, decode, decoded_forms, find_unfinished
 from agentmagic.secret_shapes import ADDRESS, KEY, LONGEST_VALUE, PLAIN, SHAPES, Shape, is_random
 
 BLANK = "[redacted]"
 SHORTEST = 8
 """Characters of the shortest value that is blanked: blanking "abc" would ruin every text."""
-LONGEST_HELD = 4_000
+LONGEST_TAIL = 4_000
 """Characters at the end of a growing text that are searched for the beginning of a shape."""
-TELLING_NOTHING = 3
+MOST_HARMLESS = 3
 """Characters of a secret that may be visible, since so few reveal nothing."""
 LEAST_OF_A_PART = 12
 """Least characters of a value's beginning that are blanked if the value is cut off.
@@ -164,20 +164,20 @@ def may_name(name: str) -> bool:
     return any(literal in name.lower() for literal, _ in _NAMED)
 
 
-def redact(text: str, *, stored: bool = False, name: str = "", start: int = 0) -> str:
+def redact(text: str, *, keep_likely: bool = False, name: str = "", start: int = 0) -> str:
     """Return the text with every secret blanked; with `stored`, likely values stay.
 
     A value that is cut off is blanked too if at least half of it is there. `name` is the JSON key of the text, if there
     is one. The text before `start` is used to recognize secrets, but is not returned.
     """
-    spans = _spans(text, stored=stored)
+    spans = _spans(text, keep_likely=keep_likely)
     if may_name(name) and len(text) <= LONGEST_VALUE:
         spans += _spans_beside(name, text)
     if not spans:
         return text[start:] if start else text
     pieces: list[str] = []
     position = start
-    for begin, end in _merged(spans):
+    for begin, end in _merge(spans):
         if end > position:
             pieces += (text[position:begin], BLANK)
             position = end
@@ -189,48 +189,48 @@ def holds_secret(data: bytes) -> bool:
     return any(value.encode("utf-8", "replace") in data for value in _registry.values[True])
 
 
-def held(text: str, start: int = 0) -> int:
+def safe_length(text: str, start: int = 0) -> int:
     """Return the position from which a growing text must be held back, since its end may become a secret.
 
     It is the length of the text if nothing needs to be held back, and never before `start`. The text before `start` is
     used only to recognize a secret after it, for example by its name.
     """
-    first = max(start, len(text) - LONGEST_HELD)
+    first = max(start, len(text) - LONGEST_TAIL)
     before = max(0, first - CONTEXT)
-    tail = text[before : unfinished(text)]
+    tail = text[before : find_unfinished(text)]
     end = len(tail)
-    for number, view in enumerate(readings(tail)):
-        if (at := _growing(view)) < len(view):
+    for number, view in enumerate(decoded_forms(tail)):
+        if (at := _secret_start(view)) < len(view):
             end = min(end, at if view == tail else Places(tail, number).span(at, at + 1)[0])
-    end = unfinished(tail[:end]) if end < len(tail) else end  # do not cut within an escape
+    end = find_unfinished(tail[:end]) if end < len(tail) else end  # do not cut within an escape
     return max(first, before + end)
 
 
-def settled(text: str, start: int = 0) -> str:
+def without_growing_secret(text: str, start: int = 0) -> str:
     """Return a growing text without an end that may become a secret.
 
     An end of at most TELLING_NOTHING characters is not cut off, since so few characters reveal nothing.
     """
-    end = held(text, start)
-    return text[:end] if len(text) - end > TELLING_NOTHING else text
+    end = safe_length(text, start)
+    return text[:end] if len(text) - end > MOST_HARMLESS else text
 
 
 # -- finding secrets in a text -------------------------------------------------------------------------------
 
 
-def _spans(text: str, *, stored: bool) -> list[Span]:
+def _spans(text: str, *, keep_likely: bool) -> list[Span]:
     """Return the spans of secrets in the text, also of secrets that are written with escapes."""
-    views = readings(text)
-    spans = [] if views[0] == text else _known(text, stored=stored)
+    views = decoded_forms(text)
+    spans = [] if views[0] == text else _find_values(text, keep_likely=keep_likely)
     for number, view in enumerate(views):
-        if (view_spans := _found(view, stored=stored)) and view != text:
+        if (view_spans := _find_secrets(view, keep_likely=keep_likely)) and view != text:
             place = Places(text, number).span
             view_spans = [place(*span) for span in view_spans]
         spans += view_spans
     return spans
 
 
-def _merged(spans: list[Span]) -> Iterator[Span]:
+def _merge(spans: list[Span]) -> Iterator[Span]:
     """Yield the spans in order, with overlapping spans merged into one."""
     spans.sort()
     start, end = spans[0]
@@ -242,23 +242,25 @@ def _merged(spans: list[Span]) -> Iterator[Span]:
     yield start, end
 
 
-def _found(text: str, *, stored: bool, inner: bool = False) -> list[Span]:
+def _find_secrets(text: str, *, keep_likely: bool, inner: bool = False) -> list[Span]:
     """Return the spans of secrets in the text without decoding escapes; with `inner`, encoded words are not decoded."""
-    spans = _known(text, stored=stored)
+    spans = _find_values(text, keep_likely=keep_likely)
     plain = text.encode("ascii", "replace")  # one byte for each character, so positions in both are the same
     lower = plain.lower().decode()
     for literal, shape in _NAMED:
         if literal in lower:
-            spans += _shaped(text, shape, partial(lower.find, literal))
+            spans += _find_shape(text, shape, partial(lower.find, literal))
     words = _long_words(plain)
     if not words:
         return spans
     long_text = b"\n".join([plain[start - _BEFORE_WORD if start > _BEFORE_WORD else 0 : end] for start, end in words])
     for literal in _key_starts(long_text):
-        spans += _shaped(text, _KEYS[literal], partial(text.find, literal))
+        spans += _find_shape(text, _KEYS[literal], partial(text.find, literal))
     if not inner:
         decoded_text = long_text.decode()
-        spans += [span for value in _registry.encoded[stored] if value in decoded_text for span in _all(text, value)]
+        spans += [
+            span for value in _registry.encoded[keep_likely] if value in decoded_text for span in _all(text, value)
+        ]
         spans += [span for span in words if span[1] - span[0] >= _SHORTEST_ENCODED and _hides(text[slice(*span)])]
     return spans
 
@@ -269,10 +271,10 @@ def _key_starts(words: bytes) -> set[str]:
     return {literal for first in firsts for literal in _HEADS[first] if literal.encode() in words}
 
 
-def _known(text: str, *, stored: bool) -> list[Span]:
+def _find_values(text: str, *, keep_likely: bool) -> list[Span]:
     """Return the spans of registered values, and of values that are cut off after at least half of their length."""
     spans: list[Span] = []
-    for value in _registry.values[stored]:
+    for value in _registry.values[keep_likely]:
         head = value[:LEAST_OF_A_PART]
         if head not in text:
             continue
@@ -291,7 +293,7 @@ def _all(text: str, value: str) -> Iterator[Span]:
         at = text.find(value, at + 1)
 
 
-def _shaped(text: str, shape: Shape, find: Callable[[int], int]) -> Iterator[Span]:
+def _find_shape(text: str, shape: Shape, find: Callable[[int], int]) -> Iterator[Span]:
     """Yield the spans of secrets of one shape; `find` returns the next position of the shape's literal, or -1."""
     at, match, skipped_length = find(0), shape.pattern.match, 0
     while at >= 0:
@@ -323,17 +325,17 @@ def _long_words(plain: bytes) -> list[Span]:
 def _hides(word: str) -> bool:
     """Return whether a word, decoded from base64 or hexadecimal, is a text that contains a secret."""
     word = word.strip("=").rpartition("=")[2].replace("-", "+").replace("_", "/")
-    for decode, padded in (
+    for decoder, padded in (
         (binascii.a2b_base64, f"{word[: len(word) - (len(word) % 4 == 1)]}=="),
         (binascii.a2b_hex, word),
     ):
         try:
-            if not decode(word[:_SHORTEST_ENCODED]).isascii():  # a quick check that excludes most words
+            if not decoder(word[:_SHORTEST_ENCODED]).isascii():  # a quick check that excludes most words
                 continue
-            text = decode(padded).decode()
+            text = decoder(padded).decode()
         except ValueError:
             continue
-        if _found(text, stored=True, inner=True):
+        if _find_secrets(text, keep_likely=True, inner=True):
             return True
     return False
 
@@ -342,7 +344,7 @@ def _spans_beside(name: str, text: str) -> Iterator[Span]:
     """Yield the spans of secrets in a text that is the value of this name."""
     mark = "'" if '"' in text else '"'
     before = f"{mark}{name}{mark}: {mark}"
-    for start, end in _found(f"{before}{text}{mark}", stored=True, inner=True):
+    for start, end in _find_secrets(f"{before}{text}{mark}", keep_likely=True, inner=True):
         if end > len(before):
             yield max(0, start - len(before)), min(end - len(before), len(text))
 
@@ -350,14 +352,18 @@ def _spans_beside(name: str, text: str) -> Iterator[Span]:
 # -- the end of a growing text -------------------------------------------------------------------------------
 
 
-def _growing(text: str) -> int:
+def _secret_start(text: str) -> int:
     """Return the start of the text's end that may become a secret; the length of the text if there is none."""
     plain = text.encode("ascii", "replace")
     lower = plain.lower().decode()
     word = max(text.rfind(" "), text.rfind("\n")) + 1
-    ends = [len(text), _begun(text)]
-    ends += [_grows(text, shape, partial(lower.find, literal), 0) for literal, shape in _NAMED if literal in lower]
-    ends += [_grows(text, _KEYS[literal], partial(text.find, literal), word) for literal in _key_starts(plain[word:])]
+    ends = [len(text), _literal_start(text)]
+    ends += [
+        _shape_start(text, shape, partial(lower.find, literal), 0) for literal, shape in _NAMED if literal in lower
+    ]
+    ends += [
+        _shape_start(text, _KEYS[literal], partial(text.find, literal), word) for literal in _key_starts(plain[word:])
+    ]
     word_start = len(plain.translate(_WORDS).rstrip(b"A"))
     if len(text) - word_start >= LEAST_OF_A_PART:
         ends.append(word_start)
@@ -367,7 +373,7 @@ def _growing(text: str) -> int:
     return min(ends)
 
 
-def _grows(text: str, shape: Shape, find: Callable[[int], int], start: int) -> int:
+def _shape_start(text: str, shape: Shape, find: Callable[[int], int], start: int) -> int:
     """Return the start of a possible secret of this shape at the end of the text, or the text's length.
 
     `find` is as for `_shaped`.
@@ -378,7 +384,7 @@ def _grows(text: str, shape: Shape, find: Callable[[int], int], start: int) -> i
     return at if at >= 0 else len(text)
 
 
-def _begun(text: str) -> int:
+def _literal_start(text: str) -> int:
     """Return where the text's end may be the beginning of a literal or of a registered value, or the text's length."""
     for at in range(max(0, len(text) - _LONGEST_START), len(text)):
         end = text[at:]
@@ -398,10 +404,10 @@ def _spellings(value: str) -> Iterator[str]:
     The escaped forms are needed because `escapes` does not decode characters beyond ASCII.
     """
     yield value
-    yield decoded(value)
+    yield decode(value)
     for spelling in (json.dumps(value)[1:-1], repr(value)[1:-1], quote(value, safe="", errors="replace")):
         yield spelling
-        yield decoded(spelling)
+        yield decode(spelling)
     yield quote_plus(value, errors="replace")
     yield repr(value.encode("utf-8", "replace"))[2:-1]
 

@@ -35,7 +35,7 @@ from agentmagic.events import (
 )
 from agentmagic.messages import Media, ProviderData, Text, ToolCall, ToolKey, as_text
 from agentmagic.secrets import redact
-from agentmagic.text import a_type, cut, moved
+from agentmagic.text import a_type, cut, map_positions
 
 if TYPE_CHECKING:
     from pydantic_core import CoreSchema, SchemaValidator
@@ -117,13 +117,13 @@ def same_json(one: Any, other: Any) -> bool:
             return type(one) is type(other) and one == other
 
 
-def own(call: ToolCall) -> ToolCall:
+def copy_call(call: ToolCall) -> ToolCall:
     """Return a call with a copy of its arguments as plain JSON data, which no other code can change.
 
     Raises ToolError for arguments that JSON cannot represent, or that are nested deeper than a journal allows.
     """
     try:
-        arguments = _plain(dict(call.arguments))
+        arguments = _copy_json(dict(call.arguments))
     except _NoJson as error:
         raise ToolError(
             f"The arguments of {call.name} cannot be used: {error}. Give text, numbers, booleans, None, lists, dicts."
@@ -135,7 +135,7 @@ class _NoJson(Exception):
     """Raised for a value that JSON cannot represent; the message describes the value."""
 
 
-def _plain(value: Any, levels: int = DEEPEST - 10) -> Any:
+def _copy_json(value: Any, levels: int = DEEPEST - 10) -> Any:
     """Return a copy of JSON data in the exact built-in types, since a subclass could return new values at each access.
 
     Raises _NoJson if there are more than `levels` levels, or if a value is not JSON data.
@@ -153,9 +153,9 @@ def _plain(value: Any, levels: int = DEEPEST - 10) -> Any:
             return float.__float__(value)
         case Mapping():
             items = dict(cast("Mapping[Any, Any]", value)).items()  # copied at once: another thread may change it
-            return {_key(key): _plain(item, levels - 1) for key, item in items}
+            return {_key(key): _copy_json(item, levels - 1) for key, item in items}
         case list() | tuple():
-            return [_plain(item, levels - 1) for item in tuple(cast("Sequence[Any]", value))]
+            return [_copy_json(item, levels - 1) for item in tuple(cast("Sequence[Any]", value))]
         case _:
             raise _NoJson(f"{a_type(value)} is among them")
 
@@ -199,7 +199,7 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
     if (field_defaults := _fields_of(cast("type[Any]", type(value)))) is not None:
-        value = _with_places(value, leaf) if isinstance(value, Text) and value.citations else value
+        value = _with_moved_citations(value, leaf) if isinstance(value, Text) and value.citations else value
         data: dict[str, Any] = {"type": value.type}
         is_result = isinstance(value, RunResult)
         for field, default in field_defaults:
@@ -217,13 +217,13 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
     return leaf(value, name)
 
 
-def _with_places(part: Text, leaf: Callable[[Any, str], Any]) -> Text:
+def _with_moved_citations(part: Text, leaf: Callable[[Any, str], Any]) -> Text:
     """Return a text part in which the positions of the citations are those in the text after `leaf` has changed it."""
     new_text = leaf(part.text, "")
     if new_text == part.text:
         return part
     ends = [place for one in part.citations for place in (one.start, one.end)]
-    places = iter(moved(ends, part.text, new_text, lambda text: leaf(text, "")))
+    places = iter(map_positions(ends, part.text, new_text, lambda text: leaf(text, "")))
     return replace(part, citations=tuple(replace(one, start=next(places), end=next(places)) for one in part.citations))
 
 
@@ -267,18 +267,20 @@ def decoder(*classes: Any) -> "SchemaValidator":
     """Return a decoder for values of these classes, which the "type" distinguishes. Field values are not converted."""
     from pydantic_core import SchemaValidator
 
-    return SchemaValidator(_tagged(*classes))
+    return SchemaValidator(_union_schema(*classes))
 
 
-def _tagged(*classes: Any) -> "CoreSchema":
+def _union_schema(*classes: Any) -> "CoreSchema":
     """Return the schema of an object of one of these classes, which its "type" distinguishes."""
     from pydantic_core import core_schema
 
-    return core_schema.tagged_union_schema({kind.type: _dataclass(kind) for kind in classes}, discriminator="type")
+    return core_schema.tagged_union_schema(
+        {kind.type: _dataclass_schema(kind) for kind in classes}, discriminator="type"
+    )
 
 
 @cache
-def _dataclass(kind: type[Any]) -> "CoreSchema":
+def _dataclass_schema(kind: type[Any]) -> "CoreSchema":
     from pydantic_core import core_schema
 
     hints = get_type_hints(kind)
@@ -315,7 +317,7 @@ def _schema(hint: Any) -> "CoreSchema":  # noqa: PLR0911  (one return for each k
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         choices = tuple(choice for choice in inner if choice is not type(None))
-        schema = _schema(choices[0]) if len(choices) == 1 else _tagged(*choices)
+        schema = _schema(choices[0]) if len(choices) == 1 else _union_schema(*choices)
         return schema if choices == inner else core_schema.nullable_schema(schema)
     if hint in _OPEN:
         return core_schema.str_schema(strict=True, pattern=_WORD)
@@ -327,7 +329,7 @@ def _schema(hint: Any) -> "CoreSchema":  # noqa: PLR0911  (one return for each k
         return core_schema.tuple_positional_schema([_schema(item) for item in inner])
     if origin is Mapping:  # JSON of a model, tool or provider, which is not checked
         return core_schema.is_instance_schema(dict)
-    return _tagged(hint)
+    return _union_schema(hint)
 
 
 def _blob(data: Any) -> bytes:
@@ -386,7 +388,7 @@ def encode_record(record: Any) -> bytes:
     Raises ValueError, with the reason, if the record cannot be written. This is rare for a record from `fitting`.
     """
     try:
-        data = to_json(record, _stored)
+        data = to_json(record, _blank_secrets)
         line = _line(data) if is_shallow(data) else b""
     except RecursionError:
         line = b""
@@ -403,7 +405,7 @@ _STAMP = re.compile(rb',"time":(\d{1,12})(,"replayed":true)?\}\n?$')
 """Matches the stamp at the end of the line that begins a turn: time and replay mark, which are not fields."""
 
 
-def stamped(line: bytes, seconds: int, *, replayed: bool) -> bytes:
+def add_stamp(line: bytes, seconds: int, *, replayed: bool) -> bytes:
     """Return the line of a record with a stamp added: the time in seconds since 1970, and whether it is a replay."""
     mark = b',"replayed":true' if replayed else b""
     return line[:-2] + b',"time":%d' % seconds + mark + b"}\n"
@@ -456,23 +458,23 @@ def _line(data: Any) -> bytes:
         return json.dumps(data, separators=(",", ":")).encode() + b"\n"
 
 
-def _stored(value: Any, name: str) -> Any:
-    return redact(value, stored=True, name=name) if isinstance(value, str) else value
+def _blank_secrets(value: Any, name: str) -> Any:
+    return redact(value, keep_likely=True, name=name) if isinstance(value, str) else value
 
 
 # -- shrinking records that are too large ----------------------------------------------------------
 
 
-def fitting(record: T) -> tuple[T, tuple[str, ...]]:
+def shrink(record: T) -> tuple[T, tuple[str, ...]]:
     """Return the record with each part that is too large replaced by a note, and descriptions of these parts.
 
     The returned record takes only milliseconds to write. Values that JSON cannot represent are replaced too.
     """
-    fit = _Fit()
+    fit = _Shrinker()
     return fit.value(record), tuple(fit.lost)
 
 
-class _Fit:
+class _Shrinker:
     """Shrinks one record so that it can be written; the limits count for all parts of the record together."""
 
     def __init__(self) -> None:
@@ -511,7 +513,7 @@ class _Fit:
     def _cut(self, text: str) -> str:
         room, self._text = self._text, max(self._text - len(text), 0)
         if len(text) > room:
-            text = redact(text, stored=True)  # before it is cut: a part of a secret would not be recognized
+            text = redact(text, keep_likely=True)  # before it is cut: a part of a secret would not be recognized
             self.lost.append(f"a text of {len(text):,} characters")
         return cut(text, room, "\n[{over:,} more characters were too many to be saved]")
 

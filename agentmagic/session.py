@@ -16,7 +16,7 @@ from uuid import uuid4
 from agentmagic.agent import MAX_RESULT, Agent, Connections, check_limit
 from agentmagic.approval.approvals import Approvals
 from agentmagic.bill import Account, ledger
-from agentmagic.classroom import PLAYED, class_settings
+from agentmagic.classroom import OFFLINE_MODES, class_settings
 from agentmagic.context.request_view import RequestView, tokens_of_message
 from agentmagic.context.rules import Project, project_here
 from agentmagic.context.skills import with_skills
@@ -39,14 +39,14 @@ from agentmagic.export.document import to_markdown
 from agentmagic.history.history import History, Match, Turn
 from agentmagic.history.journal import Journal
 from agentmagic.history.repair import repair
-from agentmagic.host import MapView, installed
+from agentmagic.host import MapView, current_host
 from agentmagic.log import logger
 from agentmagic.loop.agent_calls import AgentPath, inner_toolsets
 from agentmagic.loop.budgets import Budget, BudgetExhausted, period_budgets
 from agentmagic.loop.step import Preview, TurnContext, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
-from agentmagic.loop.turn_options import PlayTurn, TurnDriver, TurnOptions, TurnSettings, spelled_out
+from agentmagic.loop.turn_options import PlayTurn, TurnDriver, TurnOptions, TurnSettings, spell_out
 from agentmagic.mapping.options import MapOptions, MapSettings
 from agentmagic.mapping.outcomes import MapResult
 from agentmagic.mapping.prompts import RowPrompts
@@ -69,7 +69,7 @@ from agentmagic.plan import Checklist, open_plan
 from agentmagic.prompt.attachments import Attacher
 from agentmagic.providers.base import KINDS, Model, is_played
 from agentmagic.providers.catalog import ModelInfo
-from agentmagic.providers.outside import is_outside, shown_name
+from agentmagic.providers.outside import display_name, is_outside
 from agentmagic.providers.registry import address_of, info
 from agentmagic.providers.traffic import Traffic
 from agentmagic.replay.deck import Deck
@@ -77,13 +77,13 @@ from agentmagic.replay.map_tape import MapTape
 from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners, caller, engine, void
 from agentmagic.serve.serving import ServedSession, Serving
-from agentmagic.settings import Replay, learn_secrets, model_override, overrides, schema_only
-from agentmagic.text import clip, counted
-from agentmagic.tools.base import Toolset, list_sources, not_told
+from agentmagic.settings import Replay, learn_secrets, model_override, override_notes, schema_only
+from agentmagic.text import clip, plural
+from agentmagic.tools.base import Toolset, list_sources, new_problems
 from agentmagic.tools.notebook.cells import LOOKS
-from agentmagic.tools.notebook.proposals import looked_up, open_proposals, told
+from agentmagic.tools.notebook.proposals import find_decisions, open_proposals, with_report
 from agentmagic.tools.output_cache import READER
-from agentmagic.undo.stack import Undone, put_back
+from agentmagic.undo.stack import Undone, restore_turn
 from agentmagic.undo.watcher import Watcher
 from agentmagic.values.describe import CHARACTERS
 
@@ -148,8 +148,8 @@ class Session:
         self._noted: set[str] = set()
         self._unreachable: set[str] = set()
         journal = None if path is None else self._journal(path)
-        self.history = History.of_messages(self._repaired(messages), journal=journal)
-        self._spent = self.history.usage  # never reduced by undo: the caps count all that was paid
+        self.history = History.of_messages(self._repair(messages), journal=journal)
+        self._paid_usage = self.history.usage  # never reduced by undo: the caps count all that was paid
         self._view = RequestView()
         self.traffic = Traffic()
         self._facts: ModelInfo | None = None
@@ -158,14 +158,14 @@ class Session:
         self._agent_approvals: dict[AgentPath, Approvals] = {}
         self._connections = Connections()
         self._watcher = Watcher(namespace)
-        self._extra: list[Toolset] = []
-        self._listed: tuple[ToolDef, ...] = ()
+        self._added_toolsets: list[Toolset] = []
+        self._last_tools: tuple[ToolDef, ...] = ()
         self._run: Run | None = None
         self._map: MapRun | None = None
         self._serving: Serving | None = None
-        self._strayed: Turn | None = None
+        self._mismatched_turn: Turn | None = None
         """The last turn, if a replay mismatch ended it before its answer; the next turn replaces it."""
-        self._dropped: Turn | None = None
+        self._turn_of_dropped_plan: Turn | None = None
         """The turn that left an open plan which the user then dropped."""
         self._listeners = Listeners[Event | HistoryCut]()
         self._map_listeners = Listeners[MapProgress]()
@@ -173,7 +173,7 @@ class Session:
         self._changing = False
         self._connections.close_after(self)
 
-    def _repaired(self, messages: Sequence[Message]) -> Sequence[Message]:
+    def _repair(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Return a history that every provider accepts, and queue a warning for each repair."""
         repaired_messages, notes = repair(messages)
         self._warn(notes)
@@ -232,7 +232,7 @@ class Session:
 
         The prompt of a turn that ended without any answer is left out; `turns` has it.
         """
-        return self.history.sent
+        return self.history.sent_messages
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -248,7 +248,7 @@ class Session:
     def tools(self) -> tuple[ToolDef, ...]:
         """The tools as of the last turn or `connect`; before the first of them, only the tools that need no server."""
         own = (*self.agent.own_tools(), *self.agent.agent_tools)
-        return self._listed or tuple(tool.definition for tool in own)
+        return self._last_tools or tuple(tool.definition for tool in own)
 
     @property
     def tool_calls(self) -> int:
@@ -288,46 +288,46 @@ class Session:
         with self._starting:
             is_open = any(one.id == proposal for one in self.proposals)
             if is_open:
-                self._settle(ProposalSettled(proposal, fate, source, ran))
+                self._record_decision(ProposalSettled(proposal, fate, source, ran))
             return is_open
 
-    def _settle(self, decision: ProposalSettled) -> None:
+    def _record_decision(self, decision: ProposalSettled) -> None:
         """Add the user's decision on a proposed cell to the running turn, or to the last turn if none runs."""
         with self._starting:
             run, loop = self.running, engine().loop
             if run is not None:
-                loop.call_soon_threadsafe(self._settle_in, run, decision)
+                loop.call_soon_threadsafe(self._record_in_run, run, decision)
                 return
             self.history.record(decision)
             self.history.amend(decision)
         loop.call_soon_threadsafe(self._listeners.tell, decision)
 
-    def _settle_in(self, run: Run, decision: ProposalSettled) -> None:
+    def _record_in_run(self, run: Run, decision: ProposalSettled) -> None:
         if run.over:  # the log of the run is closed: wait until the history has the turn, and change it there
-            run.settled.add_done_callback(lambda _: self._settle(decision))
+            run.settled.add_done_callback(lambda _: self._record_decision(decision))
             return
         self.history.record(decision)
         run.add(decision)
 
-    def _told(self, prompt: Message, keep: int | None) -> Message:
+    def _with_fates(self, prompt: Message, keep: int | None) -> Message:
         """Return the prompt with a report for the model on proposed cells that the user has kept or discarded.
 
         The report covers decisions since the start of the last turn that was sent to the model. `keep` is the number of
         turns that stay if an earlier turn is edited, else None.
         """
         if keep is None:
-            for decision in looked_up(self.proposals):
-                self._settle(decision)
+            for decision in find_decisions(self.proposals):
+                self._record_decision(decision)
         turns = self.turns[:keep]
         last_sent = next((place for place in reversed(range(len(turns))) if not turns[place].unsent), 0)
         # `told` reads the generator over all events only if there is something to report. If it always did, starting a
         # turn would take longer with each turn of the history.
         since = [event for turn in turns[last_sent:] for event in turn.events]
-        return told(prompt, (event for turn in turns for event in turn.events), since)
+        return with_report(prompt, (event for turn in turns for event in turn.events), since)
 
     # -- turns ---------------------------------------------------------------------------------
 
-    @spelled_out(TurnOptions, TurnSettings)
+    @spell_out(TurnOptions, TurnSettings)
     def start(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> Run:
         """Start a turn and return its run at once; `TurnOptions` describes the options.
 
@@ -335,17 +335,17 @@ class Session:
         """
         return self.begin(prompt, TurnSettings.of(options))
 
-    @spelled_out(TurnOptions, TurnSettings)
+    @spell_out(TurnOptions, TurnSettings)
     def ask(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> RunResult:
         """Run a turn and return its result; for synchronous code, in a cell or a script.
 
         Accepts the options of `start`, and raises the errors of `start` and `Run.wait`.
         """
         engine().refuse_own_thread()
-        with engine().main.held():
+        with engine().main.mark_busy():
             return self.begin(prompt, TurnSettings.of(options)).wait()
 
-    @spelled_out(TurnOptions, TurnSettings)
+    @spell_out(TurnOptions, TurnSettings)
     def preview(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> Preview:
         """Return the first request that a turn would send, with the estimated tokens of each part.
 
@@ -354,7 +354,7 @@ class Session:
         """
         return self.preview_of(prompt, TurnSettings.of(options))
 
-    @spelled_out(TurnOptions, TurnSettings)
+    @spell_out(TurnOptions, TurnSettings)
     def edit(self, turn: int, prompt: Prompt | None = None, **options: Unpack[TurnOptions]) -> Run:
         """Start a turn again, with a new prompt or with its own; this turn and all later turns are forgotten.
 
@@ -364,7 +364,7 @@ class Session:
 
     # -- maps ----------------------------------------------------------------------------------
 
-    @spelled_out(MapOptions, MapSettings)
+    @spell_out(MapOptions, MapSettings)
     def map(self, rows: object, prompt: Prompt, **options: Unpack[MapOptions]) -> MapResult:
         """Send one prompt for each of many rows, and return the results; for synchronous code, in a cell or a script.
 
@@ -372,10 +372,10 @@ class Session:
         `last_map` has the rows that were finished.
         """
         engine().refuse_own_thread()
-        with engine().main.held():
+        with engine().main.mark_busy():
             return self.begin_map(rows, prompt, MapSettings.of(options)).wait()
 
-    @spelled_out(MapOptions, MapSettings)
+    @spell_out(MapOptions, MapSettings)
     def start_map(self, rows: object, prompt: Prompt, **options: Unpack[MapOptions]) -> MapRun:
         """Start to send one prompt for each of many rows, and return the run at once.
 
@@ -397,7 +397,7 @@ class Session:
         self,
         rows: object,
         prompt: Prompt,
-        chosen: MapSettings,
+        settings: MapSettings,
         *,
         toolsets: Sequence[Toolset] | None = None,
         view: MapView | None = None,
@@ -407,14 +407,14 @@ class Session:
         `toolsets` replaces the agent's sources of tools. `view` shows the map; by default, the host's view shows it.
         """
         row_source = rows_of(rows)
-        self._play_served()
+        self._play_client_turns()
         with self._starting:
             self._refuse_while_busy()
-            installed().join(self)
+            current_host().join(self)
             learn_secrets()
-            recipe = chosen.recipe(self.agent)
+            recipe = settings.recipe(self.agent)
             if is_outside(model := model_override() or recipe.model):
-                name = shown_name(str(model))
+                name = display_name(str(model))
                 raise UsageError(f"{name} is an agent with a loop of its own, which runs no map. Choose a model: -m.")
             tape = self.deck.map(
                 as_prompt(prompt),
@@ -422,7 +422,7 @@ class Session:
                 partial(self.model, recipe),
                 turns=len(self.turns),
                 cleared=self.cleared > 0,
-                mode=chosen.replay,
+                mode=settings.replay,
             )
             turn, prompts = self._draft_of_map(row_source, prompt, recipe, toolsets, tape)
             turn = replace(
@@ -435,12 +435,12 @@ class Session:
                 watcher=Watcher({}),
                 account=self._account(),
             )
-            notices = tuple(overrides(turn.model.name))
+            notices = tuple(override_notes(turn.model.name))
             within = self._connections.with_loop
-            caps = self._caps(turn.model.name, paid=tape is None or tape.mode not in PLAYED)
+            caps = self._caps(turn.model.name, is_paid=tape is None or tape.mode not in OFFLINE_MODES)
             notices += tuple(filter(None, (cap.warning() for cap in caps)))
-            work = MapWork(turn, row_source, prompts, chosen, caps, within, self._count, notices, tape, self._count)
-            view = view or installed().map_view(self)
+            work = MapWork(turn, row_source, prompts, settings, caps, within, self._count, notices, tape, self._count)
+            view = view or current_host().map_view(self)
             run = self._map = MapRun(work)
         run.listen(lambda progress: void(self._map_listeners.tell(progress)))
         if view is not None:
@@ -467,27 +467,27 @@ class Session:
         return turn, RowPrompts(prompt, rows, self._watcher.namespace, attacher)
 
     def preview_of_map(
-        self, rows: object, prompt: Prompt, chosen: MapSettings, toolsets: Sequence[Toolset] | None = None
+        self, rows: object, prompt: Prompt, settings: MapSettings, toolsets: Sequence[Toolset] | None = None
     ) -> tuple[Preview, Sequence[PromptValue]]:
         """Return the first request of the first row, and the values that were filled into its prompt, for a front end.
 
         Raises UsageError if there are no rows, or if no prompt can be made for the first row.
         """
-        turn, prompts = self._draft_of_map(rows_of(rows), prompt, chosen.recipe(self.agent), toolsets)
+        turn, prompts = self._draft_of_map(rows_of(rows), prompt, settings.recipe(self.agent), toolsets)
         first = next(prompts.read(), None)
         if first is None or first.prompt is None:
             raise UsageError(first.problem if first is not None else "There are no rows, so nothing would be sent.")
         return engine().call(preview(replace(turn, prompt=first.prompt))), first.values
 
-    def _caps(self, model: str, *, paid: bool = True) -> tuple[Budget, ...]:
+    def _caps(self, model: str, *, is_paid: bool = True) -> tuple[Budget, ...]:
         """Return the budgets that outlast a turn: of the session, of a class's kernel, of the day and the month.
 
         The budgets of day and month do not bound a model that costs nothing. They are left out if the turn is not
         `paid` because it is replayed.
         """
-        session = _budget("session", self.max_cost, self.max_tokens, self._spent)
+        session = _budget("session", self.max_cost, self.max_tokens, self._paid_usage)
         kernel = replace(_budget("kernel", None, None), live=lambda: ledger().here)
-        return session, kernel, *(period_budgets(model) if paid else ())
+        return session, kernel, *(period_budgets(model) if is_paid else ())
 
     def _account(self) -> Account:
         """Return the account to which the session's requests are charged in the ledger."""
@@ -495,7 +495,7 @@ class Session:
 
     def _count(self, usage: Usage) -> None:
         """Count this usage towards the session's caps. A replayed turn counts with its recorded usage."""
-        self._spent += usage
+        self._paid_usage += usage
 
     # -- serving -------------------------------------------------------------------------------
 
@@ -513,26 +513,26 @@ class Session:
         the class does not allow serving, and the errors of a replay.
         """
         class_settings().check_switch("serve", "The notebook is not served")
-        installed().join(self)
+        current_host().join(self)
         if self.deck.mode == "replay-tools":
             raise UsageError(
                 "The mode replay-tools plays no calls of clients: it asks the model again, and a client is not there. "
                 "Choose replay, auto or live: %agent live."
             )
-        serving = self.serving or self._served()
+        serving = self.serving or self._make_serving()
         serving.tools = tools
         serving.begin()
         self._serving = serving
         return serving
 
-    def _served(self) -> Serving:
+    def _make_serving(self) -> Serving:
         session = ServedSession(
             running=lambda: self.running,
             is_on_tape=self._is_on_tape,
-            next_recorded=self._next_served,
+            next_recorded=self._next_client_turn,
             toolsets=self.toolsets,
-            view=lambda: installed().serve_view(self),
-            begin=self._begin_served,
+            view=lambda: current_host().serve_view(self),
+            begin=self._start_client_turn,
         )
         return Serving(session, lambda: to_markdown(self.turns))
 
@@ -541,7 +541,9 @@ class Session:
         """The object that `serve` returned, or None if the notebook is not being served."""
         return None if self._serving is None or self._serving.ended else self._serving
 
-    def _begin_served(self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool) -> Run:
+    def _start_client_turn(
+        self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool
+    ) -> Run:
         """Start a turn whose tool calls come from a client. Raises SessionBusy and UsageError."""
         approvals = driver.approvals
         if not driver.recorded:  # an "always" of the user stays valid when serving is stopped and started again
@@ -563,18 +565,18 @@ class Session:
         settings = TurnSettings(agent=recipe, driver=driver, toolsets=toolsets, attended=attended)
         return self._start(user(prompt), settings, None)
 
-    def _next_served(self) -> tuple[str, ToolCall | None] | None:
+    def _next_client_turn(self) -> tuple[str, ToolCall | None] | None:
         """Return the prompt and the call of the recorded turn that is next, None if the next turn is not a client's."""
-        installed().join(self)
+        current_host().join(self)
         with self._starting:
             if self.running or self._changing:
                 return None
-            return self.deck.next_served(len(self.turns), cleared=self.cleared > 0)
+            return self.deck.next_client_call(len(self.turns), cleared=self.cleared > 0)
 
     def _is_on_tape(self) -> bool:
         """Return whether all turns are played from a recording, and none is recorded."""
-        installed().join(self)
-        return self.deck.mode in PLAYED
+        current_host().join(self)
+        return self.deck.mode in OFFLINE_MODES
 
     # -- tools, model and listeners ------------------------------------------------------------
 
@@ -587,7 +589,7 @@ class Session:
         Raises UsageError if there is no tool of that name, and ServerError if its server is gone.
         """
         engine().refuse_own_thread()
-        with engine().main.held():
+        with engine().main.mark_busy():
             call = ToolCall(f"call_{uuid4().hex}", name, arguments)
             calling = call_by_hand(call, self.toolsets(), self.agent, self._approvals)
             result = engine().submit_from_here(self._connections.with_loop(calling))
@@ -601,9 +603,9 @@ class Session:
         """
         listing = engine().submit(list_sources(self.toolsets()))
         tools, problems = await asyncio.wrap_future(listing)
-        self._warn(not_told(problems, self._unreachable))
-        self._listed = tuple(tool.definition for tool in tools.values())
-        return self._listed
+        self._warn(new_problems(problems, self._unreachable))
+        self._last_tools = tuple(tool.definition for tool in tools.values())
+        return self._last_tools
 
     def connect(self) -> tuple[ToolDef, ...]:
         """Connect the servers from synchronous code, and return the tools that the next turn would have."""
@@ -633,11 +635,11 @@ class Session:
 
     def add_toolset(self, toolset: Toolset) -> None:
         """Offer the tools of this toolset in every later turn. The caller must close the toolset."""
-        self._extra.append(toolset)
+        self._added_toolsets.append(toolset)
 
     def remove_toolset(self, toolset: Toolset) -> None:
         """Stop offering the tools of this toolset. Do nothing if it was not added."""
-        self._extra = [one for one in self._extra if one is not toolset]
+        self._added_toolsets = [one for one in self._added_toolsets if one is not toolset]
 
     def toolsets(self, agent: Agent | None = None) -> tuple[Toolset, ...]:
         """Return a turn's sources of tools: the agent's tools and servers, and the toolsets that were added.
@@ -646,7 +648,7 @@ class Session:
         """
         recipe = agent or self.agent
         own = inner_toolsets(recipe, self._connections, self._agent_approvals, self.in_doubt)
-        return (*own, *self._extra)
+        return (*own, *self._added_toolsets)
 
     # -- the history ---------------------------------------------------------------------------
 
@@ -680,7 +682,7 @@ class Session:
                 return None
             self.history.record(compaction)
             self.history.amend(compaction)
-            self._spent += compaction.usage
+            self._paid_usage += compaction.usage
         self._tell_cut()
         return compaction
 
@@ -699,16 +701,16 @@ class Session:
         `undone` says which variables were restored; a notebook prints it. Call this in the kernel's main thread, where
         the notebook's code runs.
         """
-        return self._told_step(redo=False)
+        return self._step_and_report(redo=False)
 
     def redo(self) -> Message | None:
         """Redo the change that was undone last. Return the prompt of the turn that is restored, or None."""
-        return self._told_step(redo=True)
+        return self._step_and_report(redo=True)
 
-    def _told_step(self, *, redo: bool) -> Message | None:
+    def _step_and_report(self, *, redo: bool) -> Message | None:
         """Undo or redo, and report the outcome to the user: by the host, else by logging what was not restored."""
         outcome = self.step_back(redo=redo)
-        is_shown = installed().tell_undone(self, redo=redo)
+        is_shown = current_host().tell_undone(self, redo=redo)
         if outcome is None:
             return None
         for problem in () if is_shown else outcome.problems:
@@ -723,19 +725,19 @@ class Session:
         with self._between_turns(calls=False):
             prompt = self.history.redo() if redo else self.history.undo()
             looks = 0
-            while not redo and self._has_call_before_look():
+            while not redo and self._undoes_further():
                 prompt, looks = self.history.undo(), looks + 1
-            change = self.history.changes.moved
+            change = self.history.changes.last_change
             self.undone = None
             if change is not None:
                 last = change.after[-1] if change.kind != "clear" and change.after else None
                 tools = tuple(dict.fromkeys(last.tools)) if last is not None else ()
                 outcome = Undone(change.kind, redo, len(self.turns), prompt, tools=tools, looks=looks)
-                self.undone, change.variables = put_back(change.variables, outcome)
+                self.undone, change.variables = restore_turn(change.variables, outcome)
         self._tell_cut()
         return self.undone
 
-    def _has_call_before_look(self) -> bool:
+    def _undoes_further(self) -> bool:
         """Return whether undo should go one turn further back.
 
         This is so if a client only read the notebook in the turn that was just undone, and the turn before is also a
@@ -743,7 +745,7 @@ class Session:
         denied call counts as reading, since it ran no tool.
         """
         changes = self.history.changes
-        change, before = changes.moved, changes.done[-1:]
+        change, before = changes.last_change, changes.done[-1:]
         if change is None or change.kind != "turn" or change.variables or any(one.kind != "turn" for one in before):
             return False
         only_read = _is_served(change.after[-1]) and {*LOOKS, READER}.issuperset(change.after[-1].tools)
@@ -756,7 +758,7 @@ class Session:
 
     def drop_plan(self) -> None:
         """Drop the plan that the last turn left unfinished, so that the next turn does not ask whether to resume it."""
-        self._dropped = self.turns[-1] if self.turns else None
+        self._turn_of_dropped_plan = self.turns[-1] if self.turns else None
 
     def _plans(self, keep: int | None = None) -> list[tuple[Event, ...]]:
         """Return the events of the first `keep` turns, by default all, that come after a dropped plan.
@@ -764,7 +766,7 @@ class Session:
         Calls of clients are left out: they neither have a plan nor end one.
         """
         turns = self.turns[:keep]
-        start = next((place for place, turn in enumerate(turns, 1) if turn is self._dropped), 0)
+        start = next((place for place, turn in enumerate(turns, 1) if turn is self._turn_of_dropped_plan), 0)
         return [turn.events for turn in turns[start:] if not _is_served(turn)]
 
     @property
@@ -780,12 +782,12 @@ class Session:
         connections, and is not saved to a file.
         """
         copy = Session(self.agent, max_cost=self.max_cost, max_tokens=self.max_tokens)
-        copy._watcher = Watcher(self._watcher.given)
+        copy._watcher = Watcher(self._watcher.own_namespace)
         copy.history = self.history.fork(turns)
-        copy._dropped = self._dropped
-        copy._spent = copy.history.usage
+        copy._turn_of_dropped_plan = self._turn_of_dropped_plan
+        copy._paid_usage = copy.history.usage
         copy.in_doubt.update(self.in_doubt)
-        copy._extra = list(self._extra)
+        copy._added_toolsets = list(self._added_toolsets)
         return copy
 
     def __deepcopy__(self, _memo: object) -> "Session":
@@ -799,7 +801,7 @@ class Session:
         A second call moves the same panel to its cell. In nbconvert and papermill, the output is the conversation so
         far; in a terminal, a sentence says where panels work. Raises UsageError in a script.
         """
-        installed().show_panel(self)
+        current_host().show_panel(self)
 
     def search(self, words: str) -> list[Match]:
         """Return the places where a text occurs in prompts, answers, calls and results, ignoring case."""
@@ -824,7 +826,7 @@ class Session:
     def save_from_now(self, path: str | Path) -> None:
         """Save the turns so far and all later events to this file, unless the session has a file already."""
         with self._between_turns(calls=False):
-            self.history.keep_in(self._journal(path))
+            self.history.write_to(self._journal(path))
 
     def restore(self, path: str | Path | None = None) -> None:
         """Load the conversation saved at `path`, by default the session's own file, and save later turns there.
@@ -844,12 +846,12 @@ class Session:
             self.history.close()
             journal = self._journal(place)
             journal_content = journal.resume()
-            self.history = History.of_saved(journal_content, journal)
+            self.history = History.from_journal(journal_content, journal)
             self._approvals = Approvals(self.in_doubt)  # earlier approvals belong to the other conversation
             self._client_approvals.clear()
             self._agent_approvals.clear()
             self.in_doubt.update(journal_content.in_doubt)
-            self._spent = journal_content.spent
+            self._paid_usage = journal_content.spent
             self._warn(journal_content.problems)
         self._tell_cut()
 
@@ -872,7 +874,7 @@ class Session:
             await asyncio.wrap_future(engine().submit(self._connections.aclose()))
         finally:
             self.history.close()
-            self.history.changes.let_go()
+            self.history.changes.drop_variables()
             await asyncio.to_thread(self.deck.finish)
 
     def close(self) -> None:
@@ -890,16 +892,16 @@ class Session:
     def __repr__(self) -> str:
         model = self.agent.model if isinstance(self.agent.model, str) else getattr(self.agent.model, "name", "default")
         state = ", running" if self.running else ""
-        counts = f"{counted(len(self.turns), 'turn')}, {counted(len(self.messages), 'message')}"
+        counts = f"{plural(len(self.turns), 'turn')}, {plural(len(self.messages), 'message')}"
         return f"<Session {clip(str(model or 'default model'), 100)}: {counts}{state}>"
 
     # -- turns for front ends ------------------------------------------------------------------
 
-    def preview_of(self, prompt: Prompt, chosen: TurnSettings) -> Preview:
+    def preview_of(self, prompt: Prompt, settings: TurnSettings) -> Preview:
         """Return the preview of a turn as `preview` does, for a front end."""
-        recipe = chosen.recipe(self.agent)
-        project = _project(recipe, chosen)
-        sources = with_skills(self._sources(recipe, chosen), project)
+        recipe = settings.recipe(self.agent)
+        project = _project(recipe, settings)
+        sources = with_skills(self._sources(recipe, settings), project)
         return engine().call(preview(replace(self._draft(recipe, sources, prompt), project=project)))
 
     def _draft(
@@ -921,22 +923,22 @@ class Session:
             self._facts = facts
         return self._facts
 
-    def begin(self, prompt: Prompt | None, chosen: TurnSettings, turn: int | None = None) -> Run:
+    def begin(self, prompt: Prompt | None, settings: TurnSettings, turn: int | None = None) -> Run:
         """Start a turn as `start` does, or as `edit` does if `turn` is given, for a front end.
 
         If the settings are invalid, an error is raised before anything changes.
         """
-        keep = None if turn is None else self._place(turn)
+        keep = None if turn is None else self._index_of(turn)
         if keep is not None and not prompt:
             if _is_served(self.turns[keep]):
                 raise UsageError("That turn is a call of a client, which makes it again itself. Give another prompt.")
-            prompt, values = _asked(self.turns[keep])
-            chosen = replace(chosen, values=chosen.values or values)
-        view = installed().view(self) if chosen.attended is None else None
+            prompt, values = _prompt_of(self.turns[keep])
+            settings = replace(settings, values=settings.values or values)
+        view = current_host().view(self) if settings.attended is None else None
         if view is not None:
-            chosen = replace(chosen, attended=view.attended)
-        self._play_served()
-        run = self._start(as_prompt(cast("Prompt", prompt)), chosen, keep)
+            settings = replace(settings, attended=view.attended)
+        self._play_client_turns()
+        run = self._start(as_prompt(cast("Prompt", prompt)), settings, keep)
         if view is not None:
             run.view = view
             view.begin(run)
@@ -953,11 +955,11 @@ class Session:
         learn_secrets()
         with self._starting:
             self._refuse_while_busy()
-            if keep is None and self.turns and self.turns[-1] is self._strayed:
+            if keep is None and self.turns and self.turns[-1] is self._mismatched_turn:
                 keep = len(self.turns) - 1
-            message = self._told(message, keep)
+            message = self._with_fates(message, keep)
             plan = settings.planning(self._plans(keep)) if driver is None else None
-            installed().join(self)
+            current_host().join(self)
             tape = self.deck.turn(
                 message,
                 recipe,
@@ -973,11 +975,11 @@ class Session:
             project = _project(recipe, settings, recorded=None if tape is None else tape.project)
             sources = with_skills(sources, project)
             if tape is not None:
-                message, sources = tape.told(message), tape.toolsets(sources)
+                message, sources = tape.with_recorded_fates(message), tape.toolsets(sources)
                 run = partial(tape.play, run=run)
             if outside is not None:
                 outside.on_tape(tape)
-            is_paid = tape is None or tape.mode not in PLAYED
+            is_paid = tape is None or tape.mode not in OFFLINE_MODES
             model = real() if tape is None else tape.model
             turn = self._context(recipe, model, sources, message, settings, is_paid=is_paid)
             turn = replace(turn, plan=plan, project=project)
@@ -1000,7 +1002,7 @@ class Session:
 
         return OutsideTurn(str(model), partial(self.model, recipe))
 
-    def _place(self, turn: int) -> int:
+    def _index_of(self, turn: int) -> int:
         """Return a turn's index from 0, for an index that may be negative. Raises UsageError if it is out of range."""
         if not -len(self.turns) <= turn < len(self.turns):
             raise UsageError(f"There is no turn {turn}: the session has {len(self.turns)}, which count from 0.")
@@ -1020,11 +1022,11 @@ class Session:
         driver = settings.driver
         facts = self._facts_of(model) if driver is None else CLIENT_FACTS
         budgets = (  # made before the notices are queued: a turn refused because of its budget must queue none
-            (_budget("turn", recipe.max_cost, recipe.max_tokens), *self._caps(model.name, paid=is_paid))
+            (_budget("turn", recipe.max_cost, recipe.max_tokens), *self._caps(model.name, is_paid=is_paid))
             if driver is None
             else ()  # a call of a client costs nothing
         )
-        infos = (*overrides(None if driver else model.name), *self._connections.notes(recipe, model))
+        infos = (*override_notes(None if driver else model.name), *self._connections.notes(recipe, model))
         self._notices.extend(Notice("info", words) for words in infos)
         self._warn((*settings.notices, *((UNATTENDED,) if settings.step and not settings.attended else ())))
         return TurnContext(
@@ -1040,13 +1042,13 @@ class Session:
             notices=self._notices,
             step=settings.step and bool(settings.attended),
             values=tuple(settings.values),
-            noted=self._noted,
+            seen_notices=self._noted,
             unreachable=self._unreachable,
             watcher=self._watcher,
             caller="" if driver is None else driver.model.name,
             account=self._account(),
             name=self.name if recipe.agent_tools else "",
-            inner_budgets=() if driver is None else self._caps(model.name, paid=is_paid),
+            inner_budgets=() if driver is None else self._caps(model.name, is_paid=is_paid),
         )
 
     def _sources(self, recipe: Agent, settings: TurnSettings) -> Sequence[Toolset]:
@@ -1065,11 +1067,11 @@ class Session:
         outcome = await self._connections.with_loop(run(turn, channel))
         self.history.add(channel.events, outcome.result.history_delta)
         is_mismatch = isinstance(outcome.error, ReplayMismatch) and not outcome.result.final_text
-        self._strayed = self.turns[-1] if is_mismatch else None
+        self._mismatched_turn = self.turns[-1] if is_mismatch else None
         self.traffic.keep(self.turns[-1], turn.traffic)
-        self.history.changes.keep(outcome.changes)
+        self.history.changes.store_variables(outcome.changes)
         self._count(outcome.result.usage)
-        self._listed = outcome.tools or self._listed
+        self._last_tools = outcome.tools or self._last_tools
         return outcome
 
     @contextmanager
@@ -1080,7 +1082,7 @@ class Session:
         because they are not part of a recording.
         """
         if calls:
-            self._play_served()
+            self._play_client_turns()
         with self._starting:
             self._refuse_while_busy()
             self._changing = True
@@ -1089,7 +1091,7 @@ class Session:
         finally:
             self._changing = False
 
-    def _play_served(self) -> None:
+    def _play_client_turns(self) -> None:
         """In a replay, play the recorded calls of clients that come before the operation that starts now."""
         if self._serving is not None:
             self._serving.play_recorded()
@@ -1119,11 +1121,11 @@ def _project(recipe: Agent, settings: TurnSettings, *, recorded: Collection[str]
     """Return the project files that a turn uses. Clients and outside agents have their own rules, so they get none."""
     is_ours = settings.driver is None and not is_outside(model_override() or recipe.model)
     asks = bool(settings.attended)
-    project = project_here(rules=recipe.rules and is_ours, asks=asks, recorded=recorded)
+    project = project_here(rules=recipe.rules and is_ours, asks=asks, recorded_names=recorded)
     return project if settings.skills else project.without_skills()
 
 
-def _asked(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
+def _prompt_of(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
     """Return the prompt of a turn, and the records of the values that the prompt names."""
     start = turn.events[0]
     return turn.prompt, start.values if isinstance(start, TurnStarted) else ()
@@ -1152,9 +1154,9 @@ def _budget(of: str, max_cost: float | None, max_tokens: int | None, before: Usa
     `of` names the budget: "turn", "session" or "kernel". `before` is the usage that already counts towards it.
     """
     bounds, prefix = class_settings(), "" if of == "turn" else "session_"
-    cost = bounds.capped("max_cost", max_cost, session=bool(prefix))
-    tokens = bounds.capped("max_tokens", max_tokens, session=bool(prefix))
+    cost = bounds.cap("max_cost", max_cost, session=bool(prefix))
+    tokens = bounds.cap("max_tokens", max_tokens, session=bool(prefix))
     limits = {"max_cost": max_cost, "max_tokens": max_tokens}
     caps = [f"{prefix}{name}" for name, own in limits.items() if own is None]
-    class_limits = " and ".join(bounds.words(name) for name in caps if getattr(bounds, name) is not None)
+    class_limits = " and ".join(bounds.setting_with_file(name) for name in caps if getattr(bounds, name) is not None)
     return Budget(of, cost, None if tokens is None else int(tokens), before, class_limits)

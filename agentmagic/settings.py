@@ -30,7 +30,7 @@ KEYRING_SERVICE = "agentmagic"
 Permission = Literal["allow", "ask", "deny"]
 PERMISSIONS: tuple[Permission, ...] = ("allow", "ask", "deny")
 
-_typed: dict[str, str] = {}
+_typed_keys: dict[str, str] = {}
 
 
 def variable(name: str) -> str | None:
@@ -97,7 +97,7 @@ def schema_only() -> bool:
     return _project().get("schema-only") is True
 
 
-def overrides(model: str | None) -> list[str]:
+def override_notes(model: str | None) -> list[str]:
     """Return a sentence for each environment variable that overrides a choice of the cell or of the code.
 
     `model` is the name of the turn's model, None to leave out the sentence about the model. Raises UsageError if a
@@ -108,7 +108,7 @@ def overrides(model: str | None) -> list[str]:
         sentences.append(f"{MODEL} is set: {model} is asked in this turn.")
     bounds = class_settings()
     if (permission := permission_override()) == "allow" and bounds.permission:
-        whose, words = bounds.whose("permission"), bounds.words("permission")
+        whose, words = bounds.scope("permission"), bounds.setting_with_file("permission")
         sentences.append(f"{PERMISSION}=allow is set, and {whose} does not allow it: {words}.")
     elif permission:
         sentences.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
@@ -121,13 +121,13 @@ def overrides(model: str | None) -> list[str]:
 def _read(path: Path, reader: Callable[[Path], Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the content of a file, {} if it is missing or cannot be read. It is cached until the file changes."""
     try:
-        return _parsed(path, reader, path.stat().st_mtime_ns)
+        return _parse_cached(path, reader, path.stat().st_mtime_ns)
     except (OSError, ValueError):  # no such file, not text, or invalid TOML
         return {}
 
 
 @lru_cache(maxsize=8)
-def _parsed(path: Path, reader: Callable[[Path], Mapping[str, Any]], _time: int) -> Mapping[str, Any]:
+def _parse_cached(path: Path, reader: Callable[[Path], Mapping[str, Any]], _time: int) -> Mapping[str, Any]:
     return reader(path)
 
 
@@ -169,7 +169,7 @@ def _secret_names() -> Iterator[str]:
 def learn_secrets() -> None:
     """Register all secrets of the environment, of `.env` and of typed keys, since a tool may print any of them."""
     secrets.register_names(_secret_names())
-    for place in (os.environ, _typed, _dotenv()):
+    for place in (os.environ, _typed_keys, _dotenv()):
         for name, value in place.items():
             secrets.learn(name, value or "")
 
@@ -183,7 +183,7 @@ def _from_keyring(name: str) -> str | None:
         return None
 
 
-def key_place(names: Sequence[str], *, keyring: bool = True) -> tuple[str, str] | None:
+def find_key_with_place(names: Sequence[str], *, keyring: bool = True) -> tuple[str, str] | None:
     """Return an API key and the place where it was found, or None.
 
     The places are the environment, the keys that the user typed, `.env` and the system keyring, in this order. In each
@@ -193,7 +193,7 @@ def key_place(names: Sequence[str], *, keyring: bool = True) -> tuple[str, str] 
     secrets.register_names(names)
     places: dict[str, Callable[[str], str | None]] = {
         "the environment": variable,
-        "this kernel's memory": _typed.get,
+        "this kernel's memory": _typed_keys.get,
         ".env": _from_dotenv,
     }
     if keyring:
@@ -208,19 +208,19 @@ def key_place(names: Sequence[str], *, keyring: bool = True) -> tuple[str, str] 
 
 def find_key(names: Sequence[str], *, keyring: bool = True) -> str | None:
     """Return the first API key that is set under one of the names, in the order of `key_place`, or None."""
-    key = key_place(names, keyring=keyring)
+    key = find_key_with_place(names, keyring=keyring)
     return key and key[0]
 
 
 def type_key(name: str, key: str) -> None:
     """Store a key that the user typed, in memory only, until the process ends."""
-    _typed[name] = key.strip()
+    _typed_keys[name] = key.strip()
 
 
 def keyring_problem() -> str:
     """Return why keys cannot be stored in the system keyring, "" if they can."""
     if (bounds := class_settings()).keyring is False:
-        return f"The system keyring is not used: {bounds.whose('keyring')} has {bounds.words('keyring')}."
+        return f"The system keyring is not used: {bounds.scope('keyring')} has {bounds.setting_with_file('keyring')}."
     try:
         backend: object = import_module("keyring").get_keyring()
     except ImportError:

@@ -3,7 +3,7 @@
 from typing import Any, TextIO
 
 from agentmagic.events import MapProgress
-from agentmagic.text import one_line, shown
+from agentmagic.text import sanitize, single_line
 
 LONGEST_LINE = 300
 """Characters of a notice or an error that are printed."""
@@ -25,7 +25,7 @@ class TerminalBar:
         self._notices = len(progress.notices)
         self._bar.total, self._bar.n = progress.total, progress.done
         self._bar.initial = progress.kept  # the rate does not count rows of earlier runs
-        self._bar.set_postfix_str(_figures(progress), refresh=False)
+        self._bar.set_postfix_str(_postfix(progress), refresh=False)
         self._bar.refresh()
 
     def close(self) -> None:
@@ -34,10 +34,10 @@ class TerminalBar:
 
     def write(self, line: str) -> None:
         """Print a line above the bar, or below it once it is closed."""
-        self._bar.write(one_line(shown(line), LONGEST_LINE), file=self._bar.fp)
+        self._bar.write(single_line(sanitize(line), LONGEST_LINE), file=self._bar.fp)
 
 
-def _figures(progress: MapProgress) -> str:
+def _postfix(progress: MapProgress) -> str:
     cost, projected = progress.usage.cost, progress.projected
     parts = [f"{progress.failed:,} failed"] if progress.failed else []
     if cost:

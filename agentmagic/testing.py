@@ -52,7 +52,7 @@ from agentmagic.providers.base import ModelEvent, ModelFinished, Request
 from agentmagic.run import Run
 from agentmagic.secrets import redact
 from agentmagic.session import Session
-from agentmagic.text import clip, close_names, listed, one_line
+from agentmagic.text import clip, close_names, join_names, single_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -178,15 +178,15 @@ class CheckFailed(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckRecord:
     """The record of one check: `words` describes the check or its failure, `prompt` is the prompt of the turn."""
 
-    words: str
+    description: str
     passed: bool
     prompt: str
 
 
-CHECKED: deque[Checked] = deque(maxlen=1_000)
+CHECKS: deque[CheckRecord] = deque(maxlen=1_000)
 """The last checks of this process, for the file that a student hands in."""
 
 
@@ -217,21 +217,25 @@ class Check:
         any value.
         """
         calls = [call for call in self._ran if call.name == name]
-        alike = [call for call in calls if not _unlike(arguments, call.arguments)]
+        alike = [call for call in calls if not _different_arguments(arguments, call.arguments)]
         if any(call.id not in self._failures for call in alike):
             return self._pass(f"called {name}")
         if alike:
-            return self._fail(f"{_written(alike[-1])} failed. {one_line(self._failures[alike[-1].id], LONGEST_SHOWN)}")
+            return self._fail(
+                f"{_call_text(alike[-1])} failed. {single_line(self._failures[alike[-1].id], LONGEST_SHOWN)}"
+            )
         if calls:
-            closest = min(calls, key=lambda call: len(_unlike(arguments, call.arguments)))
-            expected = ", ".join(f"{one}={_shown(arguments[one])}" for one in _unlike(arguments, closest.arguments))
-            return self._fail(f"{name} was not called with {expected}. The closest call was {_written(closest)}.")
-        return self._fail(f"{name} was not called{self._instead(name)}")
+            closest = min(calls, key=lambda call: len(_different_arguments(arguments, call.arguments)))
+            expected = ", ".join(
+                f"{one}={_value_text(arguments[one])}" for one in _different_arguments(arguments, closest.arguments)
+            )
+            return self._fail(f"{name} was not called with {expected}. The closest call was {_call_text(closest)}.")
+        return self._fail(f"{name} was not called{self._instead_text(name)}")
 
     def not_called(self, name: str, /) -> Self:
         """Check that a tool did not run."""
         call = next((call for call in self._ran if call.name == name), None)
-        return self._pass(f"did not call {name}") if call is None else self._fail(f"{_written(call)} was called.")
+        return self._pass(f"did not call {name}") if call is None else self._fail(f"{_call_text(call)} was called.")
 
     def in_order(self, *names: str) -> Self:
         """Check that these tools ran in this order; other tools may have run between them."""
@@ -239,7 +243,9 @@ class Check:
         missing = next((name for name in names if name not in remaining), None)
         if missing is None:
             return self._pass(f"called {', then '.join(names)}")
-        return self._fail(f"{missing} was not called in the order {', '.join(names)}. The order was: {listed(ran)}.")
+        return self._fail(
+            f"{missing} was not called in the order {', '.join(names)}. The order was: {join_names(ran)}."
+        )
 
     def steps(self, *, max: int) -> Self:  # noqa: A002  (the word that reads best)
         """Check that the turn took at most `max` steps."""
@@ -266,24 +272,25 @@ class Check:
         if re.search(pattern, self._result.final_text):
             return self._pass("answered")
         text = pattern if isinstance(pattern, str) else pattern.pattern
-        answer = _shown(self._result.final_text) if self._result.final_text else f"empty. {self._result.error}".rstrip()
+        answer = (
+            _value_text(self._result.final_text) if self._result.final_text else f"empty. {self._result.error}".rstrip()
+        )
         return self._fail(f"The answer does not match {text!r}. It is {answer}")
 
     def __repr__(self) -> str:
         return f"<Check passed: {', '.join(self._passed)}>" if self._passed else "<Check of a turn>"
 
-    def _instead(self, name: str) -> str:
+    def _instead_text(self, name: str) -> str:
         """Return the end of the message about a tool that did not run: what the model did instead."""
         if attempt := next((call for call in self._asked if call.name == name), None):
             why = self._failures.get(attempt.id, "")
-            return (
-                f": the model asked for {_written(attempt)}, which did not run. {one_line(why, LONGEST_SHOWN)}".rstrip()
-            )
+            reason = single_line(why, LONGEST_SHOWN)
+            return f": the model asked for {_call_text(attempt)}, which did not run. {reason}".rstrip()
         if not self._asked:
-            return f": no tool was. The answer was {_shown(self._result.final_text)}"
+            return f": no tool was. The answer was {_value_text(self._result.final_text)}"
         close = close_names(name, [call.name for call in self._asked], cutoff=0)
         calls = sorted(self._asked, key=lambda call: call.name not in close)
-        return f". Called instead: {listed([_written(call) for call in calls], 3)}."
+        return f". Called instead: {join_names([_call_text(call) for call in calls], 3)}."
 
     def _pass(self, words: str) -> Self:
         self._passed.append(words)
@@ -292,7 +299,7 @@ class Check:
 
     def _keep(self, words: str, *, passed: bool) -> None:
         start = next((event for event in self._result.events if isinstance(event, TurnStarted)), None)
-        CHECKED.append(Checked(words, passed, start.prompt.text if start else ""))
+        CHECKS.append(CheckRecord(words, passed, start.prompt.text if start else ""))
 
     def _fail(self, words: str) -> Self:
         __tracebackhide__ = True
@@ -349,7 +356,7 @@ class Exercise:
         elif isinstance(error, AssertionError):
             words, nudge = str(error) or "The check is not content.", ""
         else:
-            exception = f"{type(error).__name__}: {one_line(str(error), LONGEST_SHOWN)}"
+            exception = f"{type(error).__name__}: {single_line(str(error), LONGEST_SHOWN)}"
             words = f"The check has tried your code, which raised {exception}"
             nudge = "The check tries other inputs than the exercise does. Try some yourself, in a new cell."
         ladder = [hint for hint in (nudge, *self.hints) if hint]
@@ -402,7 +409,7 @@ def _last_result(session: Session) -> RunResult:
     return replace(last.result, events=last.events, history_delta=last.messages)
 
 
-def _unlike(expected: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
+def _different_arguments(expected: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
     """Return the names of the wanted arguments that are missing or have another value."""
     return [name for name, value in expected.items() if name not in arguments or not _fits(value, arguments[name])]
 
@@ -413,12 +420,12 @@ def _fits(expected: Any, value: Any) -> bool:
     return expected is ... or expected == value
 
 
-def _written(call: ToolCall) -> str:
+def _call_text(call: ToolCall) -> str:
     arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
     return clip(f"{call.name}({arguments})", LONGEST_SHOWN)
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, re.Pattern):
         return f"/{cast('re.Pattern[str]', value).pattern}/"
     return clip(repr(value), LONGEST_SHOWN)
@@ -441,10 +448,10 @@ def invalid_history(messages: Sequence[Message]) -> str | None:
         for part in message.parts:
             if not isinstance(part, _PARTS[message.role]):
                 return f"Message {number}, of role {message.role}, holds a {part.type}."
-    return _unanswered(messages)
+    return _call_problem(messages)
 
 
-def _unanswered(messages: Sequence[Message]) -> str | None:
+def _call_problem(messages: Sequence[Message]) -> str | None:
     following = (*messages, Message("user", (Text("the next prompt"),)))
     for number, (message, after) in enumerate(pairwise(following)):
         calls = [call.id for call in message.calls]

@@ -17,7 +17,7 @@ from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
 from agentmagic.escapes import HIDDEN, SUSPECT, TERMINAL
-from agentmagic.secrets import CONTEXT, held, may_name, redact
+from agentmagic.secrets import CONTEXT, may_name, redact, safe_length
 
 DEEPEST = 50
 """Levels of a nested JSON value that are shown."""
@@ -72,22 +72,22 @@ def reveal(text: str, *, strictly: bool = False) -> str:
     return text
 
 
-def shown(text: str) -> str:
+def sanitize(text: str) -> str:
     """Return text from any source safe to be read: with secrets blanked and without hidden characters."""
     return clean(redact(text))
 
 
-def moved(places: Sequence[int], text: str, changed: str, change: Callable[[str], str]) -> list[int]:
+def map_positions(places: Sequence[int], text: str, new_text: str, change: Callable[[str], str]) -> list[int]:
     """Return the positions in `changed` that correspond to positions in `text`.
 
     `changed` is the result of `change(text)`, which blanks secrets or removes hidden characters. A position inside a
     secret becomes the start of the blank. If the text is long and has many positions between changes, some of these
     positions become the end of `changed`, to bound the time.
     """
-    if text.startswith(changed):
-        return [max(0, min(place, len(changed))) for place in places]
-    same = _same_start(text, changed)
-    behind = len(text) - min(_same_start(text[::-1], changed[::-1]), len(text) - same, len(changed) - same)
+    if text.startswith(new_text):
+        return [max(0, min(place, len(new_text))) for place in places]
+    same = _same_start(text, new_text)
+    behind = len(text) - min(_same_start(text[::-1], new_text[::-1]), len(text) - same, len(new_text) - same)
     remaining = MOST_MOVED
 
     def one(place: int) -> int:
@@ -96,9 +96,9 @@ def moved(places: Sequence[int], text: str, changed: str, change: Callable[[str]
         if place <= same:
             return place
         if place >= behind:
-            return place + len(changed) - len(text)
+            return place + len(new_text) - len(text)
         remaining -= place
-        return _same_start(change(text[:place]), changed) if remaining >= 0 else len(changed)
+        return _same_start(change(text[:place]), new_text) if remaining >= 0 else len(new_text)
 
     return list(map(one, places))
 
@@ -138,7 +138,7 @@ class ShownStream:
     def feed(self, piece: str) -> str:
         """Add the next piece, and return the text that can be shown now."""
         self._text += piece
-        return self._take(held(self._text, self._before))
+        return self._take(safe_length(self._text, self._before))
 
     def finish(self) -> str:
         """Return the rest of the text."""
@@ -155,7 +155,7 @@ class ShownStream:
         return ready
 
 
-def in_json(value: Any, change: Callable[[str], str] = shown, depth: int = DEEPEST, name: str = "") -> Any:
+def sanitize_json(value: Any, change: Callable[[str], str] = sanitize, depth: int = DEEPEST, name: str = "") -> Any:
     """Return a JSON value with `change` applied to its strings and keys, by default to make them safe to show.
 
     Values beside the name of a secret are blanked first. `name` is the key of the value. Values nested deeper than
@@ -168,14 +168,14 @@ def in_json(value: Any, change: Callable[[str], str] = shown, depth: int = DEEPE
             return change(redact(value, name=name) if may_name(name) else value)
         case Mapping():
             items = cast("Mapping[Any, Any]", value).items()
-            return {change(str(key)): in_json(item, change, depth - 1, str(key)) for key, item in items}
+            return {change(str(key)): sanitize_json(item, change, depth - 1, str(key)) for key, item in items}
         case list() | tuple():
-            return [in_json(item, change, depth - 1, name) for item in cast("Sequence[Any]", value)]
+            return [sanitize_json(item, change, depth - 1, name) for item in cast("Sequence[Any]", value)]
         case _:
             return value
 
 
-def written_json(value: Any) -> str:
+def json_line(value: Any) -> str:
     """Return a value as JSON on one line, for users and models. Objects that JSON cannot represent become strings."""
     whole = dict(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else value
     return json.dumps(whole, ensure_ascii=False, default=str)
@@ -198,7 +198,7 @@ def a_type(value: object) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-def counted(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
     """Return a number with a noun: "1 row", "2,000 rows"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
@@ -211,13 +211,13 @@ def about_seconds(seconds: float) -> str:
     return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"  # noqa: PLR2004
 
 
-def one_line(text: str, most: int) -> str:
+def single_line(text: str, most: int) -> str:
     """Return the text on one line of at most `most` characters, without hidden characters; "…" marks a cut."""
     line = " ".join(clean(text[: 4 * most]).split())
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[: most - 1].rstrip()}…"
 
 
-def listed(names: Collection[str], most: int = 20) -> str:
+def join_names(names: Collection[str], most: int = 20) -> str:
     """Return names separated by commas, "none" if there are none. A list that is cut looks like "a, b (2 of 36)"."""
     text = ", ".join(islice(names, most)) or "none"
     return f"{text} ({most} of {len(names)})" if len(names) > most else text
@@ -238,7 +238,7 @@ def cut(text: str, most: int, note: str = "… (the first {most:,} of {whole:,} 
     return text if whole <= most else text[:most] + note.format(most=most, whole=whole, over=whole - most)
 
 
-def cut_apart(text: str, most: int) -> tuple[str, str]:
+def cut_with_note(text: str, most: int) -> tuple[str, str]:
     """Return the first `most` characters of a text, and a sentence about the cut, "" if the text was not cut."""
     note = f"The first {most:,} of {len(text):,} characters. The whole result is in session.messages."
     return text[:most], note if len(text) > most else ""
@@ -315,31 +315,31 @@ _WEIGHED = 8
 """The number of similar names for which `close_names` computes the edit distance, which is slow."""
 
 
-def close_names(word: str, known: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
+def close_names(word: str, candidates: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
     """Return up to `n` known names that a misspelt word may mean, the most likely first, ignoring case.
 
     `cutoff` is the least similarity, as in `difflib`. The names are sorted by the number of typing errors that turn the
     name into the word: a letter too many, too few or wrong, or two letters swapped.
     """
     names_by_key: dict[str, str] = {}
-    for name in known:
+    for name in candidates:
         names_by_key.setdefault(name.casefold(), name)
     key = word.casefold()
     close = get_close_matches(key, names_by_key, n=max(n, _WEIGHED), cutoff=cutoff)
 
     def unlike(name: str) -> tuple[int, int, int]:
-        return _slips(key, name), _slips(word, names_by_key[name]), abs(len(key) - len(name))
+        return _edit_distance(key, name), _edit_distance(word, names_by_key[name]), abs(len(key) - len(name))
 
     return [names_by_key[name] for name in sorted(close, key=unlike)[:n]]
 
 
-def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6, form: str = "{}") -> str:
+def did_you_mean(word: str, candidates: Iterable[str], cutoff: float = 0.6, form: str = "{}") -> str:
     """Return " Did you mean NAME?" for an unknown name, "" if no known name is similar. `form` formats NAME."""
-    close = close_names(word, known, cutoff=cutoff)
+    close = close_names(word, candidates, cutoff=cutoff)
     return f" Did you mean {form.format(close[0])}?" if close else ""
 
 
-def _slips(one: str, other: str) -> int:
+def _edit_distance(one: str, other: str) -> int:
     """Return the number of typing errors between two texts (the optimal string alignment distance)."""
     before: list[int] = []
     last = list(range(len(other) + 1))

@@ -16,13 +16,13 @@ from functools import lru_cache, wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from agentmagic.errors import said
+from agentmagic.errors import describe
 from agentmagic.events import RunResult
 from agentmagic.log import logger
 from agentmagic.messages import NOTEBOOK, Message, Part, Reasoning, Text, ToolCall, ToolDef, ToolResult, Usage, as_text
 from agentmagic.secrets import redact
 from agentmagic.serialization import own_version
-from agentmagic.text import clip, cut, in_json, shown
+from agentmagic.text import clip, cut, sanitize, sanitize_json
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
@@ -61,14 +61,14 @@ class TraceSpan:
     """
 
     def __init__(self, span: "Span | None" = None, *, kept: bool = True) -> None:
-        self.kept = kept
+        self.is_exported = kept
         self.inner = span
         self.conversation = ""
 
     @property
     def trace_id(self) -> str:
         """The id of the trace in hexadecimal digits, "" if nothing is exported."""
-        if self.inner is None or not self.kept or not self.inner.is_recording():
+        if self.inner is None or not self.is_exported or not self.inner.is_recording():
             return ""
         return f"{self.inner.get_span_context().trace_id:032x}"
 
@@ -95,7 +95,7 @@ class TraceSpan:
                 }
             )
 
-    def fail(self, kind: str, words: str = "") -> None:
+    def fail(self, kind: str, message: str = "") -> None:
         """Set the status to an error; `kind` is an HTTP status or the name of an exception, for example.
 
         The message `words` is exported only if the span may have content, since it may contain an answer or an
@@ -105,16 +105,16 @@ class TraceSpan:
             from opentelemetry.trace import Status, StatusCode
 
             self.inner.set_attribute("error.type", kind)
-            description = clip(redact(words), LONGEST_ERROR) if self.takes_content else ""
+            description = clip(redact(message), LONGEST_ERROR) if self.takes_content else ""
             self.inner.set_status(Status(StatusCode.ERROR, description or None))
 
     def drop(self) -> None:
         """Do not export the span."""
-        self.kept = self.inner is None  # `NOTHING` stays unchanged, since all untraced work shares it
+        self.is_exported = self.inner is None  # `NOTHING` stays unchanged, since all untraced work shares it
 
     def end(self) -> None:
         """End the span, if it is kept."""
-        if self.inner is not None and self.kept:
+        if self.inner is not None and self.is_exported:
             _unflushed.set()
             with suppress(Exception):  # raised by a span processor of the user
                 self.inner.end()
@@ -140,7 +140,7 @@ def invoke_agent(name: str, model: str, conversation: str, *, on_tape: bool = Fa
     provider, _, model_name = model.partition(":")
     attributes = {"provider.name": _PROVIDERS.get(provider, provider), "request.model": model_name}
     attributes |= {"agent.name": name, "conversation.id": conversation}
-    return _spanning("invoke_agent", attributes, kept=not on_tape)
+    return _open_span("invoke_agent", attributes, is_exported=not on_tape)
 
 
 def chat(
@@ -164,10 +164,10 @@ def chat(
         }
 
     attributes |= {"request.stream": True}
-    return _spanning("chat", attributes, content, remote=provider not in ("local", "scripted"))
+    return _open_span("chat", attributes, content, remote=provider not in ("local", "scripted"))
 
 
-def answered(span: TraceSpan, parts: Iterable[Part], usage: Usage, reason: str, model: str) -> None:
+def record_answer(span: TraceSpan, parts: Iterable[Part], usage: Usage, reason: str, model: str) -> None:
     """Add the answer to the span of a request; `model` is the provider's name of the model that answered."""
     if span.inner is None:
         return
@@ -178,7 +178,7 @@ def answered(span: TraceSpan, parts: Iterable[Part], usage: Usage, reason: str, 
         span.set({"output.messages": _json([message])})
 
 
-def turn_ended(span: TraceSpan, result: RunResult, error: BaseException | None) -> None:
+def record_turn(span: TraceSpan, result: RunResult, error: BaseException | None) -> None:
     """Add the result of a turn to its span."""
     if span.inner is None:
         return
@@ -195,12 +195,12 @@ def execute_tool(definition: ToolDef, call: ToolCall) -> Spanning:
     if _tracer() is None:
         return _UNTRACED
     attributes = {"tool.name": call.name, "tool.call.id": call.id}
-    attributes["tool.description"] = clip(shown(definition.description), LONGEST_ERROR)
+    attributes["tool.description"] = clip(sanitize(definition.description), LONGEST_ERROR)
     attributes["tool.type"] = "function" if definition.server == NOTEBOOK else "extension"
-    return _spanning("execute_tool", attributes, lambda: {"tool.call.arguments": call.arguments})
+    return _open_span("execute_tool", attributes, lambda: {"tool.call.arguments": call.arguments})
 
 
-def carried_out(span: TraceSpan, result: ToolResult, error: BaseException | None) -> None:
+def record_call(span: TraceSpan, result: ToolResult, error: BaseException | None) -> None:
     """Add the result of a tool call to its span; `error` is the exception that the tool raised, or None."""
     if result.is_error:
         kind = "tool_error" if result.status == "error" else result.status
@@ -220,7 +220,7 @@ def drop() -> None:
     _current.get().drop()
 
 
-def carried(function: Callable[P, T]) -> Callable[P, T]:
+def with_span(function: Callable[P, T]) -> Callable[P, T]:
     """Return a function that runs with the present span as its current span, in whichever thread it is called.
 
     If nothing is traced, the function itself is returned. Other context variables stay those of the thread.
@@ -231,13 +231,13 @@ def carried(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        with current.attached():
+        with current.attach():
             return function(*args, **kwargs)
 
     return call
 
 
-def carried_async(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+def with_span_async(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
     """Return a coroutine function that runs with the present span as its current span, in whichever task it runs."""
     if _tracer() is None:
         return function
@@ -245,7 +245,7 @@ def carried_async(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[
 
     @wraps(function)
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        with current.attached():
+        with current.attach():
             return await function(*args, **kwargs)
 
     return call
@@ -266,7 +266,7 @@ def flush(seconds: float = FLUSH) -> None:
         try:
             force(int(seconds * 1000))
         except Exception as error:  # noqa: BLE001  (of an exporter of the user)
-            logger.warning("the spans of OpenTelemetry were not sent: %s", said(error))
+            logger.warning("the spans of OpenTelemetry were not sent: %s", describe(error))
 
     # Sent in a thread, because some exporters ignore the timeout.
     _flushing[:] = [threading.Thread(target=send, name="agentmagic-traces", daemon=True)]
@@ -308,14 +308,14 @@ class _Current:
         self._ours, self._span = _current.get(), get_current_span()
 
     @contextmanager
-    def attached(self) -> Generator[None]:
+    def attach(self) -> Generator[None]:
         """Make these spans current in the block."""
-        with _attached(self._ours, self._span):
+        with _attach(self._ours, self._span):
             yield
 
 
 @contextmanager
-def _attached(ours: TraceSpan, span: "Span") -> Generator[None]:
+def _attach(ours: TraceSpan, span: "Span") -> Generator[None]:
     from opentelemetry.context import attach, detach
     from opentelemetry.trace import set_span_in_context
 
@@ -328,13 +328,13 @@ def _attached(ours: TraceSpan, span: "Span") -> Generator[None]:
 
 
 @contextmanager
-def _spanning(
+def _open_span(
     operation: str,
     attributes: Mapping[str, Any],
     content: Callable[[], Mapping[str, Any]] = dict,
     *,
     remote: bool = False,
-    kept: bool = True,
+    is_exported: bool = True,
 ) -> Generator[TraceSpan]:
     """Open a span that is current in the block. An exception in the block becomes the error of the span."""
     tracer = _tracer()
@@ -344,26 +344,28 @@ def _spanning(
     outer = _current.get()
     conversation = attributes.get("conversation.id") or outer.conversation
     all_attributes = {"operation.name": operation, "conversation.id": conversation, **attributes}
-    span = _started(tracer, f"{operation} {attributes[_NAMED_BY[operation]]}".rstrip(), all_attributes, remote=remote)
-    span.kept, span.conversation = kept, conversation
+    span = _start_span(
+        tracer, f"{operation} {attributes[_NAMED_BY[operation]]}".rstrip(), all_attributes, remote=remote
+    )
+    span.is_exported, span.conversation = is_exported, conversation
     try:
         if span.inner is None:
             yield span
             return
         if span.takes_content:
             span.set({key: _json(value) for key, value in content().items() if value})
-        with _attached(span, span.inner):
+        with _attach(span, span.inner):
             yield span
     except BaseException as error:
         is_cancelled = isinstance(error, asyncio.CancelledError)
-        span.fail("cancelled" if is_cancelled else kind_of_error(error), "" if is_cancelled else said(error))
+        span.fail("cancelled" if is_cancelled else kind_of_error(error), "" if is_cancelled else describe(error))
         raise
     finally:
-        outer.kept = outer.kept or span.kept
+        outer.is_exported = outer.is_exported or span.is_exported
         span.end()
 
 
-def _started(tracer: "Tracer", name: str, attributes: Mapping[str, Any], *, remote: bool) -> TraceSpan:
+def _start_span(tracer: "Tracer", name: str, attributes: Mapping[str, Any], *, remote: bool) -> TraceSpan:
     """Start a span. If a span processor of the user raises, log a warning and return an empty span."""
     from opentelemetry.trace import SpanKind
 
@@ -372,7 +374,7 @@ def _started(tracer: "Tracer", name: str, attributes: Mapping[str, Any], *, remo
     try:
         return TraceSpan(tracer.start_span(name, kind=kind, attributes=own_attributes))
     except Exception as error:  # noqa: BLE001  (see above)
-        logger.warning("a span of OpenTelemetry could not be started: %s", said(error))
+        logger.warning("a span of OpenTelemetry could not be started: %s", describe(error))
         return TraceSpan()
 
 
@@ -381,7 +383,9 @@ def _started(tracer: "Tracer", name: str, attributes: Mapping[str, Any], *, remo
 
 def _json(value: Any) -> str:
     """Return content as JSON text, with secrets blanked and long texts cut."""
-    return json.dumps(in_json(value, lambda text: cut(shown(text), LONGEST_TEXT)), ensure_ascii=False, default=repr)
+    return json.dumps(
+        sanitize_json(value, lambda text: cut(sanitize(text), LONGEST_TEXT)), ensure_ascii=False, default=repr
+    )
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -105,10 +105,10 @@ def targets_of(pythons: Sequence[str], platforms: Sequence[str]) -> list[Target]
         if name not in PLATFORMS:
             raise UsageError(f"There is no platform {name!r}. Choose from {', '.join(PLATFORMS)}.")
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return [Target(python, name) for python in dict.fromkeys(pythons or [here]) for name in _named(platforms)]
+    return [Target(python, name) for python in dict.fromkeys(pythons or [here]) for name in _platform_names(platforms)]
 
 
-def _named(platforms: Sequence[str]) -> list[str]:
+def _platform_names(platforms: Sequence[str]) -> list[str]:
     from platform import machine
 
     if platforms:
@@ -120,7 +120,7 @@ def _named(platforms: Sequence[str]) -> list[str]:
     return here
 
 
-def described(targets: Iterable[Target]) -> str:
+def describe_targets(targets: Iterable[Target]) -> str:
     """Return the targets as text: "Python 3.12 and 3.13 on linux, Python 3.12 and 3.13 on windows"."""
     by_platform: dict[str, list[str]] = {}
     for target in targets:
@@ -134,24 +134,24 @@ def pip(command: str, *arguments: str) -> None:
         raise UsageError("pip could not fetch the wheels; its words are above. Check the network, and run this again.")
 
 
-def fetch(folder: Path, fetched: str, requirement: str, targets: Sequence[Target]) -> None:
+def fetch(folder: Path, source_requirement: str, requirement: str, targets: Sequence[Target]) -> None:
     """Fetch the wheels that a requirement needs on each target into a folder.
 
     `fetched` is the source folder or the requirement from which pip builds or fetches the first wheel. Raises
     UsageError if a wheel cannot be fetched.
     """
-    pip("wheel", "--no-deps", "--wheel-dir", str(folder), fetched)
+    pip("wheel", "--no-deps", "--wheel-dir", str(folder), source_requirement)
     for target in targets:
         for _ in range(ROUNDS):
-            if not (still_missing := list(missing(folder, requirement, target))):
+            if not (still_missing := list(missing_requirements(folder, requirement, target))):
                 break
             where = ["--dest", str(folder), "--find-links", str(folder)]
             pip("download", "--no-deps", *target.options, *where, *still_missing)
-        if still_missing := list(missing(folder, requirement, target)):
+        if still_missing := list(missing_requirements(folder, requirement, target)):
             raise UsageError(f"For {target}, there is no wheel of {', '.join(still_missing)}. Leave this target out.")
 
 
-def missing(folder: Path, requirement: str, target: Target) -> Iterator[str]:
+def missing_requirements(folder: Path, requirement: str, target: Target) -> Iterator[str]:
     """Yield the requirements for which the folder has no wheel that fits the target.
 
     Requirements of the wheels that are found are checked too.

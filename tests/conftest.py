@@ -155,7 +155,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
     monkeypatch.setattr(secrets, "_registry", secrets._Registry())
     monkeypatch.setattr(secrets, "_names", secrets._names.copy())
-    monkeypatch.setattr("agentmagic.replay.unasked._asked", {})  # nothing is told of it when the run ends
+    monkeypatch.setattr("agentmagic.replay.unasked._played_keys", {})  # nothing is told of it when the run ends
 
 
 def _is_loopback(host: object) -> bool:

@@ -43,7 +43,7 @@ def clone(tmp_path, monkeypatch):
     made = Clone(tmp_path / "clone")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.chdir(made.folder)
-    monkeypatch.setattr(rules, "_refused", set())
+    monkeypatch.setattr(rules, "_refused_keys", set())
     return made
 
 

@@ -36,7 +36,7 @@ class Paid(ScriptedModel):
 def folder(tmp_path, monkeypatch):
     """A folder of one user, with nothing spent."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(catalog, "_registered", {})
+    monkeypatch.setattr(catalog, "_registrations", {})
     register_model(MODEL, input_price=0.0, output_price=1_000.0)
     work = tmp_path / "work"
     work.mkdir()
@@ -104,11 +104,11 @@ def test_requests_are_paid_one_by_one_whatever_becomes_of_their_turn(monkeypatch
     begun.wait(10)
     turn.cancel()
     turn.settled.result(10)
-    assert ledger().spent("day").cost > 1  # the prompt was sent, and is paid as far as we know
+    assert ledger().costs("day").cost > 1  # the prompt was sent, and is paid as far as we know
 
 
 def test_a_price_that_is_unknown_is_said_and_not_counted_as_nothing(folder, monkeypatch):
-    monkeypatch.setattr(catalog, "_registered", {})
+    monkeypatch.setattr(catalog, "_registrations", {})
     talk = session(10, 10, path=folder / "talk.jsonl")
     run(talk, "Unknown")
     monkeypatch.setenv(DAILY, "1")
@@ -132,7 +132,7 @@ def test_a_replay_is_neither_paid_nor_stopped(folder, monkeypatch):
     monkeypatch.setenv(DAILY, "0.5")
     result = played("replay")
     assert (result.stop_reason, warnings(result)) == ("answer", [])
-    assert round(ledger().spent("day").cost, 6) == 0.85
+    assert round(ledger().costs("day").cost, 6) == 0.85
     assert [(row["session"], row["cost"]) for row in folder_bill().rows] == [("record", pytest.approx(0.85))]
 
 
@@ -147,7 +147,7 @@ def test_a_budget_holds_for_the_agent_that_a_free_model_asks(mapped, monkeypatch
     else:
         for _ in range(3):
             assert talk.ask("Look.").stop_reason == "answer"
-    assert round(ledger().spent("month").cost, 6) == 1.8
+    assert round(ledger().costs("month").cost, 6) == 1.8
     assert run(session(1), "Hello").stop_reason == "budget"
 
 
@@ -194,8 +194,8 @@ def test_lines_that_a_crash_has_cut_off_or_that_are_none_of_ours_are_passed_over
         file.write(b"\n".join(hostile))
     other = PaidRequests()
     other.pay("here", "agent", MODEL, DOLLAR)
-    assert one.spent("month", "here").cost == other.spent("day").cost == PaidRequests().spent("day", "here").cost == 2.0
-    assert one.spent("day", "there").cost == 0.0
+    assert one.costs("month", "here").cost == other.costs("day").cost == PaidRequests().costs("day", "here").cost == 2.0
+    assert one.costs("day", "there").cost == 0.0
 
 
 def test_a_ledger_that_cannot_be_written_stops_requests_under_a_budget_and_no_others(tmp_path, monkeypatch):
@@ -207,7 +207,7 @@ def test_a_ledger_that_cannot_be_written_stops_requests_under_a_budget_and_no_ot
     assert f"so {DAILY} cannot be kept and no request was sent. Make the file writable" in refused.error
     (tmp_path / "state").unlink()
     assert run(talk, "Mended").stop_reason == "answer"
-    assert round(ledger().spent("day").cost, 6) == 0.02  # what could not be written before, too
+    assert round(ledger().costs("day").cost, 6) == 0.02  # what could not be written before, too
 
 
 KERNEL = """
@@ -244,7 +244,7 @@ def test_parallel_kernels_spend_no_more_than_the_budget_and_the_requests_under_w
         kernel.stdin.flush()
     answered = [int(kernel.communicate(timeout=60)[0]) for kernel in kernels]
     assert 50 <= sum(answered) <= 52
-    assert ledger().spent("day", str(folder)).cost == pytest.approx(sum(answered) * 0.01)
+    assert ledger().costs("day", str(folder)).cost == pytest.approx(sum(answered) * 0.01)
 
 
 @pytest.fixture
@@ -287,7 +287,7 @@ def test_neither_a_time_zone_nor_a_variable_moves_the_ledger_of_an_administrator
     for zone, home in (("UTC+12", "here"), ("UTC-14", "there")):
         go_to(zone)
         monkeypatch.setenv("XDG_STATE_HOME", home)
-        places.add((PaidRequests.path(), today(), PaidRequests().spent("day")))
+        places.add((PaidRequests.path(), today(), PaidRequests().costs("day")))
     ((path, day, _),) = places
     assert day in {time.strftime("%Y-%m-%d", time.gmtime(time.time() - late)) for late in (0, 60)}
     assert asked == [os.getuid()]
@@ -301,7 +301,7 @@ def test_what_was_spent_today_counts_in_another_time_zone_too(policy, go_to, tmp
     spent = []
     for zone in ("UTC+12", "UTC-14"):
         go_to(zone)
-        spent.append(PaidRequests().spent("day").cost)
+        spent.append(PaidRequests().costs("day").cost)
     assert spent == [1.0, 1.0]
 
 

@@ -361,7 +361,7 @@ def test_the_folder_of_the_notebook_counts_where_the_front_end_names_it(bounds, 
     monkeypatch.setattr(classroom, "_FOLDER", None)
     class_settings.cache_clear()
     assert class_settings().file is None
-    monkeypatch.setenv(classroom.SERVER_SAYS, str(tmp_path / "notebooks" / "a.ipynb"))
+    monkeypatch.setenv(classroom.SERVER_VARIABLE, str(tmp_path / "notebooks" / "a.ipynb"))
     class_settings.cache_clear()
     assert class_settings().file == tmp_path / "pyproject.toml"
 
@@ -395,7 +395,7 @@ def test_a_setting_that_asks_for_more_does_not_hold_and_is_named_with_both_files
     held_words = both if "[" in outer else f"{holds} in {outer_file} holds."
     said = f"{inner_words} in {file} asks for more than this class allows, and {held_words}"
     assert held.wider == (said,)
-    assert held.words(held.names[0].replace("-", "_")) == f"{holds} in {outer_file}"
+    assert held.setting_with_file(held.names[0].replace("-", "_")) == f"{holds} in {outer_file}"
 
 
 def test_a_nearer_file_may_ask_for_less_and_of_two_lists_both_hold(bounds, tmp_path):
@@ -620,7 +620,7 @@ def test_a_cap_of_the_session_that_is_set_later_is_refused(bounds):
 
 
 def test_a_price_of_the_notebook_does_not_replace_that_of_the_table_where_costs_are_bounded(bounds, monkeypatch):
-    monkeypatch.setattr(catalog, "_registered", {})
+    monkeypatch.setattr(catalog, "_registrations", {})
     register_model("openai:gpt-4o", input_price=0, output_price=0)
     spent = Usage(input_tokens=1_000_000, output_tokens=1_000_000, requests=1)
     bounds("max-tokens = 9")
@@ -633,7 +633,7 @@ def test_a_price_of_the_notebook_does_not_replace_that_of_the_table_where_costs_
 @pytest.mark.parametrize("line", ["max-cost = 5", "monthly-budget = 5"])
 def test_a_price_of_the_notebook_is_no_price_where_the_administrator_bounds_costs(policy, tmp_path, monkeypatch, line):
     monkeypatch.setattr("agentmagic.bill.own_state_folder", lambda: tmp_path)
-    monkeypatch.setattr(catalog, "_registered", {})
+    monkeypatch.setattr(catalog, "_registrations", {})
     register_model("nobody:knows", input_price=0, output_price=0)
     model = ScriptedModel(["hi"])
     model.name = "nobody:knows"
@@ -717,7 +717,7 @@ def test_an_empty_policy_bounds_nothing_and_leaves_code_to_the_rules_of_the_note
 def test_only_the_administrator_sets_a_price_which_holds_where_the_table_has_none_and_before_all_others(
     policy, bounds, monkeypatch
 ):
-    monkeypatch.setattr(catalog, "_registered", {})
+    monkeypatch.setattr(catalog, "_registrations", {})
     register_model("openai:gpt-4o", input_price=0, output_price=0)
     spent = Usage(input_tokens=1_000_000, output_tokens=1_000_000, requests=1)
     policy("monthly-budget = 5", 'prices = {"openai:gpt-*" = {input = 3, output = 4}}')

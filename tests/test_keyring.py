@@ -44,10 +44,10 @@ def test_a_key_is_kept_in_the_keyring_and_found_there_after_all_other_places(own
     own_keyring(Ring())
     assert settings.keyring_problem() == ""
     settings.keep_key("THE_KEY", "kept-in-the-ring")
-    assert settings.key_place(["THE_KEY"]) == ("kept-in-the-ring", "the system keyring")
-    assert settings.key_place(["THE_KEY"], keyring=False) is None
+    assert settings.find_key_with_place(["THE_KEY"]) == ("kept-in-the-ring", "the system keyring")
+    assert settings.find_key_with_place(["THE_KEY"], keyring=False) is None
     monkeypatch.setenv("THE_KEY", "from-the-environment")
-    assert settings.key_place(["THE_KEY"]) == ("from-the-environment", "the environment")
+    assert settings.find_key_with_place(["THE_KEY"]) == ("from-the-environment", "the environment")
 
 
 def test_a_keyring_that_refuses_says_what_else_there_is_and_not_the_key(own_keyring):

@@ -55,7 +55,7 @@ def test_what_a_kit_gathers_is_installed_without_an_index_or_said_to_be_for_othe
 def test_a_kit_holds_the_notebooks_and_the_weights_and_nothing_of_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr(kit, "gather", lambda *_: "this machine")
     monkeypatch.setattr(downloads, "SIZE", 7)
-    monkeypatch.setenv(downloads.GIVEN, "")
+    monkeypatch.setenv(downloads.WEIGHTS_VARIABLE, "")
     monkeypatch.setenv(downloads.CACHE, str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     left = ("notebooks/1.out.ipynb", "notebooks/.agentmagic/a.jsonl")
@@ -188,4 +188,4 @@ def test_a_kit_for_a_machine_that_is_none_is_refused(tmp_path, capsys, options, 
 )
 def test_a_wheel_fits_the_machines_that_pip_says(tmp_path, tag, target, fits):
     make(tmp_path, "course", tag=tag)
-    assert list(wheels.missing(tmp_path, "course", wheels.Target(*target))) == ([] if fits else ["course"])
+    assert list(wheels.missing_requirements(tmp_path, "course", wheels.Target(*target))) == ([] if fits else ["course"])

@@ -47,13 +47,13 @@ def heard():
 @pytest.fixture(autouse=True)
 def kept(monkeypatch):
     """No records, and none kept afterwards."""
-    monkeypatch.setattr(log, "_lines", deque(maxlen=log.KEPT))
+    monkeypatch.setattr(log, "_lines", deque(maxlen=log.MOST_RECORDS))
     yield
     log.stop()
 
 
 def texts():
-    return [line.text for line in log.recent(log.KEPT)]
+    return [line.text for line in log.recent(log.MOST_RECORDS)]
 
 
 def test_neither_a_handler_nor_what_is_kept_sees_a_secret_in_message_arguments_exception_or_stack(heard):
@@ -84,9 +84,9 @@ def test_a_record_that_cannot_be_written_is_no_error(heard):
 
 def test_the_last_records_are_kept_cut_to_a_length():
     log.keep()
-    for number in range(log.KEPT + 1):
+    for number in range(log.MOST_RECORDS + 1):
         log.logger.info("%d %s", number, "x" * 2 * log.LONGEST)
-    assert len(texts()) == log.KEPT
+    assert len(texts()) == log.MOST_RECORDS
     assert texts()[0].startswith("1 x")
     assert {len(text) for text in texts()} == {log.LONGEST}
     assert [line.text[:4] for line in log.recent(2)] == ["499 ", "500 "]

@@ -22,7 +22,7 @@ from agentmagic.serve.kernels import ServedKernel
 from agentmagic.tools.mcp.config import Stdio, parse
 from agentmagic.tools.mcp.stdio import environment_of, locate
 from agentmagic.tools.mcp.trust import describe
-from agentmagic.undo.watcher import _noting
+from agentmagic.undo.watcher import _record_files
 
 
 @pytest.fixture
@@ -156,14 +156,14 @@ def test_a_csv_file_is_text_where_the_system_calls_it_one_of_excel(monkeypatch, 
     monkeypatch.setattr(mimetypes, "guess_type", lambda *_, **__: ("application/vnd.ms-excel", None))
     (tmp_path / "a.csv").write_text("x\n1\n")
     attached = Attacher(lambda: UNKNOWN).file("@a.csv", tmp_path / "a.csv", "a.csv")
-    assert attached.told.shown.startswith("text/csv, ")
+    assert attached.value.shown.startswith("text/csv, ")
 
 
 def test_a_file_whose_name_begins_as_the_null_device_of_windows_is_told_as_written(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "devnull", "nul")
     monkeypatch.chdir(tmp_path)
     files = {}
-    with _noting(files):
+    with _record_files(files):
         for name in ("nulls.csv", "NUL"):
             Path(name).write_text("x")
     assert [*files] == ["nulls.csv"]

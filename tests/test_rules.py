@@ -16,7 +16,7 @@ from agentmagic.display.transcript import Transcript
 from agentmagic.errors import UsageError
 from agentmagic.host import ScriptHost
 from agentmagic.loop.turn_options import TurnSettings
-from agentmagic.prompt.project_commands import command_prompt, filled_in, find_command, typed_command
+from agentmagic.prompt.project_commands import command_prompt, fill_template, find_command, parse_command
 from agentmagic.providers.base import ProjectText
 from agentmagic.providers.scripted import ScriptedModel
 from tests.projects import SKILL, ask, clone, session
@@ -304,7 +304,7 @@ def test_a_file_that_changes_in_the_turn_is_not_read_as_it_was_approved(clone):
     ],
 )
 def test_a_command_is_filled_in_once(template, arguments, prompt):
-    assert filled_in(template, arguments) == prompt
+    assert fill_template(template, arguments) == prompt
 
 
 def test_a_front_matter_describes_a_command_and_is_left_out_of_its_prompt(clone):
@@ -320,17 +320,17 @@ def test_a_front_matter_describes_a_command_and_is_left_out_of_its_prompt(clone)
 )
 def test_a_message_that_merely_begins_with_a_path_is_a_message(clone, written):
     clone.write(".agents/commands/review.md", "Review.")
-    assert typed_command(written, commands_here()) is None
+    assert parse_command(written, commands_here()) is None
 
 
 def test_a_misspelt_command_is_told_with_the_one_that_is_meant(clone):
     clone.write(".agents/commands/review.md", "Review.")
     commands = commands_here()
-    assert typed_command("/review a.py\nb.py", commands) == ("review", "a.py\nb.py")
+    assert parse_command("/review a.py\nb.py", commands) == ("review", "a.py\nb.py")
     with pytest.raises(UsageError, match=r"no command /reviw\. Did you mean /review\?"):
-        typed_command("/reviw a.py", commands)
+        parse_command("/reviw a.py", commands)
     with pytest.raises(UsageError, match=r"no command /statsu\. Did you mean /status\?"):
-        typed_command("/statsu", commands, ["status"])
+        parse_command("/statsu", commands, ["status"])
     with pytest.raises(UsageError, match=r"no command /deploy\. Commands: /review\."):
         find_command("deploy", commands)
 

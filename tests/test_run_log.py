@@ -8,7 +8,7 @@ from agentmagic.__main__ import main
 from agentmagic.errors import UsageError
 from agentmagic.run_log import RunLog, hand_in
 from agentmagic.secrets import register_secret
-from agentmagic.testing import CHECKED, EXERCISES, check, exercise, expect, run
+from agentmagic.testing import CHECKS, EXERCISES, check, exercise, expect, run
 from tests.turns import calls, scripted
 
 FAILED = threading.Event()
@@ -27,7 +27,7 @@ def clock(zone: str) -> str:
 @pytest.fixture
 def file(tmp_path):
     """A run with two sessions, a call that failed, and checks of both kinds."""
-    CHECKED.clear()
+    CHECKS.clear()
     EXERCISES.clear()
     FAILED.clear()
     register_secret(SECRET)
@@ -49,7 +49,7 @@ def file(tmp_path):
     said = hand_in(target, {"agent": session, "other": other}, "lesson.ipynb", "Anna Berg")
     assert said == "3 turns, 2 calls, 2 checks passed, 1 failed."
     yield target
-    CHECKED.clear()
+    CHECKS.clear()
     EXERCISES.clear()
 
 

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmagic import secrets
-from agentmagic.escapes import _ESCAPES, Places, _character, _simply, decoded, readings
+from agentmagic.escapes import _ESCAPES, Places, _character, _decode_simple, decode, decoded_forms
 from agentmagic.messages import ToolCall
-from agentmagic.replay.exchange import blanked
+from agentmagic.replay.exchange import blank_secrets
 from agentmagic.secret_shapes import SHAPES
 from agentmagic.secrets import BLANK, redact
 from agentmagic.serialization import encode
-from agentmagic.text import ShownStream, clean, exact, in_json, shown
+from agentmagic.text import ShownStream, clean, exact, sanitize, sanitize_json
 
 EXPECTED = {
     "password in an address": f"postgres://reader:{BLANK}@db.example.org/sales",
@@ -125,7 +125,7 @@ FORMS = {
 @lru_cache(maxsize=1000)
 def legible(text: str) -> str:
     """All that can be read in a text: as it is, without its escapes, and the words of base64 and of digits in it."""
-    texts = [text, clean(text), *readings(text)]
+    texts = [text, clean(text), *decoded_forms(text)]
     words = {word for one in texts for word in re.findall("[A-Za-z0-9+/_-]{12,}", one)}
     for word in words:
         for at in range(4):
@@ -140,7 +140,7 @@ def legible(text: str) -> str:
 def test_each_row_of_the_table_blanks_its_example_in_every_form(form):
     texts = {name: FORMS[form](example) for name, example in EXAMPLES.items()}
     assert [name for name, text in texts.items() if not seen(SECRETS[name], text) or BLANK not in redact(text)] == []
-    looks = [(name, look(text)) for name, text in texts.items() for look in (redact, shown, exact)]
+    looks = [(name, look(text)) for name, text in texts.items() for look in (redact, sanitize, exact)]
     assert [name for name, text in looks if seen(SECRETS[name], text)] == []
     assert [name for name, text in texts.items() if redact(redact(text)) != redact(text)] == []
 
@@ -179,7 +179,7 @@ def test_no_part_of_a_secret_is_shown_of_a_text_that_comes_in_pieces(form, lengt
         for at in range(0, len(text), length):
             shown_parts.append(stream.feed(text[at : at + length]))
             assert not seen(SECRETS.get(name, "Zx81kLmNq7Rt5Vw3"), "".join(shown_parts))
-        assert "".join(shown_parts) + stream.finish() == shown(text)
+        assert "".join(shown_parts) + stream.finish() == sanitize(text)
 
 
 def test_names_in_json_blank_the_values_beside_them():
@@ -190,8 +190,8 @@ def test_names_in_json_blank_the_values_beside_them():
         "page_token": "CAUQAA12345678",
     }
     safe = {"user": "ann", "password": BLANK, "headers": {"x-api-key": [BLANK]}, "page_token": "CAUQAA12345678"}
-    assert in_json(arguments) == in_json(arguments, exact) == safe
-    assert blanked(ToolCall("1", "connect", arguments))["arguments"] == safe
+    assert sanitize_json(arguments) == sanitize_json(arguments, exact) == safe
+    assert blank_secrets(ToolCall("1", "connect", arguments))["arguments"] == safe
     assert "hunter2" in encode(ToolCall("1", "connect", arguments))
     assert "hunter2" not in repr(ToolCall("1", "connect", arguments))
 
@@ -217,7 +217,7 @@ KNOWN = "Tr0ub4dor&3/horse+x"
 def test_a_known_value_is_blanked_in_every_form(known, write):
     secrets.register_secret(known)
     text = write(known)
-    safe = redact(text, stored=True)
+    safe = redact(text, keep_likely=True)
     assert BLANK in safe
     assert not seen(known, safe)
     assert not seen(known.encode().decode("latin-1"), safe)  # as the words of base64 are read
@@ -389,7 +389,7 @@ def test_no_text_takes_long():
     def seconds(text: str) -> float:
         start = time.thread_time()
         redact(text)
-        secrets.held(text)
+        secrets.safe_length(text)
         return time.thread_time() - start
 
     ordinary = max(
@@ -406,15 +406,15 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES, max_size=12).map("".join))
 def test_places_of_what_was_decoded_lead_back(text):
-    for number, reading in enumerate(readings(text)):
+    for number, reading in enumerate(decoded_forms(text)):
         places = Places(text, number)
         assert places.text == reading
         for at in range(len(reading)):
             start, end = places.span(at, at + 1)
             assert 0 <= start < end <= len(text)
-            assert text[start:end] == reading[at] or decoded(text[start:end]) != text[start:end]
+            assert text[start:end] == reading[at] or decode(text[start:end]) != text[start:end]
 
 
 @given(st.lists(st.sampled_from(["\\", "\\\\", "n", "t", "r", '"', "-", "/", "a", "s"]), max_size=12).map("".join))
 def test_backslashes_are_decoded_alike_fast_and_slowly(text):
-    assert _simply(text) == dict(_ESCAPES)["\\"].sub(_character, text)
+    assert _decode_simple(text) == dict(_ESCAPES)["\\"].sub(_character, text)

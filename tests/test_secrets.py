@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agentmagic import secrets, settings
 from agentmagic.errors import UsageError
 from agentmagic.text import ShownStream
-from agentmagic.text import shown as shown_whole
+from agentmagic.text import sanitize as shown_whole
 from tests.turns import play
 
 PROSE = [
@@ -135,7 +135,7 @@ def test_a_guess_is_blanked_on_a_screen_and_only_what_is_certain_in_what_is_stor
     secrets.learn("KEYCLOAK_REALM", "horse-and-cart")
     secrets.register_secret("swordfish")
     text = f"created-at-descending 4f9a0c27d1b3e86a5c70 horse-and-cart swordfish sk-{LONG}"
-    assert secrets.redact(text, stored=True) == " ".join(["created-at-descending", *[secrets.BLANK] * 4])
+    assert secrets.redact(text, keep_likely=True) == " ".join(["created-at-descending", *[secrets.BLANK] * 4])
 
 
 def test_a_secret_is_blanked_in_json_in_source_and_in_an_address():
@@ -153,8 +153,8 @@ def test_an_end_of_a_text_that_is_most_of_a_secret_is_blanked_and_one_that_may_g
     for note in ("…", "...", " [and more]", "\n(the first 9 of 99 characters)"):
         assert secrets.redact(f"It is correct-horse-b{note}") == f"It is {secrets.BLANK}{note}"
     assert secrets.redact("It is correct-horse-back") == "It is correct-horse-back"
-    assert secrets.settled("It is sk-abcdef") == "It is "
-    assert secrets.settled("It is sk-") == "It is sk-"  # which tells nothing
+    assert secrets.without_growing_secret("It is sk-abcdef") == "It is "
+    assert secrets.without_growing_secret("It is sk-") == "It is sk-"  # which tells nothing
 
 
 def test_the_secrets_of_the_environment_and_of_dotenv_are_learnt_by_their_names_as_a_turn_begins(monkeypatch, tmp_path):
@@ -169,7 +169,7 @@ def test_the_secrets_of_the_environment_and_of_dotenv_are_learnt_by_their_names_
     play("hello")
     text = " ".join(f"horse-battery-{number}" for number in (0, 1, 2, 3, 8, 9))
     assert secrets.redact(text) == " ".join(["horse-battery-0", *[secrets.BLANK] * 4, "horse-battery-9"])
-    assert secrets.redact("horse-battery-2 horse-battery-3", stored=True) == f"{secrets.BLANK} {secrets.BLANK}"
+    assert secrets.redact("horse-battery-2 horse-battery-3", keep_likely=True) == f"{secrets.BLANK} {secrets.BLANK}"
 
 
 @pytest.mark.parametrize("content", ["[tool", "[tool]\nagentmagic = 2", '[tool.agentmagic]\nsecrets = "A"'])

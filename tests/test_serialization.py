@@ -43,8 +43,8 @@ from agentmagic.serialization import (
     decode_record,
     encode,
     encode_record,
-    fitting,
     header,
+    shrink,
 )
 from tests.logs import WHOLE, json_values, parts, some_events, whole_messages
 
@@ -181,33 +181,31 @@ def test_the_value_of_a_result_is_written_as_json_or_left_out_of_its_record(valu
 )
 def test_a_value_that_cannot_be_written_does_not_take_its_record_along(value):
     result = ToolResult("1", "get", (Text("ok"),), structured=value)
-    fit, lost = fitting(ToolFinished(result))
+    fit, lost = shrink(ToolFinished(result))
     assert fit == ToolFinished(ToolResult("1", "get", (Text("ok"),)))
     assert lost == ("the structured value of a result",)
-    call, lost = fitting(PartFinished(0, ToolCall("1", "get", {"value": value})))
+    call, lost = shrink(PartFinished(0, ToolCall("1", "get", {"value": value})))
     assert call.part.arguments == {"_raw": "(too large to be saved)"}
     assert lost == ("the arguments of a call",)
-    thought, _ = fitting(PartFinished(0, Reasoning("hm", ProviderData("openai", value))))
+    thought, _ = shrink(PartFinished(0, Reasoning("hm", ProviderData("openai", value))))
     assert thought.part == Reasoning("hm")
     assert all(decode_record(encode_record(record)) == record for record in (fit, call, thought))
 
 
 def test_words_and_media_that_are_too_large_are_cut_and_named():
     contents = (Text("a" * LONGEST_TEXT), Text("b" * 1_000), Media("text/plain", b"c"))
-    fit, lost = fitting(ToolFinished(ToolResult("1", "get", contents, done="d" * 20)))
+    fit, lost = shrink(ToolFinished(ToolResult("1", "get", contents, done="d" * 20)))
     assert fit.result.content[0] == contents[0]
     assert fit.result.content[1].text == "\n[1,000 more characters were too many to be saved]"
     assert fit.result.content[2] == contents[2]
     assert fit.result.done == "\n[20 more characters were too many to be saved]"
     assert lost == ("a text of 1,000 characters", "a text of 20 characters")
     large, small = Media("image/png", b"x" * LARGEST_MEDIA), Media("image/png", b"x")
-    assert fitting(TurnStarted(user("Look.", large), "m")) == (TurnStarted(user("Look.", large), "m"), ())
-    fit, lost = fitting(TurnStarted(user("Look.", large, small), "m"))
+    assert shrink(TurnStarted(user("Look.", large), "m")) == (TurnStarted(user("Look.", large), "m"), ())
+    fit, lost = shrink(TurnStarted(user("Look.", large, small), "m"))
     assert fit.prompt == user("Look.", large, "[image/png, 1 bytes, too large to be saved]")
     assert lost == ("image/png, 1 bytes",)
-    fit, _ = fitting(
-        TurnFinished(RunResult("x" * (LONGEST_TEXT + 1), (), (), 2, False, "answer", Usage(1), error="hm"))
-    )
+    fit, _ = shrink(TurnFinished(RunResult("x" * (LONGEST_TEXT + 1), (), (), 2, False, "answer", Usage(1), error="hm")))
     assert fit.result.final_text.endswith("[1 more characters were too many to be saved]")
     assert (fit.result.error, fit.result.usage) == ("hm", Usage(1))
 

@@ -18,7 +18,7 @@ from agentmagic.messages import Media, Message, Text, Usage, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import PATIENCE, Faulty, Recorder, Stalled, invalid_history
-from agentmagic.undo.stack import NOT_KEPT
+from agentmagic.undo.stack import NOT_STORED
 from tests.turns import AT_ONCE, SOON, StallsAfter, calls, hosted, kinds, notices, play, results, scripted, texts
 
 ROOT = Path(__file__).parent.parent
@@ -101,7 +101,7 @@ def test_an_undo_in_a_script_says_what_stays_and_a_step_back_says_nothing(caplog
     assert caplog.records == []
     session = session.fork()
     session.undo()
-    assert session.undone.problem == NOT_KEPT
+    assert session.undone.problem == NOT_STORED
     assert [record.message for record in caplog.records] == [session.undone.problem]
     told = []
     with hosted(ScriptHost()) as host:

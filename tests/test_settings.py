@@ -9,7 +9,7 @@ from agentmagic.settings import file_of, path_of
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, tmp_path):
-    monkeypatch.setattr(settings, "_typed", {})
+    monkeypatch.setattr(settings, "_typed_keys", {})
     monkeypatch.chdir(tmp_path)
 
 
@@ -22,11 +22,11 @@ def test_an_empty_variable_counts_as_unset_and_off_is_read_in_any_case(monkeypat
 
 
 def test_what_the_environment_overrides_is_said(monkeypatch):
-    assert settings.overrides("local:small") == []
+    assert settings.override_notes("local:small") == []
     monkeypatch.setenv("AGENTMAGIC_MODEL", "local:")
     monkeypatch.setenv("AGENTMAGIC_PERMISSION", "deny")
     monkeypatch.setenv("AGENTMAGIC_REPLAY", "live")
-    assert settings.overrides("local:small") == [
+    assert settings.override_notes("local:small") == [
         "AGENTMAGIC_MODEL is set: local:small is asked in this turn.",
         "AGENTMAGIC_PERMISSION=deny is set, and holds for this turn.",
         "AGENTMAGIC_REPLAY=live is set, and holds for this turn.",

@@ -58,7 +58,7 @@ def test_the_table_holds_all_that_is_formatting_and_no_letter():
 @pytest.mark.parametrize("hidden", [*EACH_KIND.replace("\x1b", ""), *"\r\u200c\u200d"], ids=ascii)
 def test_what_is_hidden_is_dropped_where_it_is_read_and_an_escape_where_it_is_judged(hidden):
     assert text.clean(f"a{hidden}b") == "ab"
-    assert text.one_line(f"a{hidden}b", 10) == "ab"
+    assert text.single_line(f"a{hidden}b", 10) == "ab"
     assert text.reveal(f"a{hidden}b") == f"a{hidden.encode('unicode_escape').decode()}b"
 
 
@@ -144,17 +144,17 @@ def test_what_a_person_approves_hides_nothing(ask):
 )
 def test_places_move_with_the_words_of_a_text_that_is_changed(written, places, expected):
     changed = written.replace("#", "")
-    assert text.moved(places, written, changed, lambda piece: piece.replace("#", "")) == expected
+    assert text.map_positions(places, written, changed, lambda piece: piece.replace("#", "")) == expected
 
 
 def test_lists_and_text_are_cut_with_a_note():
-    assert text.listed(()) == "none"
-    assert text.listed(["a", "b"], 2) == "a, b"
-    assert text.listed(["a", "b", "c"], 2) == "a, b (2 of 3)"
+    assert text.join_names(()) == "none"
+    assert text.join_names(["a", "b"], 2) == "a, b"
+    assert text.join_names(["a", "b", "c"], 2) == "a, b (2 of 3)"
     assert text.cut("abc", 3) == "abc"
     assert text.cut("a" * 2000, 1000).endswith("aa… (the first 1,000 of 2,000 characters)")
     assert text.cut("abcde", 2, " [{over} more]") == "ab [3 more]"
-    assert text.one_line("one\n two  three", 9) == "one two…"
+    assert text.single_line("one\n two  three", 9) == "one two…"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from agentmagic.testing import Stalled, run
 from agentmagic.tools.base import ToolContext
 
 AT_ONCE = 3.0
-"""Seconds within which a cancel or a timeout takes effect on the busiest machine; a quiet machine keeps the 0.5 that the docs promise."""
+"""Seconds within which a cancel or a timeout takes effect on a busy machine. The docs promise 0.5 on a quiet one."""
 SOON = 0.8
 """A timeout in seconds that what it cuts has surely begun before, on a busy machine too."""
 

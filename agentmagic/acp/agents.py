@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from agentmagic.errors import MissingExtra, UnknownModel
 from agentmagic.platforms import join_command, quote_word, split_command
-from agentmagic.providers.outside import PREFIX, SHOWN, shown_name
+from agentmagic.providers.outside import LONGEST_SHOWN, PREFIX, display_name
 from agentmagic.secrets import redact
-from agentmagic.text import did_you_mean, one_line
+from agentmagic.text import did_you_mean, single_line
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp.stdio import Tail
@@ -66,12 +66,12 @@ class OutsideAgent:
     def label(self) -> str:
         """The short name under which the agent's calls are shown; for a command, the name of its program."""
         name = self.name if self.name in KNOWN else PurePath(_program((self.command, *self.args))[-1]).name
-        return f"{PREFIX}{redact(one_line(name, SHOWN))}"
+        return f"{PREFIX}{redact(single_line(name, LONGEST_SHOWN))}"
 
     @property
     def model(self) -> str:
         """The model name under which the agent's turns are shown and recorded."""
-        return shown_name(f"{PREFIX}{self.name}")
+        return display_name(f"{PREFIX}{self.name}")
 
 
 def _npm(package: str) -> str:
@@ -201,7 +201,7 @@ def _is_of(program: Sequence[str], row: OutsideAgent) -> bool:
     return row.package != "" and re.sub(r"(?<=.)@[^/]*$", "", name) == row.package
 
 
-def installed() -> list[OutsideAgent]:
+def list_installed() -> list[OutsideAgent]:
     """Return the known agents whose program is installed on this machine."""
     return [row for row in KNOWN.values() if _locate(row.command)]
 
@@ -219,7 +219,7 @@ def problem_of(agent: OutsideAgent) -> str:
     if _locate(agent.command):
         return ""
     if not agent.install:
-        program = redact(one_line(agent.command, SHOWN))
+        program = redact(single_line(agent.command, LONGEST_SHOWN))
         hint = did_you_mean(agent.name, KNOWN, form=f"{PREFIX}{{}}")
         return (
             f"There is no program {program!r} on the PATH of this kernel.{hint} Install it, or write the whole path: "
@@ -276,11 +276,11 @@ def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
     """Return a message that the user must log in; `methods` are the agent's names of its login methods."""
     if agent.login:
         return f"{agent.model} is not logged in. Log in once, in a terminal: {agent.login}"
-    names = ", ".join(redact(one_line(one, _LABEL)) for one in methods[:_METHODS])
+    names = ", ".join(redact(single_line(one, _LABEL)) for one in methods[:_METHODS])
     ways = f" ({names})" if names else ""
     return (
         f"{agent.model} is not logged in{ways}. Log in once with its own command, in a terminal: "
-        f"{redact(one_line(join_command(_program((agent.command, *agent.args))), SHOWN))}"
+        f"{redact(single_line(join_command(_program((agent.command, *agent.args))), LONGEST_SHOWN))}"
     )
 
 
@@ -292,7 +292,7 @@ def end_problem(agent: OutsideAgent, status: int | None, tail: "Tail") -> str:
         return old
     code = "" if status is None else f" with exit status {status}"
     # Two lines, because the last line that Node.js prints is only its version.
-    last_output = one_line(tail.gist(lines=2), LAST_WORDS).rstrip(".")
+    last_output = single_line(tail.gist(lines=2), LAST_WORDS).rstrip(".")
     return f"{agent.model} ended{code}{last_output and ': '}{last_output}. {trial(agent)}"
 
 
@@ -306,7 +306,7 @@ def silence_problem(agent: OutsideAgent, action: str, seconds: float) -> str:
 
 def _install_once(agent: OutsideAgent) -> str:
     package = _program((agent.command, *agent.args))[-1]
-    return f"Install it once, where there is a network: {_npm(quote_word(redact(one_line(package, SHOWN))))}"
+    return f"Install it once, where there is a network: {_npm(quote_word(redact(single_line(package, LONGEST_SHOWN))))}"
 
 
 def _is_fetched(agent: OutsideAgent) -> bool:
@@ -315,7 +315,7 @@ def _is_fetched(agent: OutsideAgent) -> bool:
 
 def trial(agent: OutsideAgent) -> str:
     """Return a sentence that tells the user how to try the agent in a terminal."""
-    return f"Try it in a terminal: {redact(one_line(join_command((agent.command, *agent.args)), SHOWN))}"
+    return f"Try it in a terminal: {redact(single_line(join_command((agent.command, *agent.args)), LONGEST_SHOWN))}"
 
 
 def _locate(command: str) -> str | None:

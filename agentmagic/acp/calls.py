@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agentmagic import log
 from agentmagic.acp.connection import PermissionRequest
-from agentmagic.acp.updates import CallNews, LateCall, News, Reported, UpdateReader
+from agentmagic.acp.updates import CallNews, CallReport, LateCall, News, UpdateReader
 from agentmagic.approval.approvals import Granted, Refused
 from agentmagic.errors import ProviderError, ToolError
 from agentmagic.events import Event, ToolFinished
-from agentmagic.loop.tool_calls import Ended, ToolExecutor
+from agentmagic.loop.tool_calls import CallOutcome, ToolExecutor
 from agentmagic.messages import ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import void
-from agentmagic.runtime.timeouts import being_cancelled
-from agentmagic.serialization import own, same_json
+from agentmagic.runtime.timeouts import is_cancelling
+from agentmagic.serialization import copy_call, same_json
 from agentmagic.tools.base import Tool, ToolContext, Toolset, failure
 
 if TYPE_CHECKING:
     from acp.schema import PermissionOption
 
-ITS_OWN = "by the agent"
+BY_AGENT = "by the agent"
 """The decision in the audit log for a call that the agent ran without asking for permission."""
 RUNS_CODE = ("execute",)
 """Kinds of calls that run code: only the user, or a rule with exactly this name, can allow them."""
-GIVEN_UP = "{} no longer waits for it."
+NO_LONGER_WAITS = "{} no longer waits for it."
 NO_TURN = "No turn of this agent is running, so no tool can be called."
 
 
@@ -49,21 +49,21 @@ class LiveCall:
     """
 
     id: str
-    reported: Reported | None = None
+    report: CallReport | None = None
     requests: deque[PermissionRequest] = field(default_factory=deque[PermissionRequest])
     desk: DeskCall | None = None
     late: deque[ToolCall] = field(default_factory=deque[ToolCall])
-    words: str = ""
+    progress: str = ""
     runs: bool = False
     result: ToolResult | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def begins(self) -> None:
+    async def wait_until_begun(self) -> None:
         """Wait until the agent asks for permission, makes the call over MCP, runs it, or has finished it."""
         while not (self.requests or self.desk or self.runs or self.result):
-            await self.news()
+            await self.wait_for_change()
 
-    async def news(self) -> None:
+    async def wait_for_change(self) -> None:
         """Wait for the next change of this call."""
         await self.changed.wait()
         self.changed.clear()
@@ -77,7 +77,7 @@ class OutsideCalls:
 
     def __init__(self) -> None:
         self.reader: UpdateReader | None = None
-        self.tell: Callable[[Iterable[News]], None] | None = None
+        self.emit: Callable[[Iterable[News]], None] | None = None
         self._live: dict[str, LiveCall] = {}
         self._unclaimed: list[tuple[ToolCall, LiveCall]] = []
 
@@ -89,48 +89,48 @@ class OutsideCalls:
             if late.name == call.name and same_json(dict(late.arguments), dict(call.arguments)):
                 del self._unclaimed[index]
                 return live
-        return self._of(call.id)
+        return self._live_call(call.id)
 
-    def ask(self, report: Reported, request: PermissionRequest) -> None:
+    def add_request(self, report: CallReport, request: PermissionRequest) -> None:
         """Store the agent's permission request for a call."""
-        live = self._of(report.id)
-        live.reported = report
+        live = self._live_call(report.id)
+        live.report = report
         live.requests.append(request)
         live.changed.set()
 
-    def news(self, news: CallNews) -> None:
+    def update(self, news: CallNews) -> None:
         """Store the progress or the result of a call."""
-        live = self._of(news.call_id)
-        live.runs, live.words, live.result = True, news.words, news.result or live.result
+        live = self._live_call(news.call_id)
+        live.runs, live.progress, live.result = True, news.progress, news.result or live.result
         live.changed.set()
 
-    def late(self, late: LateCall) -> None:
+    def add_late_call(self, late: LateCall) -> None:
         """Store a call that began inside another call of the agent, which is still running."""
-        live, parent = self._of(late.call.id), self._of(late.parent)
+        live, parent = self._live_call(late.call.id), self._live_call(late.parent)
         self._unclaimed.append((late.call, live))
         parent.late.append(late.call)
         parent.changed.set()
 
-    async def at_desk(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Run a call of one of our tools that came over MCP, as part of the turn, and return its result."""
-        reader, tell = self.reader, self.tell
+        reader, tell = self.reader, self.emit
         call = ToolCall(f"call_{uuid.uuid4().hex}", name, arguments)
         if reader is None or tell is None:
             return failure(call, NO_TURN)
         try:
-            call = own(call)
+            call = copy_call(call)
         except ToolError as error:
             return failure(call, str(error))
         desk = DeskCall(name, call.arguments, asyncio.get_running_loop().create_future())
         try:
-            if (report := reader.tool_call(name, call.arguments)) is None:
-                live = self._of(call.id)
+            if (report := reader.match_call(name, call.arguments)) is None:
+                live = self._live_call(call.id)
                 live.desk = desk
-                tell(reader.tell(call))
-                live.reported = reader.reported(call.id)
+                tell(reader.announce_call(call))
+                live.report = reader.report_of(call.id)
             else:
-                live = self._of(report.id)
-                live.desk, live.reported = desk, report
+                live = self._live_call(report.id)
+                live.desk, live.report = desk, report
                 live.changed.set()
                 tell(reader.close(report))
         except ProviderError as error:
@@ -147,12 +147,12 @@ class OutsideCalls:
             if live.desk is not None and not live.desk.answer.done():
                 live.desk.answer.set_result(failure(ToolCall(live.id, live.desk.name, {}), NO_TURN))
 
-    def done(self, live: LiveCall) -> None:
+    def finish(self, live: LiveCall) -> None:
         """Mark a call as finished; later updates about it are ignored."""
-        if self.reader is not None and live.reported is not None:
-            self.reader.end(live.reported)
+        if self.reader is not None and live.report is not None:
+            self.reader.end(live.report)
 
-    def _of(self, call_id: str) -> LiveCall:
+    def _live_call(self, call_id: str) -> LiveCall:
         return self._live.setdefault(call_id, LiveCall(call_id))
 
 
@@ -161,7 +161,7 @@ class CallTape(Protocol):
 
     frozen: bool
 
-    def was_asked(self, call: ToolCall) -> bool:
+    def was_decided(self, call: ToolCall) -> bool:
         """Return whether the user decided about this call, or the call was not run, when it was recorded."""
         ...
 
@@ -170,7 +170,7 @@ class CallTape(Protocol):
         ...
 
 
-class _Nothing:
+class _NoTools:
     """A toolset without tools."""
 
     async def tools(self) -> Sequence[Tool]:
@@ -191,22 +191,22 @@ class OutsideExecutor(ToolExecutor):
     calls: OutsideCalls = field(default_factory=OutsideCalls)
     server: str = ""
     tape: CallTape | None = None
-    _settled: set[str] = field(default_factory=set[str])
+    _result_ids: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
         emit = self.emit
 
         def noting(event: Event) -> None:
             if isinstance(event, ToolFinished):
-                self._settled.add(event.result.call_id)
+                self._result_ids.add(event.result.call_id)
             emit(event)
 
         self.emit = noting
 
-    async def _call(self, call: ToolCall, depth: int = 0) -> Ended:
+    async def _call(self, call: ToolCall, depth: int = 0) -> CallOutcome:
         live = self.calls.claim(call)
         if live is not None:
-            await live.begins()
+            await live.wait_until_begun()
         if live is None and call.name in self.tools:
             return await super()._call(call, depth)
         if live is None or live.desk is None:
@@ -218,32 +218,32 @@ class OutsideExecutor(ToolExecutor):
         try:
             outcome = await task
         except asyncio.CancelledError:
-            if being_cancelled():
+            if is_cancelling():
                 raise
-            outcome = Ended(failure(desk_call, GIVEN_UP.format(self.server), "interrupted"))
-            if desk_call.id not in self._settled:
+            outcome = CallOutcome(failure(desk_call, NO_LONGER_WAITS.format(self.server), "interrupted"))
+            if desk_call.id not in self._result_ids:
                 self.emit(ToolFinished(outcome.result))
         finally:
-            self.calls.done(live)
+            self.calls.finish(live)
         if not desk.answer.done():
             desk.answer.set_result(outcome.result)
         return outcome
 
-    async def _follow(self, call: ToolCall, live: LiveCall | None, depth: int) -> Ended:
+    async def _follow(self, call: ToolCall, live: LiveCall | None, depth: int) -> CallOutcome:
         """Follow one call that the agent runs itself: decide on its permission request, and wait for its result."""
         tool = self._tool(call, live)
         entry = log.Audit(self.server, call.name, call.arguments)
         try:
-            permit: Granted | Refused = Granted(call, ITS_OWN)
+            permit: Granted | Refused = Granted(call, BY_AGENT)
             if live is not None and live.requests:
                 permit = await self._permit(tool, call, live)
-            elif live is None and self.tape is not None and self.tape.was_asked(call):
+            elif live is None and self.tape is not None and self.tape.was_decided(call):
                 permit = await self.gate.admit(tool, call)
-            entry.decision = permit.how
+            entry.decision = permit.decision
             if isinstance(permit, Refused):
                 entry.outcome = permit.status
                 if live is not None:
-                    self.calls.done(live)
+                    self.calls.finish(live)
                 return self._refuse(call, permit.result(call), inner=depth > 0)
             return await self._run(tool, permit, entry, depth)
         finally:
@@ -255,7 +255,7 @@ class OutsideExecutor(ToolExecutor):
         permit = await self.gate.admit(tool, call)
         live.requests.popleft()
         if not request.answer.done():
-            request.answer.set_result(_option(request.options, permit, code=tool.code))
+            request.answer.set_result(_option_id(request.options, permit, code=tool.code))
         return permit
 
     def _tool(self, call: ToolCall, live: LiveCall | None) -> Tool:
@@ -271,7 +271,7 @@ class OutsideExecutor(ToolExecutor):
 
         async def on_tape(call: ToolCall, context: ToolContext) -> ToolResult:
             assert self.tape is not None  # noqa: S101  (the caller has looked)
-            return await self.tape.call(tool, _Nothing(), call, context)
+            return await self.tape.call(tool, _NoTools(), call, context)
 
         definition = ToolDef(call.name, f"What {self.server} does itself.", {"type": "object"}, self.server)
         code = call.name in RUNS_CODE
@@ -291,25 +291,25 @@ class OutsideExecutor(ToolExecutor):
                     break
                 if live.requests:
                     await self._permit(tool, call, live)
-                if live.words:
-                    context.progress(0.0, None, live.words)
-                    live.words = ""
-                await live.news()
+                if live.progress:
+                    context.progress(0.0, None, live.progress)
+                    live.progress = ""
+                await live.wait_for_change()
             await asyncio.gather(*inner_calls, return_exceptions=True)
         finally:
             for task in inner_calls:
                 task.cancel()
         return replace(live.result, call_id=call.id, name=call.name)
 
-    def _warned(self, call: ToolCall, result: ToolResult) -> ToolResult:
-        return super()._warned(call, result) if call.name in self.tools else result
+    def _with_warning(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        return super()._with_warning(call, result) if call.name in self.tools else result
 
 
-def _option(options: "Sequence[PermissionOption]", permit: Granted | Refused, *, code: bool) -> str | None:
+def _option_id(options: "Sequence[PermissionOption]", permit: Granted | Refused, *, code: bool) -> str | None:
     """Return the id of the option that expresses the decision, None if the agent offers no such option."""
     if isinstance(permit, Refused):
         kinds = ("reject_once", "reject_always")
-    elif permit.how.startswith("approved always") and not code:  # for code, the user approved only this program
+    elif permit.decision.startswith("approved always") and not code:  # for code, the user approved only this program
         kinds = ("allow_always", "allow_once")
     else:
         kinds = ("allow_once", "allow_always") if not code else ("allow_once",)

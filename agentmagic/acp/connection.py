@@ -87,14 +87,14 @@ class AgentConnection:
     """
 
     agent: OutsideAgent
-    hear: Callable[[Any], None] | None = None
-    can: "AgentCapabilities | None" = None
+    listener: Callable[[Any], None] | None = None
+    capabilities: "AgentCapabilities | None" = None
     session: str = ""
-    over: bool = False
+    is_over: bool = False
     _process: AgentProcess = field(init=False)
     _connection: "Connection" = field(init=False)
     _loading: bool = False
-    _asking: int = 0
+    _open_requests: int = 0
 
     async def start(self, folder: Path) -> None:
         """Start the agent in a folder, and exchange protocol versions and capabilities.
@@ -118,11 +118,11 @@ class AgentConnection:
             client_capabilities=ClientCapabilities(fs=files, terminal=False),
             client_info=Implementation(name="agentmagic", version=version("agentmagic")),
         )
-        answer = await self._ask("initialize", "introduce itself", request, InitializeResponse, START_SECONDS)
+        answer = await self._request("initialize", "introduce itself", request, InitializeResponse, START_SECONDS)
         if answer.protocol_version != PROTOCOL:
             message = f"{self.agent.model} speaks version {answer.protocol_version} of the Agent Client Protocol, and "
             raise ProviderError(f"{message}agentmagic speaks {PROTOCOL}. Update the older of the two.")
-        self.can = answer.agent_capabilities
+        self.capabilities = answer.agent_capabilities
 
     async def open(self, folder: Path, servers: Sequence[Any], resume: str = "") -> bool:
         """Open a session in a folder, with MCP servers. Return whether the session `resume` was resumed.
@@ -134,12 +134,12 @@ class AgentConnection:
         if resume and await self._resume(folder, servers, resume):
             return True
         request = NewSessionRequest(cwd=str(folder), mcp_servers=list(servers))
-        answer = await self._ask("session/new", "open a session", request, NewSessionResponse, bounds.OPENING)
+        answer = await self._request("session/new", "open a session", request, NewSessionResponse, bounds.OPENING)
         self.session = answer.session_id
-        await self._have_it_ask(answer.modes)
+        await self._set_asking_mode(answer.modes)
         return False
 
-    async def _have_it_ask(self, modes: "SessionModeState | None") -> None:
+    async def _set_asking_mode(self, modes: "SessionModeState | None") -> None:
         """Switch the session to the mode in which the agent asks before it acts. Raises ProviderError if it refuses."""
         from acp.schema import SetSessionModeRequest, SetSessionModeResponse
 
@@ -148,12 +148,12 @@ class AgentConnection:
             return
         request = SetSessionModeRequest(mode_id=asking_mode, session_id=self.session)
         action = f"take the mode {asking_mode}, in which it asks before it acts"
-        await self._ask("session/set_mode", action, request, SetSessionModeResponse, bounds.OPENING)
+        await self._request("session/set_mode", action, request, SetSessionModeResponse, bounds.OPENING)
 
     async def _resume(self, folder: Path, servers: Sequence[Any], session: str) -> bool:
         from acp.schema import LoadSessionRequest, LoadSessionResponse, ResumeSessionRequest, ResumeSessionResponse
 
-        can = self.can
+        can = self.capabilities
         sessions = can.session_capabilities if can is not None else None
         fields: Json = {"cwd": str(folder), "mcp_servers": list(servers), "session_id": session}
         action = "go on with its session"
@@ -161,10 +161,10 @@ class AgentConnection:
         try:
             if sessions is not None and sessions.resume is not None:
                 request = ResumeSessionRequest(**fields)
-                answer = await self._ask("session/resume", action, request, ResumeSessionResponse, bounds.OPENING)
+                answer = await self._request("session/resume", action, request, ResumeSessionResponse, bounds.OPENING)
             elif can is not None and can.load_session:
                 request = LoadSessionRequest(**fields)
-                answer = await self._ask("session/load", action, request, LoadSessionResponse, bounds.OPENING)
+                answer = await self._request("session/load", action, request, LoadSessionResponse, bounds.OPENING)
             else:
                 return False
         except AuthenticationFailed:
@@ -174,7 +174,7 @@ class AgentConnection:
         finally:
             self._loading = False
         self.session = session
-        await self._have_it_ask(answer.modes)
+        await self._set_asking_mode(answer.modes)
         return True
 
     async def prompt(self, blocks: Sequence[Any]) -> "PromptResponse":
@@ -182,7 +182,7 @@ class AgentConnection:
         from acp.schema import PromptRequest, PromptResponse
 
         request = PromptRequest(prompt=list(blocks), session_id=self.session)
-        return await self._ask("session/prompt", "answer the prompt", request, PromptResponse)
+        return await self._request("session/prompt", "answer the prompt", request, PromptResponse)
 
     async def cancel(self) -> None:
         """Ask the agent to end its turn."""
@@ -191,7 +191,7 @@ class AgentConnection:
 
     async def aclose(self) -> None:
         """End the process; can be called twice."""
-        self.hear, self.over = None, True
+        self.listener, self.is_over = None, True
         if hasattr(self, "_process"):
             await self._process.aclose()
         if hasattr(self, "_connection"):
@@ -199,7 +199,7 @@ class AgentConnection:
 
     # -- what is sent, and what comes ----------------------------------------------------------
 
-    async def _ask(
+    async def _request(
         self, method: str, action: str, params: "BaseModel", kind: type[T], seconds: float | None = None
     ) -> T:
         parameters = params.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -209,9 +209,9 @@ class AgentConnection:
             return kind.model_validate({} if result is None else result)
 
         try:
-            return await self._process.answered(action, answer(), seconds)
+            return await self._process.await_answer(action, answer(), seconds)
         except ProviderError as error:
-            self.over = self.over or isinstance(error, ConnectionError)
+            self.is_over = self.is_over or isinstance(error, ConnectionError)
             raise
 
     async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
@@ -222,22 +222,22 @@ class AgentConnection:
                 self._update(params)
             return None
         if method == "session/request_permission":
-            return await self._permission(params)
+            return await self._on_permission_request(params)
         raise RequestError(-32601, f"agentmagic does not lend {method}.")
 
     def _update(self, params: Any) -> None:
         from acp.schema import SessionNotification
 
-        if self.hear is None or self._loading:
+        if self.listener is None or self._loading:
             return
         try:
             update = SessionNotification.model_validate(params)
         except (ValueError, RecursionError):
             return
         if update.session_id == self.session:
-            self.hear(update)
+            self.listener(update)
 
-    async def _permission(self, params: Any) -> Mapping[str, Any]:
+    async def _on_permission_request(self, params: Any) -> Mapping[str, Any]:
         from acp.exceptions import RequestError
         from acp.schema import RequestPermissionRequest
 
@@ -245,14 +245,14 @@ class AgentConnection:
             request = RequestPermissionRequest.model_validate(params)
         except (ValueError, RecursionError):
             raise RequestError(-32602, "The request is not valid in the protocol.") from None
-        if self.hear is None or request.session_id != self.session or self._asking >= bounds.OPEN_REQUESTS:
+        if self.listener is None or request.session_id != self.session or self._open_requests >= bounds.OPEN_REQUESTS:
             return {"outcome": {"outcome": "cancelled"}}
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._asking += 1
+        self._open_requests += 1
         try:
-            self.hear(PermissionRequest(request.tool_call, request.options[: bounds.OPTIONS], answer))
+            self.listener(PermissionRequest(request.tool_call, request.options[: bounds.OPTIONS], answer))
             option = await answer
         finally:
-            self._asking -= 1
+            self._open_requests -= 1
         outcome = {"outcome": "cancelled"} if option is None else {"outcome": "selected", "optionId": option}
         return {"outcome": outcome}

@@ -36,13 +36,13 @@ class TurnDesk:
     async def call(self, exchange: Exchange, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Run a call as part of the turn, and return its result."""
         del exchange
-        return await self._calls.at_desk(name, arguments)
+        return await self._calls.call_tool(name, arguments)
 
-    async def servers(self, can: "AgentCapabilities | None") -> Sequence[Any]:
+    async def servers(self, capabilities: "AgentCapabilities | None") -> Sequence[Any]:
         """Return the MCP servers for a session of the agent: this desk, or none if the agent lacks MCP over HTTP."""
         from acp.schema import HttpHeader, HttpMcpServer
 
-        if can is None or can.mcp_capabilities is None or not can.mcp_capabilities.http:
+        if capabilities is None or capabilities.mcp_capabilities is None or not capabilities.mcp_capabilities.http:
             return []
         if not self._token:
             self._token = await shared_server().open(self)

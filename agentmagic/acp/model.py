@@ -16,15 +16,15 @@ from agentmagic.acp.agents import outside_agent
 from agentmagic.acp.calls import OutsideCalls
 from agentmagic.acp.connection import AgentConnection, PermissionRequest
 from agentmagic.acp.desk import TurnDesk
-from agentmagic.acp.prompts import INSTRUCTIONS, blocks_of, earlier, text_block
+from agentmagic.acp.prompts import INSTRUCTIONS, content_blocks, earlier_text, text_blocks
 from agentmagic.acp.updates import CallNews, CostNews, LateCall, News, PlanNews, UpdateReader, usage_of
 from agentmagic.errors import BadRequest
 from agentmagic.events import PartFinished
-from agentmagic.host import installed
+from agentmagic.host import current_host
 from agentmagic.messages import Message, Part, ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request
 from agentmagic.runtime.engine import engine
-from agentmagic.runtime.timeouts import look_at
+from agentmagic.runtime.timeouts import retrieve_exception
 from agentmagic.tools.base import Tool
 
 PROVIDER = "acp"
@@ -41,23 +41,23 @@ class FollowingTurn(Protocol):
         """The id of the agent's session in an earlier kernel, "" if none, and the messages that the agent has seen."""
         ...
 
-    def alive(self) -> None:
+    def note_activity(self) -> None:
         """Note that the agent has sent an update, which may extend the deadline of the turn."""
         ...
 
-    def fresh(self, call_id: str) -> str:
+    def unique_id(self, call_id: str) -> str:
         """Return the call id unchanged, or a new id if an earlier call already uses it."""
         ...
 
-    def planned(self, plan: PlanNews) -> None:
+    def show_plan(self, plan: PlanNews) -> None:
         """Show the agent's plan."""
         ...
 
-    def charge(self, dollars: float) -> None:
+    def record_cost(self, dollars: float) -> None:
         """Record the cost of the current prompt so far, in US dollars."""
         ...
 
-    def warn(self, words: str) -> None:
+    def warn(self, message: str) -> None:
         """Emit a warning."""
         ...
 
@@ -99,36 +99,36 @@ class OutsideModel:
         self._folder = Path()
         self._prompt: _RunningPrompt | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._known: Sequence[Message] = ()
+        self._seen: Sequence[Message] = ()
         self._session = ""
-        self._told = ""
-        self._total: float | None = 0.0
-        self._before: float | None = 0.0
-        self._costs = False
+        self._instructions = ""
+        self._total_cost: float | None = 0.0
+        self._cost_before: float | None = 0.0
+        self._reports_cost = False
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
         """Return (): the agent honours none of our model settings."""
         del settings
         return ()
 
-    def metered(self, usage: Usage) -> Usage:
+    def price_usage(self, usage: Usage) -> Usage:
         """Return the usage unchanged: the agent itself reports its cost."""
         return usage
 
     async def prepare(self) -> None:
         """Start the agent if it is not running. Raises ProviderError and MissingExtra."""
-        await self._settled()
-        if self._connection is not None and not self._connection.over:
+        await self._wait_for_end()
+        if self._connection is not None and not self._connection.is_over:
             return
         if self._connection is not None:
             await self._connection.aclose()
         connection, self._connection = AgentConnection(self.agent), None
         try:
-            self._folder = await engine().in_pool(lambda: installed().folder)
+            self._folder = await engine().in_pool(lambda: current_host().folder)
             await connection.start(self._folder)
         except BaseException:
             self._ending = asyncio.create_task(connection.aclose())  # in a task, so that Stop does not wait for it
-            self._ending.add_done_callback(look_at)
+            self._ending.add_done_callback(retrieve_exception)
             raise
         self._connection = connection
 
@@ -151,14 +151,14 @@ class OutsideModel:
             if isinstance(event, Exception):
                 raise event
             if not prompt.is_marked and isinstance(event, PartFinished):
-                event, prompt.is_marked = _marked(event, self._session), True
+                event, prompt.is_marked = _with_session(event, self._session), True
             yield event
             if isinstance(event, ModelFinished):
                 return
 
     def remember(self, messages: Sequence[Message]) -> None:
         """Record which messages the agent's session has seen; called at the end of a turn."""
-        self._known = tuple(messages)
+        self._seen = tuple(messages)
 
     def stop(self) -> None:
         """Cancel the running prompt, if any; if the agent does not end its turn in time, end its process."""
@@ -166,10 +166,10 @@ class OutsideModel:
         connection = self._connection
         if prompt is None or connection is None or prompt.task is None or prompt.task.done():
             return
-        connection.hear = None
+        connection.listener = None
         prompt.wake()
         self._ending = asyncio.create_task(self._end(connection, prompt.task))
-        self._ending.add_done_callback(look_at)
+        self._ending.add_done_callback(retrieve_exception)
 
     async def aclose(self) -> None:
         """End the agent's process, and close its desk; can be called twice."""
@@ -188,7 +188,7 @@ class OutsideModel:
             task.cancel()
             await connection.aclose()
 
-    async def _settled(self) -> None:
+    async def _wait_for_end(self) -> None:
         """Wait until a cancelled prompt has ended."""
         if self._ending is not None:
             await asyncio.wait([self._ending])
@@ -202,110 +202,115 @@ class OutsideModel:
         assert connection is not None  # noqa: S101  (of `prepare`)
         *before, prompt = request.messages
         unseen = await self._open(connection, before, turn)
-        previous, self._told = self._told, request.instructions
-        instructions = f"{INSTRUCTIONS}\n\n{self._told}" if self._told and self._told != previous else ""
-        blocks = [*text_block(instructions, earlier(unseen)), *blocks_of(prompt.parts, connection.can)]
+        previous, self._instructions = self._instructions, request.instructions
+        instructions = (
+            f"{INSTRUCTIONS}\n\n{self._instructions}" if self._instructions and self._instructions != previous else ""
+        )
+        blocks = [
+            *text_blocks(instructions, earlier_text(unseen)),
+            *content_blocks(prompt.parts, connection.capabilities),
+        ]
         tools = [tool.name for tool in request.tools]
-        reader = UpdateReader(self.name, tools, turn.fresh, self._folder)
+        reader = UpdateReader(self.name, tools, turn.unique_id, self._folder)
         running = self._prompt = _RunningPrompt(reader, asyncio.Queue())
         turn.calls.reader = running.reader
-        turn.calls.tell = self._tell
-        self._before, self._costs = self._total, False
-        connection.hear = self._hear
+        turn.calls.emit = self._emit
+        self._cost_before, self._reports_cost = self._total_cost, False
+        connection.listener = self._on_update
         running.task = asyncio.create_task(self._ask(connection, running, blocks))
-        self._known = request.messages
+        self._seen = request.messages
 
     async def _open(
         self, connection: AgentConnection, before: Sequence[Message], turn: FollowingTurn
     ) -> Sequence[Message]:
         """Open or resume the agent's session. Return the messages before the prompt that the agent has not seen."""
-        session, seen = (self._session, self._known) if self._session else turn.session
+        session, seen = (self._session, self._seen) if self._session else turn.session
         goes_on = session and tuple(before[: len(seen)]) == tuple(seen)
         self._desk.serve(turn.tools, turn.calls)
         if connection.session and goes_on and (self._serves or not turn.tools):
             return before[len(seen) :]
-        servers = await self._desk.servers(connection.can) if turn.tools else ()
+        servers = await self._desk.servers(connection.capabilities) if turn.tools else ()
         if turn.tools and not servers:
             turn.warn(f"{self.name} takes no MCP servers over HTTP, so it has none of the tools of this turn.")
         self._serves = bool(turn.tools)
         resumed = await connection.open(self._folder, servers, session if goes_on else "")
         if not resumed:
-            self._total, self._told = 0.0, ""
+            self._total_cost, self._instructions = 0.0, ""
         elif not self._session:  # the cost so far is unknown: it was reported to an earlier kernel
-            self._total = None
+            self._total_cost = None
         self._session = connection.session
         return before[len(seen) :] if resumed else before
 
     async def _ask(self, connection: AgentConnection, prompt: _RunningPrompt, blocks: Sequence[Any]) -> None:
         try:
             response = await connection.prompt(blocks)
-            usage = usage_of(response, self._spent)
-            self._pass(prompt, prompt.reader.finish(response.stop_reason, usage))
+            usage = usage_of(response, self._prompt_cost)
+            self._pass_on(prompt, prompt.reader.finish(response.stop_reason, usage))
         except Exception as error:  # noqa: BLE001  (the turn raises it)
             prompt.steps.put_nowait(error)
 
     @property
-    def _spent(self) -> float | None:
+    def _prompt_cost(self) -> float | None:
         """The cost of the prompt in US dollars, None if the agent has not reported it."""
-        if self._total is None or self._before is None or not self._costs:
+        if self._total_cost is None or self._cost_before is None or not self._reports_cost:
             return None
-        return max(self._total - self._before, 0.0)
+        return max(self._total_cost - self._cost_before, 0.0)
 
-    def _hear(self, report: Any) -> None:
+    def _on_update(self, report: Any) -> None:
         prompt = self._prompt
         if prompt is None:
             return
         prompt.wake()
         if self.turn is not None:
-            self.turn.alive()
+            self.turn.note_activity()
         try:
             if isinstance(report, PermissionRequest):
-                self._permission(prompt, report)
+                self._on_permission_request(prompt, report)
             else:
-                self._pass(prompt, prompt.reader.feed(report))
+                self._pass_on(prompt, prompt.reader.feed(report))
         except Exception as error:  # noqa: BLE001  (the turn raises it)
             prompt.steps.put_nowait(error)
             return
-        if prompt.reader.waits:
+        if prompt.reader.has_announced_calls:
             loop = asyncio.get_running_loop()
-            prompt.quiet = loop.call_later(bounds.QUIET, lambda: self._pass(prompt, prompt.reader.close()))
+            prompt.quiet = loop.call_later(bounds.QUIET, lambda: self._pass_on(prompt, prompt.reader.close()))
 
-    def _permission(self, prompt: _RunningPrompt, request: PermissionRequest) -> None:
+    def _on_permission_request(self, prompt: _RunningPrompt, request: PermissionRequest) -> None:
         turn, reader = self.turn, prompt.reader
-        self._pass(prompt, reader.call(request.call))
-        report = reader.reported(request.call.tool_call_id)
+        self._pass_on(prompt, reader.call(request.call))
+        report = reader.report_of(request.call.tool_call_id)
         if turn is None or report is None or report.tool:
             # Permission for our own tools is decided when they are called over MCP.
             kinds = {one.kind: one.option_id for one in request.options}
             request.answer.set_result(kinds.get("allow_once") or kinds.get("allow_always"))
             return
-        self._pass(prompt, reader.close(report))
-        turn.calls.ask(report, request)
+        self._pass_on(prompt, reader.close(report))
+        turn.calls.add_request(report, request)
 
-    def _tell(self, news: Iterable[News]) -> None:
+    def _emit(self, news: Iterable[News]) -> None:
         if self._prompt is not None:
-            self._pass(self._prompt, news)
+            self._pass_on(self._prompt, news)
 
-    def _pass(self, prompt: _RunningPrompt, news: Iterable[News]) -> None:
+    def _pass_on(self, prompt: _RunningPrompt, news: Iterable[News]) -> None:
         turn = self.turn
         for one in news:
             match one:
                 case _ if turn is None:
                     return
                 case LateCall():
-                    turn.calls.late(one)
+                    turn.calls.add_late_call(one)
                 case CallNews():
-                    turn.calls.news(one)
+                    turn.calls.update(one)
                 case PlanNews():
-                    turn.planned(one)
+                    turn.show_plan(one)
                 case CostNews():
-                    self._total, self._costs = one.dollars, True
-                    turn.charge(self._spent or 0.0)
+                    self._total_cost, self._reports_cost = one.dollars, True
+                    turn.record_cost(self._prompt_cost or 0.0)
                 case _:
                     prompt.steps.put_nowait(one)
 
 
-def _marked(event: PartFinished, session: str) -> PartFinished:
+def _with_session(event: PartFinished, session: str) -> PartFinished:
     """Return the event with the agent's session id in its part, so that a later kernel can resume the session."""
     assert isinstance(event.part, (Text, Reasoning, ToolCall))  # noqa: S101  (of `UpdateReader`)
     return replace(event, part=replace(event.part, provider_data=ProviderData(PROVIDER, {"session": session})))

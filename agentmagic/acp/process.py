@@ -21,7 +21,7 @@ from agentmagic import secrets, settings
 from agentmagic.acp import agents
 from agentmagic.acp.agents import OutsideAgent
 from agentmagic.errors import AuthenticationFailed, ProviderError, Unavailable
-from agentmagic.text import one_line
+from agentmagic.text import single_line
 from agentmagic.tools.mcp import limits, stdio, warm
 from agentmagic.tools.mcp.config import Stdio
 
@@ -74,7 +74,7 @@ async def start_agent(agent: OutsideAgent, folder: Path) -> "AgentProcess":
     try:
         process, mark = await stdio.start(program)
     except (OSError, ValueError) as error:
-        reason = secrets.redact(one_line(str(error), agents.SHOWN)).rstrip(".")
+        reason = secrets.redact(single_line(str(error), agents.LONGEST_SHOWN)).rstrip(".")
         raise Unavailable(f"{agent.model} cannot be started: {reason}. {agents.trial(agent)}") from error
     return AgentProcess(agent, process, mark)
 
@@ -121,7 +121,7 @@ class AgentProcess:
             while self._ready:
                 if (message := self._message(self._ready.popleft())) is not None:
                     return message
-                await self._brake.dropped()
+                await self._brake.count_dropped_message()
             if not await self._fill():
                 return None
 
@@ -160,7 +160,7 @@ class AgentProcess:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
             raise ConnectionError("The agent has gone.") from error
 
-    async def answered(self, action: str, request: Awaitable[T], seconds: float | None = None) -> T:
+    async def await_answer(self, action: str, request: Awaitable[T], seconds: float | None = None) -> T:
         """Wait up to `seconds` for the answer to a request, and return it. `action` completes "did not ..." in errors.
 
         Raises AuthenticationFailed if the user has to log in first, Unavailable if the agent exited or did not answer
@@ -183,8 +183,8 @@ class AgentProcess:
 
     def _refusal(self, action: str, error: Any) -> ProviderError:
         if error.code == AUTH_REQUIRED:
-            return AuthenticationFailed(agents.login_problem(self.agent, _methods(error.data)))
-        reason = secrets.redact(one_line(str(error), limits.ERROR)).rstrip(".")
+            return AuthenticationFailed(agents.login_problem(self.agent, _login_methods(error.data)))
+        reason = secrets.redact(single_line(str(error), limits.ERROR)).rstrip(".")
         return ProviderError(f"{self.agent.model} did not {action}: {reason or 'it gave no reason'}.")
 
     async def _end(self, action: str, error: Exception) -> ProviderError:
@@ -223,7 +223,7 @@ class AgentProcess:
         await cast("ByteReceiveStream", self._process.stdout).aclose()
 
 
-def _methods(data: Any) -> list[str]:
+def _login_methods(data: Any) -> list[str]:
     """Return the names of the login methods in the data of an error."""
     match data:
         case {"authMethods": [*methods]}:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentmagic.acp import bounds
 from agentmagic.messages import Content, Media, Message, Reasoning, Resource, Text, ToolCall, ToolResult, as_text
-from agentmagic.text import clip, cut_middle, written_json
+from agentmagic.text import clip, cut_middle, json_line
 
 if TYPE_CHECKING:
     from acp.schema import AgentCapabilities
@@ -17,12 +17,12 @@ LONGEST_PART = 4000
 """Longest text of one call or result in the earlier conversation, in characters."""
 
 
-def blocks_of(parts: Sequence[Any], can: "AgentCapabilities | None") -> list[Any]:
+def content_blocks(parts: Sequence[Any], capabilities: "AgentCapabilities | None") -> list[Any]:
     """Return the parts of a prompt as content blocks; a part that the agent cannot read becomes text that names it."""
-    return [_block(part, can) for part in parts]
+    return [_block(part, capabilities) for part in parts]
 
 
-def text_block(*texts: str) -> list[Any]:
+def text_blocks(*texts: str) -> list[Any]:
     """Return a list with one content block that joins the texts, [] if all texts are empty."""
     from acp.schema import TextContentBlock
 
@@ -30,7 +30,7 @@ def text_block(*texts: str) -> list[Any]:
     return [TextContentBlock(type="text", text=text)] if text else []
 
 
-def _block(part: Content, can: "AgentCapabilities | None") -> Any:
+def _block(part: Content, capabilities: "AgentCapabilities | None") -> Any:
     from acp.schema import (
         BlobResourceContents,
         EmbeddedResourceContentBlock,
@@ -39,7 +39,7 @@ def _block(part: Content, can: "AgentCapabilities | None") -> Any:
         TextResourceContents,
     )
 
-    takes = can.prompt_capabilities if can is not None else None
+    takes = capabilities.prompt_capabilities if capabilities is not None else None
     match part:
         case Media() if part.media_type.startswith("image/") and takes is not None and takes.image:
             data = b64encode(part.data).decode()
@@ -55,7 +55,7 @@ def _block(part: Content, can: "AgentCapabilities | None") -> Any:
             return TextContentBlock(type="text", text=part.text if isinstance(part, Text) else as_text(part))
 
 
-def earlier(messages: Sequence[Message]) -> str:
+def earlier_text(messages: Sequence[Message]) -> str:
     """Return messages that the agent has not seen, as text; a long text loses its middle. "" without messages."""
     lines = [line for message in messages for line in _lines(message)]
     if not lines:
@@ -72,7 +72,7 @@ def _lines(message: Message) -> list[str]:
             case Reasoning():
                 pass
             case ToolCall():
-                lines.append(f"Call of {part.name}: {clip(written_json(part.arguments), LONGEST_PART)}")
+                lines.append(f"Call of {part.name}: {clip(json_line(part.arguments), LONGEST_PART)}")
             case ToolResult():
                 lines.append(f"Result of {part.name} ({part.status}): {clip(part.text, LONGEST_PART)}")
             case _:

@@ -13,7 +13,7 @@ from agentmagic.acp import bounds
 from agentmagic.acp.agents import outside_agent
 from agentmagic.acp.calls import CallTape, OutsideCalls, OutsideExecutor
 from agentmagic.acp.model import OutsideModel, session_in
-from agentmagic.acp.updates import GOES_ON, PlanNews, changed_files
+from agentmagic.acp.updates import CONTINUES, PlanNews, changed_files
 from agentmagic.agent import MAX_ITERATIONS, REPAIRS, TIMEOUT
 from agentmagic.approval.approvals import Gate
 from agentmagic.classroom import class_settings
@@ -41,8 +41,8 @@ from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.turn import Channel, Outcome, TurnLoop, take_cancellation
 from agentmagic.messages import Message, Usage, user
 from agentmagic.providers.base import Model, ModelFinished, Preparing, Request, is_played
-from agentmagic.providers.outside import shown_name
-from agentmagic.providers.registry import counted
+from agentmagic.providers.outside import display_name
+from agentmagic.providers.registry import usage_with_cost
 from agentmagic.runtime.timeouts import await_with_grace
 from agentmagic.settings import Replay
 
@@ -86,7 +86,7 @@ class OutsideTurn:
     def on_tape(self, tape: "OutsideTape | None") -> None:
         """Record the turn on a tape, or replay it from there. Raises UsageError for an unsupported replay mode."""
         if tape is not None and tape.mode in ("replay-model", "replay-tools"):
-            name = shown_name(self.name)
+            name = display_name(self.name)
             raise UsageError(
                 f"{name} runs its own tools, so {tape.mode} cannot split its turn. Choose replay, auto or live."
             )
@@ -94,7 +94,7 @@ class OutsideTurn:
 
     async def run(self, turn: TurnContext, channel: Channel) -> Outcome:
         """Run the turn, as `run_turn` does for other models."""
-        self.loop = loop = _OutsideLoop(turn, channel, begun=self)
+        self.loop = loop = _OutsideLoop(turn, channel, outside_turn=self)
         if self.agent is not None:
             self.model()
         try:
@@ -116,40 +116,40 @@ class _OutsideSteps(Steps):
         del tool_choice, extra, closing
         turn = self._turn
         request = Request(
-            (*turn.history.sent, *self._fold.messages),
+            (*turn.history.sent_messages, *self._fold.messages),
             self._instructions,
             tuple(tool.definition for tool in self._tools.values()),
         )
         if request.messages[-1].role == "user":
-            self.keep(0.0)
+            self.check_budgets(0.0)
         self.number += 1
         self._emit(StepStarted(self.number, self._model.name))
         await asyncio.sleep(0)
         began = time.monotonic()
         with turn.traffic.exchange(request, self.number) as exchange:
             answer = await await_with_grace(stream_once(self._model, request, exchange.parts, self._emit))
-            step_end = exchange.finished = replace(answer, usage=self._counted(answer))
+            step_end = exchange.finished = replace(answer, usage=self._step_usage(answer))
         self.usage += step_end.usage
         if step_end.usage.requests:
             self._pay(step_end.usage)
-        self.charged = self.charged if step_end.reason == GOES_ON else 0.0
+        self.charged = self.charged if step_end.reason == CONTINUES else 0.0
         self._emit(StepFinished(self.number, step_end.usage, step_end.reason, time.monotonic() - began))
         self._call_ids.update(call.id for call in self._fold.unanswered)
         return step_end
 
-    def keep(self, dollars: float) -> None:
+    def check_budgets(self, dollars: float) -> None:
         """Raise BudgetExhausted if a budget does not allow the cost of the running prompt, in US dollars."""
         for budget in self._turn.budgets:
             usage = self.usage if budget.live is None else budget.live()
             before = replace(budget.before, cost=budget.before.cost or 0.0)  # an unknown cost counts as 0
             usage = replace(usage, cost=(usage.cost or 0.0) + dollars)
-            message = replace(budget, before=before, live=None).exhausted(usage)
+            message = replace(budget, before=before, live=None).why_exhausted(usage)
             if not message and isinstance(budget, PeriodBudget):  # its ledger lacks this prompt's cost
-                message = budget.refusal(usage, dollars, 0)
+                message = budget.why_refused(usage, dollars, 0)
             if message:
                 raise BudgetExhausted(message)
 
-    def settle(self) -> None:
+    def add_unfinished(self) -> None:
         """Add the reported cost of an unfinished prompt to the usage."""
         if self.charged:
             self.usage += (used := Usage(requests=1, cost=self.charged))
@@ -160,28 +160,28 @@ class _OutsideSteps(Steps):
         if not is_played(self._model):
             self._turn.account.pay(self._model.name, usage)
 
-    def _counted(self, step_end: ModelFinished) -> Usage:
+    def _step_usage(self, step_end: ModelFinished) -> Usage:
         """Return the usage of a step: zero except for the last step, with which the agent reports the whole."""
-        return Usage() if step_end.reason == GOES_ON else counted(self._model, step_end.usage)
+        return Usage() if step_end.reason == CONTINUES else usage_with_cost(self._model, step_end.usage)
 
 
 @dataclass
 class _OutsideLoop(TurnLoop):
     """The loop of an outside agent's turn: it prompts the agent, follows its steps and calls, and shows its plan."""
 
-    begun: OutsideTurn = field(kw_only=True)
+    outside_turn: OutsideTurn = field(kw_only=True)
     calls: OutsideCalls = field(default_factory=OutsideCalls)
     _plans: deque[PlanNews] = field(default_factory=deque[PlanNews])
     _tasks: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     _in_step: bool = False
-    _broke: BudgetExhausted | None = None
+    _budget_error: BudgetExhausted | None = None
     _task: "asyncio.Task[Any] | None" = None
-    _own: _OutsideSteps = field(init=False)
+    _outside_steps: _OutsideSteps = field(init=False)
 
     def equip(self, gate: Gate) -> None:
         """Create the objects that take the steps and follow the calls."""
         turn, stepper = self.turn, Stepper(gate, on=False)
-        self.steps = self._own = _OutsideSteps(turn, self.tools, self.fold, self.emit, stepper)
+        self.steps = self._outside_steps = _OutsideSteps(turn, self.tools, self.fold, self.emit, stepper)
         self.executor = OutsideExecutor(
             self.tools,
             gate,
@@ -190,8 +190,8 @@ class _OutsideLoop(TurnLoop):
             turn.agent.max_repeats,
             watcher=turn.watcher,
             calls=self.calls,
-            server=outside_agent(self.begun.name).label,
-            tape=self.begun.tape,
+            server=outside_agent(self.outside_turn.name).label,
+            tape=self.outside_turn.tape,
         )
 
     async def prepare(self) -> None:
@@ -203,24 +203,24 @@ class _OutsideLoop(TurnLoop):
 
     async def take_steps(self) -> StopReason:
         """Follow the agent's turn to its end; prompt the agent again if its answer must be repaired."""
-        self._refuse()
+        self._check_options()
         await self.list_tools()
         self._task = asyncio.current_task()
         try:
             while True:
                 step_end = await self._step()
-                if step_end.reason != GOES_ON and not await self._asks_again(step_end):
+                if step_end.reason != CONTINUES and not await self._needs_prompt(step_end):
                     return "answer"
         except asyncio.CancelledError:
-            if self._broke is None:
+            if self._budget_error is None:
                 raise
             take_cancellation()
-            raise self._broke from None
+            raise self._budget_error from None
         finally:
-            self._own.settle()
+            self._outside_steps.add_unfinished()
             self._end_plan()
 
-    async def _asks_again(self, step_end: ModelFinished) -> bool:
+    async def _needs_prompt(self, step_end: ModelFinished) -> bool:
         """Return whether the agent must be sent another prompt, now that it has ended its turn."""
         name = self.turn.model.name
         if step_end.reason == "cancelled":
@@ -237,7 +237,7 @@ class _OutsideLoop(TurnLoop):
             self.repairs += 1
             self.emit(PromptAdded(user(CONCLUDE)))
             return True
-        return await self.goes_on(step_end)
+        return await self.continues(step_end)
 
     async def _step(self) -> ModelFinished:
         """Take one step, and carry out its calls."""
@@ -246,13 +246,13 @@ class _OutsideLoop(TurnLoop):
             step_end = await self.steps.take("auto")
         finally:
             self._in_step = False
-        self._tell_plans(settled=False)
+        self._show_plans(settled=False)
         if calls := self.fold.unanswered:
             await self.executor.carry_out(calls)
-        self._tell_plans(settled=True)
+        self._show_plans(settled=True)
         return step_end
 
-    def _refuse(self) -> None:
+    def _check_options(self) -> None:
         """Raise UsageError for options that need our own loop, and warn if max_iterations is set."""
         agent, name = self.turn.agent, self.turn.model.name
         if self.turn.plan is not None:
@@ -269,7 +269,7 @@ class _OutsideLoop(TurnLoop):
 
     # -- what the agent reports ----------------------------------------------------------------
 
-    def fresh(self, call_id: str) -> str:
+    def unique_id(self, call_id: str) -> str:
         """Return the call id unchanged, or a new id if an earlier call uses it or other models would reject it."""
         earlier = (call.id for message in self.fold.messages for call in message.calls)
         is_new = call_id not in self.turn.history.call_ids and call_id not in earlier
@@ -281,28 +281,28 @@ class _OutsideLoop(TurnLoop):
         history = self.turn.history
         return ("", ()) if history.journal is None else last_session(history, self.turn.model.name)
 
-    def alive(self) -> None:
+    def note_activity(self) -> None:
         """Restart the default timeout, so that only an agent that sends no updates is stopped."""
         if self.turn.agent.timeout == TIMEOUT and class_settings().timeout is None:
             self.deadline.restart()
 
-    def planned(self, plan: PlanNews) -> None:
+    def show_plan(self, plan: PlanNews) -> None:
         """Show the agent's plan: now, or after the running step."""
         self._plans.append(plan)
         if not self._in_step:
-            self._tell_plans(settled=True)
+            self._show_plans(settled=True)
 
-    def charge(self, dollars: float) -> None:
+    def record_cost(self, dollars: float) -> None:
         """Record the cost of the prompt so far, in US dollars, and end the turn if it exceeds a budget."""
-        self._own.charged = dollars
+        self._outside_steps.charged = dollars
         try:
-            self._own.keep(dollars)
+            self._outside_steps.check_budgets(dollars)
         except BudgetExhausted as spent:
-            self._broke = self._broke or spent
+            self._budget_error = self._budget_error or spent
             if self._task is not None:
                 self._task.cancel()
 
-    def changed(self, changes: VariablesChanged | None) -> VariablesChanged | None:
+    def turn_changes(self, changes: VariablesChanged | None) -> VariablesChanged | None:
         """Return the changes made by our tools, plus the files in the agent's diffs."""
         results = (event.result for event in self.channel.events if isinstance(event, ToolFinished))
         files = [path for result in results if result.name not in self.tools for path in changed_files(result)]
@@ -313,19 +313,19 @@ class _OutsideLoop(TurnLoop):
 
     # -- the plan ------------------------------------------------------------------------------
 
-    def _tell_plans(self, *, settled: bool) -> None:
-        tape = self.begun.tape
+    def _show_plans(self, *, settled: bool) -> None:
+        tape = self.outside_turn.tape
         if tape is not None and tape.frozen:
             for entries in tape.plans(settled=settled):
-                self._tell_plan([(str(words), str(status)) for words, status in entries])
+                self._show_plan([(str(words), str(status)) for words, status in entries])
             return
         while self._plans:
             entries = self._plans.popleft().entries
             if tape is not None:
                 tape.plan(entries)
-            self._tell_plan(entries)
+            self._show_plan(entries)
 
-    def _tell_plan(self, entries: Sequence[tuple[str, str]]) -> None:
+    def _show_plan(self, entries: Sequence[tuple[str, str]]) -> None:
         """Emit the plan as checklist events: a new list if its tasks differ, otherwise changes of their states."""
         tasks = {f"t{number}": entry for number, entry in enumerate(entries, 1)}
         before = self._tasks
@@ -351,7 +351,7 @@ class _OutsideLoop(TurnLoop):
 
     def end(self) -> None:
         """Stop the agent if it is still working, and record the messages that it has seen."""
-        agent = self.begun.agent
+        agent = self.outside_turn.agent
         self.calls.end()
         if agent is None:
             return
@@ -359,7 +359,7 @@ class _OutsideLoop(TurnLoop):
         agent.stop()
         # A prompt without an answer is not sent again.
         has_answer = any(message.role != "user" for message in self.fold.messages)
-        agent.remember((*self.turn.history.sent, *(self.fold.messages if has_answer else ())))
+        agent.remember((*self.turn.history.sent_messages, *(self.fold.messages if has_answer else ())))
 
 
 def last_session(history: History, name: str) -> tuple[str, Sequence[Message]]:

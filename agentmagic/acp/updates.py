@@ -18,12 +18,12 @@ from agentmagic.errors import ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Content, Media, Reasoning, Resource, Text, ToolCall, ToolResult, Usage, as_text
 from agentmagic.providers.base import ModelEvent, ModelFinished
-from agentmagic.text import clean, clip, cut, encodable, one_line, written_json
+from agentmagic.text import clean, clip, cut, encodable, json_line, single_line
 
 if TYPE_CHECKING:
     from acp import schema
 
-GOES_ON = "calls"
+CONTINUES = "calls"
 """The finish reason of a step after which the agent continues its turn."""
 DONE = ("completed", "failed")
 SERVER = "agentmagic"
@@ -45,7 +45,7 @@ class CallNews:
     """The progress text of a running call, or the result of a finished one."""
 
     call_id: str
-    words: str = ""
+    progress: str = ""
     result: ToolResult | None = None
 
 
@@ -67,7 +67,7 @@ News = ModelEvent | LateCall | CallNews | PlanNews | CostNews
 
 
 @dataclass(slots=True)
-class Reported:
+class CallReport:
     """A call, as reported by the agent so far.
 
     `tool` is the name of our tool, "" for an action of the agent itself. `is_over`: it has its result. `is_made`: our
@@ -85,7 +85,7 @@ class Reported:
     is_over: bool = False
     is_made: bool = False
 
-    def take(self, update: Any) -> None:
+    def merge(self, update: Any) -> None:
         """Merge an update; fields that are missing in it keep their values."""
         self.title = update.title or self.title
         self.kind = update.kind or self.kind
@@ -103,7 +103,7 @@ class Reported:
         if self.tool:
             tool_arguments = _arguments_of(self.raw, self.tool)
             return ToolCall(self.id, self.tool, tool_arguments)
-        title = one_line(clean(encodable(self.title)), bounds.TITLE)
+        title = single_line(clean(encodable(self.title)), bounds.TITLE)
         raw = _object(self.raw)
         raw = raw if raw or not self.raw else {"input": self.raw}
         arguments: dict[str, Any] = {"title": title, **raw}
@@ -111,7 +111,7 @@ class Reported:
             diff_texts = {text for one in diffs for text in (one.old_text, one.new_text)}
             rest = {name: value for name, value in raw.items() if not (isinstance(value, str) and value in diff_texts)}
             arguments = {"title": title, **rest, "changes": "\n".join(_diff(one, self.folder) for one in diffs)}
-        if len(json_text := written_json(arguments)) > bounds.ARGUMENTS:
+        if len(json_text := json_line(arguments)) > bounds.ARGUMENTS:
             arguments = {"title": title, "input": cut(json_text, bounds.ARGUMENTS)}
         return ToolCall(self.id, self.kind, arguments)
 
@@ -119,11 +119,11 @@ class Reported:
         """Return the result of the call, with diffs as text; `structured` names the files that the call changed."""
         parts = [part for one in self.content for part in _content(one, self.folder)]
         if not parts and self.output is not None:
-            parts = [Text(self.output if isinstance(self.output, str) else written_json(self.output))]
+            parts = [Text(self.output if isinstance(self.output, str) else json_line(self.output))]
         files = [_path(one, self.folder) for one in self.content if one.type == "diff"]
         changes = {"files": files} if files else None
         outcome = "ok" if status == "completed" else "error"
-        return ToolResult(self.id, self.name, _bounded(parts) or (Text(""),), outcome, changes)
+        return ToolResult(self.id, self.name, _limit_parts(parts) or (Text(""),), outcome, changes)
 
 
 class UpdateReader:
@@ -141,18 +141,18 @@ class UpdateReader:
         self._tools = tools
         self._fresh = fresh
         self._folder = folder
-        self._calls: dict[str, Reported] = {}  # by the agent's id of the call
-        self._announced: list[tuple[int, Reported]] = []  # calls of the open step, with their part indexes
-        self._known: set[str] = set()  # the agent's ids of calls that came over MCP before their report
+        self._calls: dict[str, CallReport] = {}  # by the agent's id of the call
+        self._announced: list[tuple[int, CallReport]] = []  # calls of the open step, with their part indexes
+        self._early_ids: set[str] = set()  # the agent's ids of calls that came over MCP before their report
         self._unmatched: list[ToolCall] = []
-        self._running: list[Reported] = []
+        self._running: list[CallReport] = []
         self._index = 0
         self._open: tuple[Literal["text", "reasoning"], list[str]] | None = None
         self._message: str | None = None
-        self._said = 0
+        self._characters = 0
 
     @property
-    def waits(self) -> bool:
+    def has_announced_calls(self) -> bool:
         """Whether calls were announced that have not begun yet."""
         return bool(self._announced)
 
@@ -168,7 +168,9 @@ class UpdateReader:
                 yield from self.call(content)
             case "plan":
                 entries = content.entries[: bounds.PLAN]
-                yield PlanNews(tuple((one_line(clean(one.content), bounds.PLAN_TEXT), one.status) for one in entries))
+                yield PlanNews(
+                    tuple((single_line(clean(one.content), bounds.PLAN_TEXT), one.status) for one in entries)
+                )
             case "usage_update" if content.cost is not None and content.cost.currency.upper() == "USD":
                 if 0 <= content.cost.amount < float("inf"):
                     yield CostNews(content.cost.amount)
@@ -179,18 +181,18 @@ class UpdateReader:
         """Yield the events and news of a call's update, or of the call in a permission request."""
         key, status = update.tool_call_id[: bounds.ID], getattr(update, "status", None)
         report = self._calls.get(key)
-        if key in self._known or (report is not None and report.is_over):
+        if key in self._early_ids or (report is not None and report.is_over):
             return
         is_new = report is None
         if report is None:
             report = self._new(key)
-        report.take(update)
+        report.merge(update)
         self._count(len(report.title) + sum(map(_size, report.content)))
         if not report.tool and (is_new or self._is_announced(report)):
             report.tool = self._tool_of(report, update)
         if is_new:
-            if report.tool and self._is_known(report):
-                self._known.add(key)
+            if report.tool and self._match_report(report):
+                self._early_ids.add(key)
                 return
             yield from self._announce(report)
         if status in DONE:
@@ -200,11 +202,11 @@ class UpdateReader:
         elif not is_new or status == "in_progress":
             yield CallNews(report.id, _progress(report))
 
-    def reported(self, call_id: str) -> "Reported | None":
+    def report_of(self, call_id: str) -> "CallReport | None":
         """Return a call by the agent's id; None if unknown, or if the call came over MCP before its report."""
-        return None if call_id in self._known else self._calls.get(call_id[: bounds.ID])
+        return None if call_id in self._early_ids else self._calls.get(call_id[: bounds.ID])
 
-    def tool_call(self, name: str, arguments: Mapping[str, Any]) -> "Reported | None":
+    def match_call(self, name: str, arguments: Mapping[str, Any]) -> "CallReport | None":
         """Find the report of a call of our tool, and mark it as made. None if the agent has not reported the call."""
         open_calls = [one for one in self._calls.values() if one.tool == name and not (one.is_over or one.is_made)]
         same = [one for one in open_calls if one.call().arguments == arguments]
@@ -213,7 +215,7 @@ class UpdateReader:
             match.is_made = True
         return match
 
-    def tell(self, call: ToolCall) -> Iterator[News]:
+    def announce_call(self, call: ToolCall) -> Iterator[News]:
         """Yield the announcement of a call of our tool that the agent has not reported yet."""
         report = self._new(call.id)
         report.tool, report.raw, report.is_made = call.name, dict(call.arguments), True
@@ -221,16 +223,16 @@ class UpdateReader:
         yield from self._announce(report)
         yield from self.close(report)
 
-    def end(self, report: "Reported") -> None:
+    def end(self, report: "CallReport") -> None:
         """Mark a call as finished; later updates about it are ignored."""
         report.is_over = True
         if report in self._running:
             self._running.remove(report)
 
-    def close(self, report: "Reported | None" = None) -> Iterator[News]:
+    def close(self, report: "CallReport | None" = None) -> Iterator[News]:
         """End the step if this call was announced in it; without an argument, if any call was."""
         if self._announced and (report is None or self._is_announced(report)):
-            yield from self._end(ModelFinished(Usage(), GOES_ON))
+            yield from self._end(ModelFinished(Usage(), CONTINUES))
 
     def finish(self, reason: str, usage: Usage) -> Iterator[News]:
         """End the last step, because the agent's turn is over. Calls without a result get one that says so."""
@@ -241,13 +243,13 @@ class UpdateReader:
             message = f"{self._name} ended its turn and did not say what came of this."
             yield CallNews(report.id, result=ToolResult(report.id, report.name, (Text(message),), "interrupted"))
 
-    def _new(self, key: str) -> "Reported":
+    def _new(self, key: str) -> "CallReport":
         if len(self._calls) >= bounds.CALLS:
             raise ProviderError(f"{self._name} made over {bounds.CALLS} calls for one prompt and was stopped.")
-        self._calls[key] = Reported(self._fresh(key), folder=self._folder)
+        self._calls[key] = CallReport(self._fresh(key), folder=self._folder)
         return self._calls[key]
 
-    def _is_announced(self, report: "Reported") -> bool:
+    def _is_announced(self, report: "CallReport") -> bool:
         return any(one is report for _, one in self._announced)
 
     def _end(self, step_end: ModelFinished) -> Iterator[News]:
@@ -285,7 +287,7 @@ class UpdateReader:
             self._open = None
             self._index += 1
 
-    def _announce(self, report: "Reported") -> Iterator[News]:
+    def _announce(self, report: "CallReport") -> Iterator[News]:
         parent = next((one for one in reversed(self._running) if not one.tool), None)
         # A call inside a running one must begin now, because the running one may need it to end. Calls of our tools
         # need no other call to end, so a call beside them waits for the next step.
@@ -298,18 +300,18 @@ class UpdateReader:
         yield PartStarted(self._index, "tool_call", report.name)
         self._index += 1
 
-    def _tool_of(self, report: "Reported", update: Any) -> str:
+    def _tool_of(self, report: "CallReport", update: Any) -> str:
         """Return the name of our tool that the agent calls, "" for an action of its own."""
         raw, meta = _object(report.raw), _object(update.field_meta)
         meta_names = [str(one["toolName"]) for one in map(_object, meta.values()) if "toolName" in one]
         texts = [report.title, *meta_names, *(str(raw.get(key, "")) for key in ("tool", "name", "tool_name"))]
         is_ours = any(SERVER in words for words in (*texts, str(raw.get("server", ""))))
         for tool in sorted(self._tools, key=len, reverse=True):
-            if tool in texts or (is_ours and any(tool in _words(one) for one in texts)):
+            if tool in texts or (is_ours and any(tool in _names_in(one) for one in texts)):
                 return tool
         return ""
 
-    def _is_known(self, report: "Reported") -> bool:
+    def _match_report(self, report: "CallReport") -> bool:
         """Return whether this call of our tool came over MCP before its report; if so, match the two."""
         arguments = report.call().arguments
         same = [one for one in self._unmatched if one.name == report.tool]
@@ -320,8 +322,8 @@ class UpdateReader:
         return True
 
     def _count(self, characters: int) -> None:
-        self._said += characters
-        if self._said > bounds.TEXT:
+        self._characters += characters
+        if self._characters > bounds.TEXT:
             raise ProviderError(f"{self._name} sent over {bounds.TEXT:,} characters for one prompt and was stopped.")
 
 
@@ -342,7 +344,7 @@ def _path(item: Any, folder: Path) -> str:
     return Path(path).relative_to(folder).as_posix() if Path(path).is_relative_to(folder) else path
 
 
-def _words(text: str) -> list[str]:
+def _names_in(text: str) -> list[str]:
     """Return the names in a title such as "mcp__server__tool", "server/tool" or "tool (server MCP Server)"."""
     for mark in ("__", "/", ":", "(", ")", ",", "`", '"', "."):
         text = text.replace(mark, " ")
@@ -406,7 +408,7 @@ def _diff(item: Any, folder: Path) -> str:
     return encodable("\n".join([head, *lines[: bounds.DIFF_LINES], *more]))
 
 
-def _bounded(parts: Sequence[Content]) -> tuple[Content, ...]:
+def _limit_parts(parts: Sequence[Content]) -> tuple[Content, ...]:
     remaining, short_parts = bounds.RESULT, list[Content]()
     for part in parts[:100]:
         if isinstance(part, Media):
@@ -424,11 +426,11 @@ def _size(item: Any) -> int:
     return len(item.content.text) if item.type == "content" and item.content.type == "text" else 0
 
 
-def _progress(report: "Reported") -> str:
+def _progress(report: "CallReport") -> str:
     """Return the last line of a running call's output, or its title if it has none."""
     texts = [one.content.text for one in report.content if one.type == "content" and one.content.type == "text"]
     last = texts[-1].strip().rpartition("\n")[2] if texts else report.title
-    return one_line(clean(last), bounds.TITLE)
+    return single_line(clean(last), bounds.TITLE)
 
 
 def usage_of(response: "schema.PromptResponse", dollars: float | None) -> Usage:

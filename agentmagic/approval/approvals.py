@@ -12,18 +12,18 @@ from functools import partial
 from typing import Any, cast
 
 from agentmagic import settings
-from agentmagic.approval.policy import Policy, Voice, checked, strictest
+from agentmagic.approval.policy import Policy, Voice, check_answer, strictest
 from agentmagic.classroom import class_settings
 from agentmagic.errors import ToolError
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Event, Intent, Notice, QuestionAsked
 from agentmagic.messages import NOTEBOOK, ResultStatus, Text, ToolCall, ToolDef, ToolKey, ToolResult
 from agentmagic.providers.outside import is_outside
 from agentmagic.runtime.engine import engine, void
-from agentmagic.runtime.timeouts import Deadline, being_cancelled
+from agentmagic.runtime.timeouts import Deadline, is_cancelling
 from agentmagic.secrets import redact
-from agentmagic.serialization import own, same_json
+from agentmagic.serialization import copy_call, same_json
 from agentmagic.settings import Permission
-from agentmagic.text import written_json
+from agentmagic.text import json_line
 from agentmagic.tools.base import Tool, failure
 from agentmagic.tools.calling import check_arguments
 from agentmagic.undo.program import READS
@@ -83,14 +83,14 @@ class Approvals:
     _allowed: dict[ToolKey, str] = field(default_factory=dict[ToolKey, str])
     _denied: dict[ToolKey, tuple[str, str]] = field(default_factory=dict[ToolKey, tuple[str, str]])
 
-    def holds(self, tool: ToolDef, question: str) -> bool:
+    def is_always(self, tool: ToolDef, question: str) -> bool:
         """Return whether the user answered "always" to this question about the tool, as it is defined now."""
-        key = _key(tool)
-        return (key, question) in self._always and self._approved[key] == _written(tool)
+        key = _tool_key(tool)
+        return (key, question) in self._always and self._approved[key] == _definition_text(tool)
 
-    def change(self, tool: ToolDef) -> str:
+    def definition_change(self, tool: ToolDef) -> str:
         """Return how a tool's definition differs from the one that the user approved before, or ""."""
-        before, now = self._approved.get(_key(tool)), _written(tool)
+        before, now = self._approved.get(_tool_key(tool)), _definition_text(tool)
         return "" if before is None or before == now else _difference(before, now)
 
     def allow(self, tool: ToolDef) -> str:
@@ -100,23 +100,23 @@ class Approvals:
         """
         if tool.server == NOTEBOOK:  # the user knows about changes of the user's own functions
             return ""
-        now = _written(tool)
-        before = self._allowed.get(_key(tool), now)
-        self._allowed[_key(tool)] = now
+        now = _definition_text(tool)
+        before = self._allowed.get(_tool_key(tool), now)
+        self._allowed[_tool_key(tool)] = now
         return "" if before == now else _difference(before, now)
 
     def deny(self, tool: ToolDef, why: str) -> None:
         """Store that the user denied a tool, as it is defined now; `why` is a sentence."""
-        self._denied[_key(tool)] = _written(tool), why
+        self._denied[_tool_key(tool)] = _definition_text(tool), why
 
     def denial(self, tool: ToolDef) -> str:
         """Return the reason with which the user denied a tool, as it is defined now; "" if the user did not."""
-        definition, why = self._denied.get(_key(tool), ("", ""))
-        return why if definition == _written(tool) else ""
+        definition, why = self._denied.get(_tool_key(tool), ("", ""))
+        return why if definition == _definition_text(tool) else ""
 
     def approve(self, tool: ToolDef, questions: Sequence[str], *, always: bool) -> None:
         """Store that the user approved a call; with `always`, also every later call with the same questions."""
-        key, now = _key(tool), _written(tool)
+        key, now = _tool_key(tool), _definition_text(tool)
         if self._approved.get(key) != now:  # an "always" does not apply to a changed definition
             self._always = {one for one in self._always if one[0] != key}
         self._approved[key] = now
@@ -139,7 +139,7 @@ class Decision:
     why: str = ""
     questions: tuple[str, ...] = ()
     default: bool = True
-    each: str = ""
+    always_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +147,14 @@ class Granted:
     """Permission to run `call`. `how`: the decision for the audit log. `edited`: the user changed the arguments."""
 
     call: ToolCall
-    how: str
+    decision: str
     edited: bool = False
 
-    def told(self, result: ToolResult) -> ToolResult:
+    def with_notice(self, result: ToolResult) -> ToolResult:
         """Return the result; if the user changed the arguments, with a line that tells the model so."""
         if not self.edited:
             return result
-        arguments = written_json(self.call.arguments)
+        arguments = json_line(self.call.arguments)
         notice = f"The user changed the arguments of this call to {arguments} and it ran with those."
         return replace(result, content=(Text(notice, audience="assistant"), *result.content))
 
@@ -166,14 +166,14 @@ class Refused:
     If the call was refused `by_user`, only the model gets the reason.
     """
 
-    words: str
-    how: str
+    reason: str
+    decision: str
     status: ResultStatus = "denied"
     by_user: bool = False
 
     def result(self, call: ToolCall) -> ToolResult:
         """Return the refusal as the result of the call."""
-        refusal = failure(call, self.words, self.status)
+        refusal = failure(call, self.reason, self.status)
         if not self.by_user:
             return refusal
         return replace(refusal, content=(Text(refusal.text, audience="assistant"),))
@@ -184,7 +184,7 @@ class _OpenApproval:
     """An open question to the user about a call; `again` decides about the call again, after other answers."""
 
     task: "asyncio.Future[Intent | None]"
-    again: Callable[[], Decision]
+    decide: Callable[[], Decision]
     released: bool = False
 
 
@@ -208,7 +208,7 @@ class Gate:
     emit: Callable[[Event], None] = void
     ask: Ask = ask_no_one
     by_hand: bool = False
-    around: "Gate | None" = None
+    outer: "Gate | None" = None
     _open: dict[str, _OpenApproval] = field(default_factory=dict[str, _OpenApproval])
 
     async def admit(self, tool: Tool, call: ToolCall) -> Granted | Refused:
@@ -229,15 +229,15 @@ class Gate:
             return Granted(call, "allowed")
         if problem := check_arguments(tool.definition, call.arguments):
             return Refused(problem, "not asked", "error")  # do not ask the user about a call that cannot run
-        return Granted(call, "by hand") if self.by_hand else await self._asked(tool, call, decide, decision)
+        return Granted(call, "by hand") if self.by_hand else await self._ask_user(tool, call, decide, decision)
 
-    async def put(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
+    async def ask_question(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
         """Ask the user a question, and wait for the answer; None if there is no user to ask."""
         self.emit(question)
         return await self._wait(question)
 
     async def _wait(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
-        with self.deadline.paused():
+        with self.deadline.pause_in_block():
             return await self.ask(question)
 
     # -- deciding ------------------------------------------------------------------------------
@@ -262,14 +262,14 @@ class Gate:
         if override == "deny":
             return Decision("deny", OVERRIDDEN)
         bounds = class_settings()
-        class_verdict = bounds.bound(asks=asks or tool.server != NOTEBOOK, code=code, web=web)
-        why = "" if class_verdict is None else bounds.why_bound(class_verdict, code=code, web=web)
+        class_verdict = bounds.mildest_verdict(asks=asks or tool.server != NOTEBOOK, code=code, web=web)
+        why = "" if class_verdict is None else bounds.verdict_reason(class_verdict, code=code, web=web)
         if class_verdict == "deny":
             return Decision("deny", why, default=False)
         if voices is None:
             voices = self.policy.strictest(tool, arguments, code=code)
         default = not voices
-        voices = voices or self._usual(asks=asks, code=code)
+        voices = voices or self._default_voices(asks=asks, code=code)
         if voices[0].verdict == "deny":
             return Decision("deny", voices[0].why, default=default)
         if class_verdict == "ask":
@@ -278,33 +278,35 @@ class Gate:
         if code:
             program = json.dumps(dict(arguments), sort_keys=True, default=str)
             voices = tuple(replace(one, question=f"{one.question} {program}") for one in voices)
-        return replace(self._remembered(tool, voices, code=code, each=each), default=default)
+        return replace(self._apply_answers(tool, voices, code=code, each=each), default=default)
 
-    def _remembered(self, tool: ToolDef, voices: Sequence[Voice], *, code: bool, each: str) -> Decision:
+    def _apply_answers(self, tool: ToolDef, voices: Sequence[Voice], *, code: bool, each: str) -> Decision:
         """Return the decision from verdicts without a "deny", after applying the user's earlier answers."""
         asking = [
-            one for one in voices if one.verdict == "ask" and (each or not self.approvals.holds(tool, one.question))
+            one for one in voices if one.verdict == "ask" and (each or not self.approvals.is_always(tool, one.question))
         ]
-        doubt = DOUBT if _key(tool) in self.approvals.in_doubt else ""
+        doubt = DOUBT if _tool_key(tool) in self.approvals.in_doubt else ""
         questions = tuple(one.question for one in asking or voices)
         if not (asking or doubt):
             return Decision("allow", questions=questions)
         if no := self.approvals.denial(tool):
             return Decision("deny", no)
-        change = "" if code else self.approvals.change(tool)  # code's definition lists other tools, which change
+        change = (
+            "" if code else self.approvals.definition_change(tool)
+        )  # code's definition lists other tools, which change
         notice = f"{CHANGED}\n{change}" if change else ""
         why = " ".join(filter(None, (doubt, *dict.fromkeys(one.why for one in asking), notice)))
-        return Decision("ask", why, questions, each=each)
+        return Decision("ask", why, questions, always_problem=each)
 
     async def _decider(self, tool: Tool, call: ToolCall) -> Callable[[], Decision]:
         """Return a function that decides about a call; it can be called again after the user approved other calls.
 
         The rules and the hook of the policy run only once.
         """
-        hook_verdict = await self._hook(tool, call)
+        hook_verdict = await self._hook_verdict(tool, call)
         voices = await self._voices(tool, call.arguments, hook_verdict) or self._level_voice(tool, call)
-        if self.around is not None and (limits := await self.around.limits(tool, call)):
-            voices = strictest((*(voices or self._usual(asks=tool.ask, code=tool.code)), *limits))
+        if self.outer is not None and (limits := await self.outer.restrictions(tool, call)):
+            voices = strictest((*(voices or self._default_voices(asks=tool.ask, code=tool.code)), *limits))
         definition = tool.lasting or tool.definition
         return partial(
             self.decide,
@@ -316,18 +318,18 @@ class Gate:
             voices=voices,
         )
 
-    async def limits(self, tool: Tool, call: ToolCall) -> tuple[Voice, ...]:
+    async def restrictions(self, tool: Tool, call: ToolCall) -> tuple[Voice, ...]:
         """Return this policy's denials and questions about a call in the inner turn of an agent tool.
 
         The default "ask" is not included: the inner agent has its own default.
         """
-        voices = await self._voices(tool, call.arguments, await self._hook(tool, call))
+        voices = await self._voices(tool, call.arguments, await self._hook_verdict(tool, call))
         if not voices and self.policy.default == "deny":
-            voices = self._usual(asks=tool.ask, code=tool.code)
+            voices = self._default_voices(asks=tool.ask, code=tool.code)
         own = tuple(one for one in voices if one.verdict != "allow")
-        return own if self.around is None else (*own, *await self.around.limits(tool, call))
+        return own if self.outer is None else (*own, *await self.outer.restrictions(tool, call))
 
-    def _usual(self, *, asks: bool, code: bool) -> tuple[Voice, ...]:
+    def _default_voices(self, *, asks: bool, code: bool) -> tuple[Voice, ...]:
         """Return the default's verdict on a call that no rule and no hook decides."""
         # AGENTMAGIC_PERMISSION replaces every default except "deny". No default lets code run.
         default = self.policy.default
@@ -356,36 +358,36 @@ class Gate:
         reads = tool.reads or (tool.code and READS in _effects(tool, call))
         return (Voice("allow", "level"),) if self.policy.runs_unasked(reads=reads, trusted=tool.trusted) else ()
 
-    async def _hook(self, tool: Tool, call: ToolCall) -> Permission | None:
+    async def _hook_verdict(self, tool: Tool, call: ToolCall) -> Permission | None:
         """Return the answer of the policy's hook. Raises _HookFailed for any failure, so that the call does not run."""
         hook = self.policy.hook
         if hook is None:
             return None
         try:
-            arguments = own(call), deepcopy(tool.definition)  # copies, so that the hook cannot change the call
-            return checked(await engine().call_user(hook, *arguments))
+            arguments = copy_call(call), deepcopy(tool.definition)  # copies, so that the hook cannot change the call
+            return check_answer(await engine().call_user(hook, *arguments))
         except BaseException as error:
-            if being_cancelled():
+            if is_cancelling():
                 raise
             message = redact(f"the permission hook failed: {type(error).__name__}: {error}")
             raise _HookFailed(message) from error
 
     # -- asking --------------------------------------------------------------------------------
 
-    async def _asked(
+    async def _ask_user(
         self, tool: Tool, call: ToolCall, again: Callable[[], Decision], decision: Decision
     ) -> Granted | Refused:
         """Ask the user about a call, and ask again if the user's edited arguments are not valid."""
         why = decision.why
         for _ in range(EDITS):
-            shown_call = own(call)  # a copy, so that listeners cannot change the call
+            shown_call = copy_call(call)  # a copy, so that listeners cannot change the call
             question = ApprovalAsked(
                 uuid.uuid4().hex,
                 shown_call,
                 tool.definition.server,
                 why,
                 effects=_effects(tool, call),
-                optional=left_out(tool.definition, call.arguments),
+                optional=missing_arguments(tool.definition, call.arguments),
                 fixed=tool.fixed,
                 hosted=tool.hosted is not None,
             )
@@ -393,14 +395,14 @@ class Gate:
             if intent is RELEASED:
                 return Granted(call, "approved always")
             if not isinstance(intent, Approve):
-                return self._refused(tool, question, intent, decision)
+                return self._refuse(tool, question, intent, decision)
             if intent.arguments is not None and same_json(intent.arguments, call.arguments):
                 intent = replace(intent, arguments=None)  # the user's edit changed nothing
             approved_call, problem = (
-                (call, "") if intent.arguments is None else await self.edited(tool, call, intent.arguments)
+                (call, "") if intent.arguments is None else await self.with_arguments(tool, call, intent.arguments)
             )
             if not problem:
-                return self._granted(tool, question, intent, approved_call, decision)
+                return self._grant(tool, question, intent, approved_call, decision)
             self.emit(ApprovalGiven(question.id, approved=False, reason=problem))
             why = f"The arguments you gave cannot be used: {problem}"
         return Refused(f"{call.name} was not run: the arguments that the user gave could not be used.", "edit failed")
@@ -417,20 +419,22 @@ class Gate:
             task.cancel()
         return RELEASED if approval.released else task.result()
 
-    def _granted(
+    def _grant(
         self, tool: Tool, question: ApprovalAsked, approve: Approve, call: ToolCall, decision: Decision
     ) -> Granted:
         is_edited = approve.arguments is not None
         if tool.code and is_edited:  # else the "always" would apply to the unedited program
             approve = replace(approve, always=False)
-        if approve.always and decision.each:
+        if approve.always and decision.always_problem:
             approve = replace(approve, always=False)
-            self.emit(Notice("info", f"{question.call.name} is asked about every time: {_lower(decision.each)}"))
-        is_lasting = approve.always or (tool.hosted is not None and not decision.each)
+            self.emit(
+                Notice("info", f"{question.call.name} is asked about every time: {_lower(decision.always_problem)}")
+            )
+        is_lasting = approve.always or (tool.hosted is not None and not decision.always_problem)
         self.approvals.approve(tool.lasting or tool.definition, decision.questions, always=is_lasting)
         if approve.always:
             self._release()
-        arguments = own(call).arguments if is_edited else None
+        arguments = copy_call(call).arguments if is_edited else None
         self.emit(ApprovalGiven(question.id, approved=True, always=approve.always, arguments=arguments))
         return Granted(call, f"approved{' always' * approve.always}{' edited' * is_edited}", is_edited)
 
@@ -440,12 +444,12 @@ class Gate:
         Their events come before the event of the "always" itself, so that no front end shows the next question first.
         """
         for question, approval in self._open.items():
-            if not approval.task.done() and approval.again().verdict == "allow":
+            if not approval.task.done() and approval.decide().verdict == "allow":
                 approval.released = True
                 approval.task.cancel()
                 self.emit(ApprovalGiven(question, approved=True, always=True))
 
-    def _refused(self, tool: Tool, question: ApprovalAsked, intent: Intent | None, decision: Decision) -> Refused:
+    def _refuse(self, tool: Tool, question: ApprovalAsked, intent: Intent | None, decision: Decision) -> Refused:
         if isinstance(intent, Deny):
             self.emit(ApprovalGiven(question.id, approved=False, reason=intent.reason))
             remark = f" and said: {intent.reason}" if intent.reason else ""
@@ -454,21 +458,21 @@ class Gate:
                 self.approvals.deny(tool.definition, why)
             return Refused(f"{question.call.name} was not run: {_lower(why)}", "denied", by_user=True)
         self.emit(ApprovalGiven(question.id, approved=False, reason=NO_ONE))
-        if _key(tool.definition) in self.approvals.in_doubt:
+        if _tool_key(tool.definition) in self.approvals.in_doubt:
             return Refused(doubtful_denial(tool.definition), NO_ONE)
         return Refused(denial(tool.definition, code=tool.code, default=decision.default), NO_ONE)
 
-    async def edited(self, tool: Tool, call: ToolCall, arguments: Mapping[str, Any]) -> tuple[ToolCall, str]:
+    async def with_arguments(self, tool: Tool, call: ToolCall, arguments: Mapping[str, Any]) -> tuple[ToolCall, str]:
         """Return the call with a copy of the user's arguments, and why that call cannot run, or ""."""
         if tool.fixed:
             return call, f"{call.name} takes no other arguments. Approve it as it is, or deny it."
         try:
-            call = own(replace(call, arguments=arguments))
+            call = copy_call(replace(call, arguments=arguments))
         except ToolError as error:
             return call, str(error)
-        return call, await self._unfit(tool, call)
+        return call, await self._problem(tool, call)
 
-    async def _unfit(self, tool: Tool, call: ToolCall) -> str:
+    async def _problem(self, tool: Tool, call: ToolCall) -> str:
         if problem := check_arguments(tool.definition, call.arguments):
             return problem
         try:
@@ -514,21 +518,22 @@ def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
     )
 
 
-def left_out(tool: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def missing_arguments(tool: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the schemas of arguments that a call leaves out and the user can add, by name; None if there are none."""
     properties: Mapping[str, Any] = tool.parameters.get("properties", {})
     absent = [name for name in properties if name not in arguments][:MOST_OPTIONAL]
     keys = ("type", "default", "description")
     schemas = {
-        name: {key: value for key in keys if (value := _brief(properties[name], key)) is not None} for name in absent
+        name: {key: value for key in keys if (value := _short_value(properties[name], key)) is not None}
+        for name in absent
     }
     return schemas or None
 
 
-def _brief(schema: object, key: str) -> Any:
+def _short_value(schema: object, key: str) -> Any:
     """Return the value of a key in a schema, None if it is missing or too long."""
     value = cast("Mapping[str, Any]", schema).get(key) if isinstance(schema, Mapping) else None
-    return value if len(written_json(value)) <= LONGEST_LINE else None
+    return value if len(json_line(value)) <= LONGEST_LINE else None
 
 
 def _effects(tool: Tool, call: ToolCall) -> tuple[str, ...]:
@@ -536,7 +541,7 @@ def _effects(tool: Tool, call: ToolCall) -> tuple[str, ...]:
     if tool.effects is None:
         return ()
     try:
-        return tuple(redact(line) for line in tool.effects(own(call).arguments))
+        return tuple(redact(line) for line in tool.effects(copy_call(call).arguments))
     except Exception:  # noqa: BLE001  (the user is asked all the same)
         return ("What it does cannot be known.",)
 
@@ -545,11 +550,11 @@ def _lower(sentence: str) -> str:
     return f"{sentence[:1].lower()}{sentence[1:]}"
 
 
-def _key(tool: ToolDef) -> ToolKey:
+def _tool_key(tool: ToolDef) -> ToolKey:
     return tool.server, tool.name
 
 
-def _written(tool: ToolDef) -> str:
+def _definition_text(tool: ToolDef) -> str:
     """Return all parts of a definition that a model reads, as text, for comparison."""
     parameters = json.dumps(dict(tool.parameters), indent=1, sort_keys=True, ensure_ascii=False, default=str)
     return f"{tool.server}: {tool.own_name or tool.name}\n{tool.description}\n{parameters}"

@@ -11,7 +11,7 @@ from agentmagic.errors import UsageError
 from agentmagic.messages import ToolCall, ToolDef
 from agentmagic.secrets import redact
 from agentmagic.settings import PERMISSIONS, Permission
-from agentmagic.text import clip, written_json
+from agentmagic.text import clip, json_line
 
 Test = Mapping[str, str] | Callable[[Mapping[str, Any]], bool]
 """The condition of a rule on the arguments: patterns by argument, which must all match, or a function."""
@@ -175,7 +175,7 @@ def at_level(permission: PolicyLike, level: Level) -> Policy:
     return replace(policy_of(permission), default="ask", level=level)
 
 
-def checked(answer: object) -> Permission | None:
+def check_answer(answer: object) -> Permission | None:
     """Return a hook's answer unchanged. Raises UsageError if the answer is not valid."""
     if answer is None or answer in PERMISSIONS:
         return answer
@@ -211,4 +211,4 @@ def _texts(value: Any) -> list[str]:
         return [text for item in cast("list[Any]", value) for text in _texts(item)]
     if value is None:
         return []
-    return [value if isinstance(value, str) else written_json(value)]
+    return [value if isinstance(value, str) else json_line(value)]

@@ -26,22 +26,22 @@ from agentmagic.errors import ProviderError
 from agentmagic.events import Compacted
 from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResult, Usage, as_text, user
 from agentmagic.providers.base import Request
-from agentmagic.text import cut_middle, written_json
+from agentmagic.text import cut_middle, json_line
 
 DUE = 0.8
 """The default share of the model's window at which a compaction is due. For another share, those below are scaled."""
 ENOUGH = 1 / 2
 """The target size of a request after a compaction, as a share of the window."""
-KEPT = 1 / 3
+LATEST_SHARE = 1 / 3
 """The largest share of the window for turns that are kept word for word."""
-SUMMARY = 1 / 8
+SUMMARY_SHARE = 1 / 8
 """The largest share of the window for the summary, which also has at most MOST_SUMMARY characters."""
 LEAST_SUMMARY, MOST_SUMMARY = 200, 8_000
-ASKED = 1 / 2
+REQUEST_SHARE = 1 / 2
 """The largest share of the window for the conversation in the request that asks for its summary."""
 WORTH = 0.9
 """A compaction is not worth its price if more than this share of the request remains."""
-FURTHEST_OFF = 4.0
+MOST_SCALE = 4.0
 """The largest factor by which an estimate of tokens is corrected, up or down."""
 LATEST = 2
 """How many of the latest steps keep their results when older results are shortened first."""
@@ -114,7 +114,7 @@ class Context:
     @property
     def shortened(self) -> bool:
         """Whether the last view contains a shortened result, so that the model needs the tool that reads the rest."""
-        return self._view.shortened
+        return self._view.has_previews
 
     def view(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return the messages to send, a valid conversation; messages that need no change are the same objects."""
@@ -127,15 +127,15 @@ class Context:
         The answer is message number `sent`. A count of 0 is ignored: some servers do not count.
         """
         if usage.input_tokens:
-            self._view.figures = TokenCount(sent + 1, usage.input_tokens + usage.output_tokens)
+            self._view.token_count = TokenCount(sent + 1, usage.input_tokens + usage.output_tokens)
 
     def estimate(self, messages: Sequence[Message]) -> int:
         """Return an estimate of the next request's tokens: the last count plus an estimate of the messages added."""
         self._view.follow(messages, self._rules)
         view = self._view
-        if view.figures is not None:
-            return view.figures.tokens + round(view.scale * view.tokens_from(view.figures.upto))
-        return round(view.scale * (self._beside + view.tokens_from(0)))
+        if view.token_count is not None:
+            return view.token_count.tokens + round(view.scale * view.tokens_from(view.token_count.upto))
+        return round(view.scale * (self._fixed_tokens + view.tokens_from(0)))
 
     def due(self, messages: Sequence[Message]) -> bool:
         """Return whether the next request would exceed the limit at which a compaction is due."""
@@ -155,18 +155,18 @@ class Context:
         before = self.estimate(messages)
         estimate = self._size(messages, self._view.compacted)
         # The ratio between the provider's count and our estimate corrects later estimates of this view.
-        self._view.scale = min(max(before / estimate, 1 / FURTHEST_OFF), FURTHEST_OFF)
+        self._view.scale = min(max(before / estimate, 1 / MOST_SCALE), MOST_SCALE)
         window = (before if early else self._window(before)) / self._view.scale
         plan = self._plan(messages, prompt, window)
         if self._size(messages, plan) > WORTH * estimate:
             return None
-        summarised = await self._summarised(messages, plan, window, complete)
+        summarised = await self._with_summary(messages, plan, window, complete)
         result = replace(summarised, before=before, after=round(self._view.scale * self._size(messages, summarised)))
         self._rules = replace(self._rules, compacted=result)
         return result
 
     @cached_property
-    def _beside(self) -> int:
+    def _fixed_tokens(self) -> int:
         """The estimated tokens of the instructions and the tools, which are part of every request."""
         return tokens_of_tools(self._instructions, self._tools)
 
@@ -179,7 +179,7 @@ class Context:
 
     def _size(self, messages: Sequence[Message], compaction: Compacted) -> int:
         """Return the estimated tokens of a request with this compaction, before correction by `scale`."""
-        return self._beside + self._trial(messages, compaction).tokens_from(0)
+        return self._fixed_tokens + self._trial(messages, compaction).tokens_from(0)
 
     def _trial(self, messages: Sequence[Message], compaction: Compacted) -> RequestView:
         view = RequestView()
@@ -196,9 +196,9 @@ class Context:
         if self._size(messages, smaller) <= ENOUGH * window:
             return smaller
         limit = _summary_limit(window)
-        whole = ENOUGH * window - self._beside - tokens_of_text(" " * limit)
+        whole = ENOUGH * window - self._fixed_tokens - tokens_of_text(" " * limit)
         trial = self._trial(messages, smaller)
-        covers, head = _cut(messages, trial, prompt, keep=min(KEPT * window, whole), whole=whole)
+        covers, head = _cut(messages, trial, prompt, keep=min(LATEST_SHARE * window, whole), whole=whole)
         cut_off = smaller
         if (covers, head) != (now.covers, now.prompt):
             cut_off = replace(smaller, summary=" " * limit, covers=covers, prompt=head)
@@ -208,7 +208,7 @@ class Context:
         small_enough = (plan for plan, size in zip(plans, sizes, strict=True) if size <= DUE * window)
         return next(small_enough, plans[sizes.index(min(sizes))])
 
-    async def _summarised(
+    async def _with_summary(
         self, messages: Sequence[Message], plan: Compacted, window: float, complete: Complete
     ) -> Compacted:
         """Return the plan with a summary by the model, if the plan covers more messages than the last compaction."""
@@ -219,20 +219,20 @@ class Context:
         head = messages[now.prompt : now.prompt + 1] if now.prompt < now.covers else ()
         indexes = range(now.covers, plan.covers)
         covered_messages = (*head, *(messages[place] for place in indexes if place not in self._rules.unsent))
-        limit, most = _summary_limit(window), int(ASKED * window) * CHARACTERS
-        conversation = written_out(now.summary, covered_messages, most)
+        limit, most = _summary_limit(window), int(REQUEST_SHARE * window) * CHARACTERS
+        conversation = conversation_text(now.summary, covered_messages, most)
         prompt = user(f"<conversation>\n{conversation}\n</conversation>\n\nWrite the summary.")
         try:
             text, usage = await complete(Request((prompt,), _instructions(limit), tool_choice="none"))
         except ProviderError:  # the turn continues with a summary written without a model
             text, usage = "", Usage()
-        summary = cut_middle(text.strip() or stand_in(now.summary, covered_messages), limit, _left_out)
+        summary = cut_middle(text.strip() or fallback_summary(now.summary, covered_messages), limit, _gap)
         return replace(plan, summary=summary, usage=usage)
 
 
 def _summary_limit(window: float) -> int:
     """Return the longest length of a summary in characters, for a window in tokens."""
-    return min(max(int(SUMMARY * window) * CHARACTERS, LEAST_SUMMARY), MOST_SUMMARY)
+    return min(max(int(SUMMARY_SHARE * window) * CHARACTERS, LEAST_SUMMARY), MOST_SUMMARY)
 
 
 def _older_results(messages: Sequence[Message]) -> int:
@@ -285,7 +285,7 @@ def _instructions(limit: int) -> str:
     )
 
 
-def written_out(earlier: str, messages: Sequence[Message], most: int) -> str:
+def conversation_text(earlier: str, messages: Sequence[Message], most: int) -> str:
     """Return a conversation as plain text of at most `most` characters.
 
     If the text is too long, long results and arguments are shortened first, then the middle is left out.
@@ -296,15 +296,15 @@ def written_out(earlier: str, messages: Sequence[Message], most: int) -> str:
         text = "\n\n".join([*head, *(line for message in messages for line in _lines(message, longest))])
         if len(text) <= most:
             break
-    return cut_middle(text, most, _left_out)
+    return cut_middle(text, most, _gap)
 
 
-def stand_in(earlier: str, messages: Sequence[Message]) -> str:
+def fallback_summary(earlier: str, messages: Sequence[Message]) -> str:
     """Return a summary made without a model: first lines of prompts and answers, and the names of called tools."""
     lines = [earlier] if earlier else ["(No summary could be written; these are the beginnings of what was said.)"]
     for message in messages:
         if message.role != "tool" and (words := message.text.strip()):
-            lines.append(f"{message.role.capitalize()}: {cut_middle(words.splitlines()[0], LONGEST_LINE, _left_out)}")
+            lines.append(f"{message.role.capitalize()}: {cut_middle(words.splitlines()[0], LONGEST_LINE, _gap)}")
         if message.calls:
             lines.append(f"Assistant called {', '.join(call.name for call in message.calls)}")
     return "\n".join(lines)
@@ -316,13 +316,13 @@ def _lines(message: Message, longest: int) -> Iterator[str]:
             case Reasoning():
                 pass
             case ToolCall():
-                yield f"Assistant calls {part.name}({cut_middle(written_json(part.arguments), longest, _left_out)})"
+                yield f"Assistant calls {part.name}({cut_middle(json_line(part.arguments), longest, _gap)})"
             case ToolResult():
                 status = f" ({part.status})" if part.is_error else ""
-                yield f"Result of {part.name}{status}: {cut_middle(part.text, longest, _left_out)}"
+                yield f"Result of {part.name}{status}: {cut_middle(part.text, longest, _gap)}"
             case _:
                 yield f"{message.role.capitalize()}: {as_text(part)}"
 
 
-def _left_out(start: int, end: int) -> str:
+def _gap(start: int, end: int) -> str:
     return f" [... {end - start} characters left out ...] "

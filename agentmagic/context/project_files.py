@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from agentmagic.secrets import redact
-from agentmagic.text import one_line, reveal
+from agentmagic.text import reveal, single_line
 
 RULES = "AGENTS.md"
 SKILL = "SKILL.md"
@@ -99,13 +99,13 @@ def find_files(folder: Path, kinds: Collection[FileKind] = get_args(FileKind), h
     levels, problems = _levels(folder, height), list[str]()
     files_by_name: dict[tuple[str, str], ProjectFile] = {}
     for level in levels:
-        for path in _named(level, RULES) if "rules" in kinds else ():
-            files_by_name |= _usable("rules", path, levels, problems)
+        for path in _existing(level, RULES) if "rules" in kinds else ():
+            files_by_name |= _read_or_report("rules", path, levels, problems)
     for level in reversed(levels):  # if names are equal, the nearest file is used
         for path in _skills(level, problems) if "skill" in kinds else ():
-            files_by_name = _usable("skill", path, levels, problems) | files_by_name
+            files_by_name = _read_or_report("skill", path, levels, problems) | files_by_name
         for path in _commands(level, problems):
-            files_by_name = _usable("command", path, levels, problems) | files_by_name
+            files_by_name = _read_or_report("command", path, levels, problems) | files_by_name
     files = sorted(files_by_name.values(), key=_place)
     return FoundFiles(folder, tuple(files), tuple(problems))
 
@@ -139,21 +139,21 @@ def _children(folder: Path, problems: list[str]) -> list[Path]:
     return paths[:MOST_FOUND]
 
 
-def _named(folder: Path, name: str) -> list[Path]:
+def _existing(folder: Path, name: str) -> list[Path]:
     return [folder / name] if os.path.lexists(folder / name) else []
 
 
 def _skills(level: Path, problems: list[str]) -> Iterator[Path]:
     for place in SKILL_FOLDERS:
         for folder in _children(level / place, problems):
-            yield from _named(folder, SKILL)
+            yield from _existing(folder, SKILL)
 
 
 def _commands(level: Path, problems: list[str]) -> Iterator[Path]:
     yield from (one for one in _children(level / COMMANDS, problems) if one.suffix == ".md")
 
 
-def _usable(
+def _read_or_report(
     kind: FileKind, path: Path, levels: Sequence[Path], problems: list[str]
 ) -> dict[tuple[str, str], ProjectFile]:
     """Return a dict with the file by its kind and name; if the file cannot be used, {}, and add to `problems`."""
@@ -161,13 +161,13 @@ def _usable(
         file = _read(kind, path, levels)
     except (Unusable, OSError) as error:
         why = str(error) if isinstance(error, Unusable) else f"cannot be read ({type(error).__name__})"
-        problems.append(f"{_from(levels[-1], path)} is left out: it {why}.")
+        problems.append(f"{_relative(levels[-1], path)} is left out: it {why}.")
         return {}
     is_empty = kind == "rules" and not file.body
     return {} if is_empty else {(kind, file.name): file}
 
 
-def _from(folder: Path, path: Path) -> str:
+def _relative(folder: Path, path: Path) -> str:
     """Return a path relative to `folder`, on one line, with hidden characters made visible."""
     return reveal(os.path.relpath(path, folder).replace(os.sep, "/"), strictly=True)
 
@@ -176,7 +176,7 @@ def _read(kind: FileKind, path: Path, levels: Sequence[Path]) -> ProjectFile:
     root = levels[0]
     data = read_bytes(path, root, LARGEST_TEXT)
     text = redact(_small_text(data))  # the model gets only the text that the user is shown
-    where = _from(levels[-1], path)
+    where = _relative(levels[-1], path)
     match kind:
         case "rules":
             return ProjectFile(kind, where, where, path, text, text.strip(), digest=digest_of(data))
@@ -184,7 +184,7 @@ def _read(kind: FileKind, path: Path, levels: Sequence[Path]) -> ProjectFile:
             front, body = front_matter(text, strictly=False)
             if not COMMAND_NAME.fullmatch(path.stem):
                 raise Unusable("needs a name of letters, digits, _ and -, 64 at most")
-            about = one_line(str(front.get("description") or ""), LONGEST_DESCRIPTION)
+            about = single_line(str(front.get("description") or ""), LONGEST_DESCRIPTION)
             return ProjectFile(kind, path.stem, where, path, text, body, about, digest=digest_of(data))
         case "skill":
             return _skill(path, root, where, data, text)
@@ -199,9 +199,9 @@ def _skill(path: Path, root: Path, where: str, data: bytes, text: str) -> Projec
         raise Unusable(f"has the name {name}, which is not that of its folder")
     if not isinstance(description, str) or not 0 < len(description.strip()) <= LONGEST_DESCRIPTION:
         raise Unusable(f"needs a description of 1 to {LONGEST_DESCRIPTION:,} characters in its front matter")
-    others = tuple(_others(path.parent, root))
+    others = tuple(_other_files(path.parent, root))
     digest = digest_of(data, *(f"{file} {size} {content}" for file, size, content in others))
-    about = one_line(description, LONGEST_DESCRIPTION)
+    about = single_line(description, LONGEST_DESCRIPTION)
     return ProjectFile("skill", name, where, path, text, body, about, others, digest)
 
 
@@ -289,7 +289,7 @@ def _check_events(events: Iterable[Any]) -> None:
             raise Unusable("has a front matter that is no plain YAML")
 
 
-def _others(folder: Path, root: Path) -> list[tuple[str, int, str]]:
+def _other_files(folder: Path, root: Path) -> list[tuple[str, int, str]]:
     """Return the other files in the folder of a SKILL.md: name, size in bytes and digest of each.
 
     Links are not followed. Hidden files and `__pycache__`, written by Python, Jupyter and git, are skipped.
@@ -300,8 +300,8 @@ def _others(folder: Path, root: Path) -> list[tuple[str, int, str]]:
     total = 0
     top = str(folder)
     for here, folders, names in os.walk(top):  # strings, because Path objects take several times as long
-        folders[:] = sorted(filter(_counts, folders))
-        for name in sorted(filter(_counts, names)):
+        folders[:] = sorted(filter(_is_part, folders))
+        for name in sorted(filter(_is_part, names)):
             path = os.path.join(here, name)  # noqa: PTH118
             status = os.lstat(path)
             if path == os.path.join(top, SKILL) or not stat.S_ISREG(status.st_mode):  # noqa: PTH118
@@ -315,7 +315,7 @@ def _others(folder: Path, root: Path) -> list[tuple[str, int, str]]:
     return files
 
 
-def _counts(name: str) -> bool:
+def _is_part(name: str) -> bool:
     return not name.startswith(".") and name != "__pycache__"
 
 

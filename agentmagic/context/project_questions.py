@@ -5,7 +5,7 @@ from difflib import unified_diff
 
 from agentmagic.approval_file import ApprovalFile
 from agentmagic.context.project_files import ProjectFile
-from agentmagic.text import counted, listed
+from agentmagic.text import join_names, plural
 
 LONGEST_QUESTION = 65_536
 """Most characters of files shown in one question. The user is asked about the other files in the next turn."""
@@ -22,7 +22,7 @@ _WHAT = {
 }
 
 
-def texts_before(store: ApprovalFile) -> Mapping[str, str]:
+def approved_texts(store: ApprovalFile) -> Mapping[str, str]:
     """Return the texts that the user approved, by the paths of their files."""
     return {str(one.get("file")): str(one.get("text", "")) for one in store.read().values()}
 
@@ -33,7 +33,7 @@ def question_about(files: Sequence[ProjectFile], before: Mapping[str, str]) -> t
     parts: list[str] = []
     room = LONGEST_QUESTION
     for file in files:
-        part = file_shown(file, before)
+        part = file_text(file, before)
         if parts and len(part) > room:
             break
         parts.append(part)
@@ -42,13 +42,13 @@ def question_about(files: Sequence[ProjectFile], before: Mapping[str, str]) -> t
     remaining = len(files) - len(shown_files)
     question = QUESTION.format(
         which="a file that tells" if len(shown_files) == 1 else f"{len(shown_files)} files that tell",
-        names=listed([f"{one.file}{' (changed)' if before.get(str(one.path)) else ''}" for one in shown_files]),
-        rest=f" {counted(remaining, 'more file')} will be asked about later." if remaining else "",
+        names=join_names([f"{one.file}{' (changed)' if before.get(str(one.path)) else ''}" for one in shown_files]),
+        rest=f" {plural(remaining, 'more file')} will be asked about later." if remaining else "",
     )
     return question, "\n\n".join(parts), shown_files
 
 
-def file_shown(file: ProjectFile, before: Mapping[str, str]) -> str:
+def file_text(file: ProjectFile, before: Mapping[str, str]) -> str:
     """Return a file as shown to the user: its path and purpose, changes since the last approval, and the whole text."""
     text = file.text
     changes = _changes(before.get(str(file.path), ""), text)

@@ -24,11 +24,11 @@ from agentmagic.messages import (
     ToolResult,
     Usage,
     as_text,
-    cited,
+    with_source_links,
 )
 from agentmagic.providers.base import Request
-from agentmagic.providers.hosted import in_words
-from agentmagic.text import written_json
+from agentmagic.providers.hosted import as_plain_text
+from agentmagic.text import json_line
 from agentmagic.tools.output_cache import preview
 
 CHARACTERS = 4
@@ -95,29 +95,29 @@ class RequestView:
 
     def __init__(self) -> None:
         self.scale = 1.0
-        self._begin((), Rules())
+        self._reset((), Rules())
 
-    def _begin(self, messages: Sequence[Message], rules: Rules) -> None:
+    def _reset(self, messages: Sequence[Message], rules: Rules) -> None:
         self._rules = rules
         fits = rules.compacted.prompt not in rules.unsent and _fits(rules.compacted, messages)
         self.compacted = rules.compacted if fits else WHOLE
-        self._seen: tuple[Message, ...] = ()
-        self._sent: list[Message] = []
+        self._history: tuple[Message, ...] = ()
+        self._messages: list[Message] = []
         self._totals = [0]  # totals[n]: estimated tokens of the first n messages
-        self.shortened = False
-        self.figures: TokenCount | None = None
+        self.has_previews = False
+        self.token_count: TokenCount | None = None
 
     def follow(self, messages: Sequence[Message], rules: Rules) -> None:
         """Update the view to these messages. Only new messages are converted."""
-        previous = self._seen
+        previous = self._history
         if messages is previous and rules == self._rules:
             return
         # Tuples compare the identity of items first, so the comparison is cheap for a history that only grew.
         if rules != self._rules or tuple(messages[: len(previous)]) != previous:
-            self._begin(messages, rules)
-        for index in range(len(self._seen), len(messages)):
+            self._reset(messages, rules)
+        for index in range(len(self._history), len(messages)):
             self._add(messages[index], index)
-        self._seen = tuple(messages)
+        self._history = tuple(messages)
 
     @property
     def unsent(self) -> frozenset[int]:
@@ -127,11 +127,11 @@ class RequestView:
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages to send."""
-        return tuple(self._sent)
+        return tuple(self._messages)
 
     def tokens_from(self, index: int) -> int:
         """Return the estimated tokens that are sent for the messages from `index` on."""
-        return self._totals[-1] - self._totals[min(index, len(self._seen))]
+        return self._totals[-1] - self._totals[min(index, len(self._history))]
 
     def _add(self, message: Message, index: int) -> None:
         compaction = self.compacted
@@ -139,16 +139,16 @@ class RequestView:
         if index in self._rules.unsent or (index < compaction.covers and not bears_summary):
             self._totals.append(self._totals[-1])
             return
-        view_message = self._made(message, shrunk=index < compaction.shrunk)
+        view_message = self._convert(message, shrunk=index < compaction.shrunk)
         if bears_summary:
-            view_message = replace(view_message, parts=(Text(in_its_place(compaction)), *view_message.parts))
-        self._sent.append(view_message)
+            view_message = replace(view_message, parts=(Text(summary_text(compaction)), *view_message.parts))
+        self._messages.append(view_message)
         self._totals.append(self._totals[-1] + tokens_of_message(view_message))
 
-    def _made(self, message: Message, *, shrunk: bool) -> Message:
+    def _convert(self, message: Message, *, shrunk: bool) -> Message:
         """Return the message to send: the same object if nothing in it has to change."""
         if message.role == "assistant":  # signed reasoning and call ids must be sent back unchanged
-            parts = tuple(as_sent(part, self._rules.provider, self._rules.limit) for part in message.parts)
+            parts = tuple(part_to_send(part, self._rules.provider, self._rules.limit) for part in message.parts)
             return message if _same(parts, message.parts) else replace(message, parts=parts)
         limit = SHORT if shrunk else self._rules.limit
         parts = tuple(self._part(part, limit, media=not shrunk) for part in message.parts)
@@ -156,15 +156,15 @@ class RequestView:
 
     def _part(self, part: Part, limit: int | None, *, media: bool) -> Part:
         if not isinstance(part, ToolResult):
-            return self._named(part)
-        content = tuple(self._named(inner) for inner in part.content)
+            return self._name_media(part)
+        content = tuple(self._name_media(inner) for inner in part.content)
         result = part if _same(content, part.content) else replace(part, content=content)
         if limit is not None:
-            self.shortened |= len(result.text) > limit
+            self.has_previews |= len(result.text) > limit
             result = preview(result, limit, media=media)
-        return replace(result, content=(Text(untrusted(part.server)), *result.content)) if part.server else result
+        return replace(result, content=(Text(data_notice(part.server)), *result.content)) if part.server else result
 
-    def _named(self, part: P) -> P | Text:
+    def _name_media(self, part: P) -> P | Text:
         """Replace a medium by a text that names it, if the model does not accept it or only the user may see it."""
         if not isinstance(part, Media):
             return part
@@ -176,7 +176,7 @@ def _same(new: Sequence[Part], old: Sequence[Part]) -> bool:
     return all(one is other for one, other in zip(new, old, strict=True))
 
 
-def in_its_place(compaction: Compacted) -> str:
+def summary_text(compaction: Compacted) -> str:
     """Return a summary in the form sent to the model: marked as a summary, and as data."""
     of_this = " and of the first steps of the work on it" if compaction.prompt < compaction.covers else ""
     summary = compaction.summary.replace("</summary>", "</ summary>")  # the text must not close its own tag
@@ -187,7 +187,7 @@ def in_its_place(compaction: Compacted) -> str:
     )
 
 
-def as_sent(part: Part, provider: str, limit: int | None = None) -> Part:
+def part_to_send(part: Part, provider: str, limit: int | None = None) -> Part:
     """Return a part of an answer in the form sent to `provider`.
 
     Calls that another provider ran itself, and citations by another provider, become text. Search results in that text
@@ -200,12 +200,12 @@ def as_sent(part: Part, provider: str, limit: int | None = None) -> Part:
         return part
     match part:
         case Text():
-            return Text(cited(part)) if part.citations else part
+            return Text(with_source_links(part)) if part.citations else part
         case HostedCall() | HostedResult():
-            return in_words(part, limit)
+            return as_plain_text(part, limit)
 
 
-def untrusted(server: str) -> str:
+def data_notice(server: str) -> str:
     """Return a line that marks a server's text as data.
 
     The line makes it less likely that the model follows injected instructions, but does not prevent it.
@@ -284,4 +284,4 @@ def _tokens_of_part(part: Part) -> int:  # noqa: PLR0911  (one return for each k
 
 
 def _tokens_of_json(value: Any) -> int:
-    return tokens_of_text(written_json(value))
+    return tokens_of_text(json_line(value))

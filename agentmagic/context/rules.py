@@ -20,13 +20,13 @@ from agentmagic.context.project_files import (
     find_files,
     height_of,
 )
-from agentmagic.context.project_questions import file_shown, question_about, texts_before
+from agentmagic.context.project_questions import approved_texts, file_text, question_about
 from agentmagic.context.request_view import tokens_of_text
 from agentmagic.errors import UsageError
 from agentmagic.events import PromptValue
-from agentmagic.host import installed
+from agentmagic.host import current_host
 from agentmagic.providers.base import ProjectText
-from agentmagic.text import counted, listed
+from agentmagic.text import join_names, plural
 
 NOT_APPROVED = (
     "{files} of this project {are} not used: nobody has approved {them} on this machine. {shows} shows {them}, and "
@@ -43,7 +43,7 @@ SKILLS_HEAD = (
 
 _CLOSING = re.compile(r"<\s*/\s*rules\s*>", re.IGNORECASE)
 
-_refused: set[str] = set()
+_refused_keys: set[str] = set()
 """Keys of the files that the user refused in this process, so that the user is not asked again about the same text."""
 
 
@@ -55,67 +55,72 @@ class Project:
     outer turn used; only these are used then. None if the user's approvals decide.
     """
 
-    found: FoundFiles = FoundFiles()  # noqa: RUF009  (a frozen value)
+    listing: FoundFiles = FoundFiles()  # noqa: RUF009  (a frozen value)
     asks: bool = False
-    recorded: Collection[str] | None = None
+    recorded_names: Collection[str] | None = None
     store: ApprovalFile = field(default_factory=ApprovalFile)
-    approved: set[str] = field(default_factory=set[str])
+    approved_keys: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
-        if self.found.files and self.recorded is None:
-            self.approved = {one.approval for one in self.found.files} & self.store.read().keys()
+        if self.listing.files and self.recorded_names is None:
+            self.approved_keys = {one.approval for one in self.listing.files} & self.store.read().keys()
 
     @property
-    def used(self) -> list[ProjectFile]:
+    def used_files(self) -> list[ProjectFile]:
         """The files that are used in this turn."""
-        if self.recorded is not None:
-            return [one for one in self.found.files if one.file in self.recorded]
-        return [one for one in self.found.files if one.approval in self.approved]
+        if self.recorded_names is not None:
+            return [one for one in self.listing.files if one.file in self.recorded_names]
+        return [one for one in self.listing.files if one.approval in self.approved_keys]
 
     @property
-    def unapproved(self) -> list[ProjectFile]:
+    def unapproved_files(self) -> list[ProjectFile]:
         """The files that the user has not approved yet, or has refused."""
         return (
-            [] if self.recorded is not None else [one for one in self.found.files if one.approval not in self.approved]
+            []
+            if self.recorded_names is not None
+            else [one for one in self.listing.files if one.approval not in self.approved_keys]
         )
 
-    def inside(self) -> "Project":
+    def for_inner_turn(self) -> "Project":
         """Return the project for an inner turn: it uses the same files, and the user is not asked about others."""
-        return replace(self, asks=False, recorded=frozenset(one.file for one in self.used))
+        return replace(self, asks=False, recorded=frozenset(one.file for one in self.used_files))
 
     def without_skills(self) -> "Project":
         """Return the project for a turn without a tool that reads skills."""
-        files = tuple(one for one in self.found.files if one.kind != "skill")
-        return self if files == self.found.files else replace(self, found=replace(self.found, files=files))
+        files = tuple(one for one in self.listing.files if one.kind != "skill")
+        return self if files == self.listing.files else replace(self, found=replace(self.listing, files=files))
 
-    def named(self, kind: str) -> list[ProjectFile]:
+    def files_of_kind(self, kind: str) -> list[ProjectFile]:
         """Return the files of one kind ("rules", "skill" or "command") that are used in this turn."""
-        return [one for one in self.used if one.kind == kind]
+        return [one for one in self.used_files if one.kind == kind]
 
     @property
     def texts(self) -> tuple[ProjectText, ...]:
         """The texts from the used files that become part of the instructions."""
-        rules = [ProjectText("rules", one.file, one.digest, one.body) for one in self.named("rules") if one.body]
+        rules = [
+            ProjectText("rules", one.file, one.digest, one.body) for one in self.files_of_kind("rules") if one.body
+        ]
         skills = [
-            ProjectText("skill", one.file, one.digest, f"{one.name}: {one.description}") for one in self.named("skill")
+            ProjectText("skill", one.file, one.digest, f"{one.name}: {one.description}")
+            for one in self.files_of_kind("skill")
         ]
         return (*rules, *skills)
 
     # -- approval ------------------------------------------------------------------------------
 
     @property
-    def new(self) -> list[ProjectFile]:
+    def new_files(self) -> list[ProjectFile]:
         """The files that the user must be asked about now; [] if the user cannot be asked."""
-        return [one for one in self.unapproved if one.approval not in _refused] if self.asks else []
+        return [one for one in self.unapproved_files if one.approval not in _refused_keys] if self.asks else []
 
     def question(self) -> tuple[str, str, list[ProjectFile]]:
         """Return the result of `question_about` for the new files. Do not call this on the engine's thread."""
-        return question_about(self.new, texts_before(self.store))
+        return question_about(self.new_files, approved_texts(self.store))
 
-    def settle(self, files: Sequence[ProjectFile], *, agreed: bool) -> None:
+    def store_answer(self, files: Sequence[ProjectFile], *, is_yes: bool) -> None:
         """Store the user's answer about files. Raises UsageError if an approval cannot be stored."""
-        if not agreed:
-            _refused.update(one.approval for one in files)
+        if not is_yes:
+            _refused_keys.update(one.approval for one in files)
             return
         self.approve(files)
 
@@ -128,25 +133,25 @@ class Project:
             why = error.strerror or str(error)
             message = f"The approval cannot be kept in {self.store.path} ({why}). Make it writable."
             raise UsageError(message) from None
-        self.approved |= files_by_key.keys()
+        self.approved_keys |= files_by_key.keys()
 
     def notices(self) -> list[str]:
         """Return messages to the user about files that are not used."""
-        if self.recorded is not None:
+        if self.recorded_names is not None:
             return []
-        unapproved = self.unapproved
-        return [*([_not_approved(unapproved)] if unapproved else []), *self.found.problems]
+        unapproved = self.unapproved_files
+        return [*([_not_approved_notice(unapproved)] if unapproved else []), *self.listing.problems]
 
     def check_commands(self, values: Iterable[PromptValue]) -> None:
         """Raise UsageError if the prompt comes from a command file that the user has not approved."""
-        if self.recorded is not None:
+        if self.recorded_names is not None:
             return
-        approved = {(one.file, one.body) for one in self.named("command")}
+        approved = {(one.file, one.body) for one in self.files_of_kind("command")}
         for value in values:
             if value.kind == "command" and (value.shown, value.text) not in approved:
                 raise UsageError(
-                    f"{value.written} was not sent: {value.shown} is not approved as it is. {_ways()[0]} shows it, and "
-                    f"{_ways()[1]} approves it."
+                    f"{value.written} was not sent: {value.shown} is not approved as it is. {_commands()[0]} shows it, "
+                    f"and {_commands()[1]} approves it."
                 )
 
 
@@ -154,42 +159,44 @@ NO_PROJECT = Project()
 """The project of a turn that uses no project files."""
 
 
-def project_here(*, rules: bool, asks: bool = False, recorded: Collection[str] | None = None) -> Project:
+def project_here(*, rules: bool, asks: bool = False, recorded_names: Collection[str] | None = None) -> Project:
     """Return the project around the notebook; without files if `rules` is False or the class settings say so.
 
     Do not call this on the engine's thread: it reads files.
     """
     if not rules or class_settings().rules is False:
         return NO_PROJECT
-    height = None if recorded is None else height_of(recorded)
-    files = find_files(installed().folder, height=height) if recorded is None or recorded else FoundFiles()
-    return Project(files, asks, recorded)
+    height = None if recorded_names is None else height_of(recorded_names)
+    files = (
+        find_files(current_host().folder, height=height) if recorded_names is None or recorded_names else FoundFiles()
+    )
+    return Project(files, asks, recorded_names)
 
 
 def commands_here(*, rules: bool = True) -> Sequence[ProjectFile]:
     """Return the commands that the user can type. Their approval is checked later, before the prompt is sent."""
     is_off = not rules or class_settings().rules is False
-    return () if is_off else find_files(installed().folder, ("command",)).files
+    return () if is_off else find_files(current_host().folder, ("command",)).files
 
 
-def _not_approved(files: Sequence[ProjectFile]) -> str:
-    shows, approves = _ways()
+def _not_approved_notice(files: Sequence[ProjectFile]) -> str:
+    shows, approves = _commands()
     return NOT_APPROVED.format(
-        files=listed([file.file for file in files], 3) if len(files) <= 3 else counted(len(files), "file"),  # noqa: PLR2004
+        files=join_names([file.file for file in files], 3) if len(files) <= 3 else plural(len(files), "file"),  # noqa: PLR2004
         are="is" if len(files) == 1 else "are",
-        them=_them(files),
+        them=_pronoun(files),
         shows=shows,
         approves=approves,
     )
 
 
-def _them(files: Sequence[ProjectFile]) -> str:
+def _pronoun(files: Sequence[ProjectFile]) -> str:
     return "it" if len(files) == 1 else "them"
 
 
-def _ways() -> tuple[str, str]:
+def _commands() -> tuple[str, str]:
     """Return the two commands that show and that approve the files, for the notebook or for a terminal."""
-    if installed().notebook is not None:
+    if current_host().notebook is not None:
         return "%agent rules", "%agent rules approve"
     return "python -m agentmagic rules", "python -m agentmagic rules --approve"
 
@@ -206,7 +213,7 @@ SWITCHED_OFF = "The project's rules, skills and commands are switched off, by th
 
 def summary(project: Project, kind: str) -> str:
     """Return the files of a kind on one line, each with the tokens that it adds to a request; "" without files."""
-    files = [one for one in project.found.files if one.kind == kind]
+    files = [one for one in project.listing.files if one.kind == kind]
     return ", ".join(f"{_label(one)}{_state(one, project)}" for one in files)
 
 
@@ -215,9 +222,9 @@ def _label(file: ProjectFile) -> str:
 
 
 def _state(file: ProjectFile, project: Project) -> str:
-    if file.approval not in project.approved:
+    if file.approval not in project.approved_keys:
         return " (not approved)"
-    return f" ({counted(tokens_of(file), 'token')})" if file.kind != "command" else ""
+    return f" ({plural(tokens_of(file), 'token')})" if file.kind != "command" else ""
 
 
 def report(project: Project, *, approve: bool = False) -> str:
@@ -227,12 +234,12 @@ def report(project: Project, *, approve: bool = False) -> str:
     """
     if project is NO_PROJECT:
         return SWITCHED_OFF
-    if not project.found.files:
-        return "\n".join([NOTHING_FOUND, *project.found.problems])
-    new = project.unapproved
-    before = texts_before(project.store)
-    texts = [file_shown(one, before) for one in (new if approve else project.found.files)]
-    names, them = listed([one.file for one in new]), _them(new)
+    if not project.listing.files:
+        return "\n".join([NOTHING_FOUND, *project.listing.problems])
+    new = project.unapproved_files
+    before = approved_texts(project.store)
+    texts = [file_text(one, before) for one in (new if approve else project.listing.files)]
+    names, them = join_names([one.file for one in new]), _pronoun(new)
     if approve:
         project.approve(new)
     if not new:
@@ -240,8 +247,8 @@ def report(project: Project, *, approve: bool = False) -> str:
     elif approve:
         end = f"Approved: {names}. The next turn uses {them}."
     else:
-        end = f"Not approved: {names}. {_ways()[1]} approves {them}."
-    return "\n\n".join([*texts, "\n".join([end, *project.found.problems])])
+        end = f"Not approved: {names}. {_commands()[1]} approves {them}."
+    return "\n\n".join([*texts, "\n".join([end, *project.listing.problems])])
 
 
 # -- the instructions --------------------------------------------------------------------------------
@@ -250,14 +257,16 @@ def report(project: Project, *, approve: bool = False) -> str:
 def project_section(texts: Sequence[ProjectText]) -> str:
     """Return the section of the instructions with the project's rules and skills, "" without texts."""
     rules = [
-        f'<rules file="{_attribute(one.file)}">\n{_framed(one.text)}\n</rules>' for one in texts if one.kind == "rules"
+        f'<rules file="{_attribute(one.file)}">\n{_escape_closing(one.text)}\n</rules>'
+        for one in texts
+        if one.kind == "rules"
     ]
     skills = [f"- {one.text}" for one in texts if one.kind == "skill"]
     parts = [*([RULES_HEAD, *rules] if rules else []), *([SKILLS_HEAD, "\n".join(skills)] if skills else [])]
     return "\n\n".join(parts)
 
 
-def _framed(text: str) -> str:
+def _escape_closing(text: str) -> str:
     """Return a text that cannot close the tag around it."""
     return _CLOSING.sub("</ rules>", text)
 

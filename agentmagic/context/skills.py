@@ -10,7 +10,7 @@ from agentmagic.errors import ToolError
 from agentmagic.messages import ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
-from agentmagic.text import did_you_mean, listed, one_line
+from agentmagic.text import did_you_mean, join_names, single_line
 from agentmagic.tools.base import Tool, ToolContext, Toolset, result
 
 READ_SKILL = "read_skill"
@@ -32,7 +32,7 @@ _DEFINITION = ToolDef(
 
 def with_skills(sources: Sequence[Toolset], project: Project) -> Sequence[Toolset]:
     """Return the toolsets, plus the one that reads skills if the project has skills."""
-    has_skills = any(one.kind == "skill" for one in project.found.files)
+    has_skills = any(one.kind == "skill" for one in project.listing.files)
     return (*sources, SkillReader(project)) if has_skills else sources
 
 
@@ -46,7 +46,7 @@ class SkillReader:
 
     async def tools(self) -> Sequence[Tool]:
         """Return the tool that reads skills, or [] without approved skills."""
-        return [Tool(_DEFINITION, self._invoke, reads=True)] if self._project.named("skill") else []
+        return [Tool(_DEFINITION, self._invoke, reads=True)] if self._project.files_of_kind("skill") else []
 
     async def aclose(self) -> None:
         """Do nothing: no file is kept open."""
@@ -57,14 +57,14 @@ class SkillReader:
 
     def _read(self, arguments: Mapping[str, object]) -> str:
         name, file = str(arguments.get("skill", "")), str(arguments.get("file") or "")
-        skills = {one.name: one for one in self._project.named("skill")}
+        skills = {one.name: one for one in self._project.files_of_kind("skill")}
         if (skill := skills.get(name)) is None:
             hint = did_you_mean(name, skills)
-            raise ToolError(f"There is no skill {one_line(name, 80)!r}.{hint} Skills: {', '.join(skills)}.")
+            raise ToolError(f"There is no skill {single_line(name, 80)!r}.{hint} Skills: {', '.join(skills)}.")
         if file not in ("", SKILL):
             return _file(skill, file)
-        folder = os.path.relpath(skill.path.parent, self._project.found.folder).replace(os.sep, "/")
-        files = listed([one for one, *_ in skill.others], 100)
+        folder = os.path.relpath(skill.path.parent, self._project.listing.folder).replace(os.sep, "/")
+        files = join_names([one for one, *_ in skill.others], 100)
         return f"{skill.text}\n\n[Its folder, from that of the notebook: {folder}. Files in it: {files}.]"
 
 
@@ -75,7 +75,7 @@ def _file(skill: ProjectFile, file: str) -> str:
     if name not in digests:
         hint = did_you_mean(name, digests)
         raise ToolError(
-            f"The skill {skill.name} has no file {one_line(file, 200)!r}.{hint} Files: {listed(digests, 100)}."
+            f"The skill {skill.name} has no file {single_line(file, 200)!r}.{hint} Files: {join_names(digests, 100)}."
         )
     folder = skill.path.parent
     try:

@@ -24,10 +24,10 @@ from agentmagic.display.blocks import (
     ValuesBlock,
 )
 from agentmagic.display.form_json import FormFields, SourceFields, form_fields, mark_fields, source_fields
-from agentmagic.display.rich_values import answer_form, opened, value_form
+from agentmagic.display.rich_values import answer_form, split_forms, value_form
 from agentmagic.events import Level, PlanState, StopReason, ToolProgress
 from agentmagic.plan import TaskProgress
-from agentmagic.text import cut, exact, in_json, one_line, shown
+from agentmagic.text import cut, exact, sanitize, sanitize_json, single_line
 
 LONGEST_ARGUMENTS = 100_000
 """Characters of a call's arguments that are sent to a view. Users should see all of the arguments that they approve."""
@@ -266,21 +266,23 @@ class JsonRenderer:
 
     def prompt(self, block: PromptBlock) -> PromptFields:
         """Return the text, its attachments, and the number of the turn."""
-        text = shown(block.prompt.text)
-        stretches = words.stretches(words.asked(block))
+        text = sanitize(block.prompt.text)
+        stretches = words.stretches(words.typed_text(block))
         return {
             "kind": "prompt",
             "text": text,
             "stretches": [] if stretches == [(text, False)] else stretches,
-            "attached": words.attached(block),
+            "attached": words.attachments(block),
             "turn": block.turn,
-            "client": shown(block.client),
+            "client": sanitize(block.client),
         }
 
     def values(self, block: ValuesBlock) -> ValuesFields:
         """Return the summary line, and each value with the form that the model gets."""
         contents = list(words.values(block))
-        values = [(shown(value.written), value.kind, form_fields(value_form(content))) for value, content in contents]
+        values = [
+            (sanitize(value.written), value.kind, form_fields(value_form(content))) for value, content in contents
+        ]
         return {"kind": "values", "line": words.values_line(block), "values": values}
 
     def text(self, block: TextBlock) -> WordsFields:
@@ -308,8 +310,8 @@ class JsonRenderer:
         cut = result is not None and not self.whole and any(form.get("note") for form in result["forms"])
         return {
             "kind": "card",
-            "name": shown(card.name),
-            "server": shown(card.server),
+            "name": sanitize(card.name),
+            "server": sanitize(card.server),
             "state": card.state,
             "short": words.short_arguments(card),
             "arguments": rows,
@@ -322,17 +324,17 @@ class JsonRenderer:
             "since": self.since if card.state == "running" else None,
             "time": words.duration(card.seconds) if card.seconds else "",
             "progress": progress and _progress(progress),
-            "reason": shown(card.reason),
+            "reason": sanitize(card.reason),
             "result": result,
             "more": card.key if cut else None,
-            "traceback": shown(card.traceback),
+            "traceback": sanitize(card.traceback),
             "effects": list(map(exact, card.effects)),
             "inner": card.inner,
-            "client": shown(card.client),
+            "client": sanitize(card.client),
             "title": words.hosted_title(card),
             "told": words.hosted_state(card),
             "hosted": card.hosted,
-            "agent": shown(card.agent),
+            "agent": sanitize(card.agent),
             "waits": card.waits,
         }
 
@@ -342,19 +344,19 @@ class JsonRenderer:
 
     def question(self, block: QuestionBlock) -> QuestionFields:
         """Return the question with its answer, and the ways to answer."""
-        answer = None if block.answer is None else shown(block.answer)
+        answer = None if block.answer is None else sanitize(block.answer)
         ask = block.ask if block.open else ""
-        suggestion = shown(block.suggested) if block.open else ""
+        suggestion = sanitize(block.suggested) if block.open else ""
         return {
             "kind": "question",
-            "text": shown(block.text),
+            "text": sanitize(block.text),
             "answer": answer,
             "ask": ask,
             "suggested": suggestion,
             "step": block.step,
-            "choices": list(map(shown, block.choices)) if block.open else [],
+            "choices": list(map(sanitize, block.choices)) if block.open else [],
             "plan": block.plan,
-            "files": shown(block.files),
+            "files": sanitize(block.files),
         }
 
     def proposal(self, block: ProposalBlock) -> ProposalFields:
@@ -374,7 +376,7 @@ class JsonRenderer:
 
     def notice(self, block: NoticeBlock) -> NoticeFields:
         """Return the text and its level."""
-        return {"kind": "notice", "level": block.level, "text": shown(block.text)}
+        return {"kind": "notice", "level": block.level, "text": sanitize(block.text)}
 
     def retry(self, block: RetryBlock) -> RetryFields:
         """Return a sentence about the request that is sent again."""
@@ -403,22 +405,24 @@ class JsonRenderer:
 
 def _task(row: TaskProgress) -> TaskFields:
     return {
-        "id": shown(row.task.id),
+        "id": sanitize(row.task.id),
         "title": words.task_title(row),
-        "tool": shown(row.task.tool),
+        "tool": sanitize(row.task.tool),
         "state": words.TASK_STATES[row.state],
         "word": words.task_state(row),
-        "parameters": words.written_out(row.parameters),
+        "parameters": words.format_arguments(row.parameters),
         "attempts": list(words.attempts(row)),
-        "summary": shown(row.summary),
+        "summary": sanitize(row.summary),
     }
 
 
 def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:
     """Return the arguments that the user can edit: name, text, and whether the text is the value itself, not JSON."""
-    arguments: dict[str, Any] = in_json(card.call.arguments, exact) if card.call else {}
+    arguments: dict[str, Any] = sanitize_json(card.call.arguments, exact) if card.call else {}
     plain = {name: isinstance(value, str) for name, value in arguments.items()}
-    return [(name, value if plain[name] else words.indented(value), plain[name]) for name, value in arguments.items()]
+    return [
+        (name, value if plain[name] else words.indented_json(value), plain[name]) for name, value in arguments.items()
+    ]
 
 
 def _optional(card: ToolCard) -> list[tuple[str, str, bool, str]]:
@@ -427,9 +431,13 @@ def _optional(card: ToolCard) -> list[tuple[str, str, bool, str]]:
     for name, value in (card.optional or {}).items():
         schema = cast("Mapping[str, Any]", value if isinstance(value, Mapping) else {})
         plain = schema.get("type") == "string"
-        default = in_json(schema.get("default"), exact)
-        text = "" if default is None else default if plain and isinstance(default, str) else words.indented(default)
-        rows.append((exact(name), text, plain, one_line(shown(str(schema.get("description", ""))), LONGEST_ABOUT)))
+        default = sanitize_json(schema.get("default"), exact)
+        text = (
+            "" if default is None else default if plain and isinstance(default, str) else words.indented_json(default)
+        )
+        rows.append(
+            (exact(name), text, plain, single_line(sanitize(str(schema.get("description", ""))), LONGEST_ABOUT))
+        )
     return rows
 
 
@@ -438,7 +446,7 @@ def _arguments(card: ToolCard) -> tuple[list[tuple[str, str]], str]:
     if card.call is None:
         return [], ""
     rows, remaining = list[tuple[str, str]](), LONGEST_ARGUMENTS
-    for key, value in in_json(card.call.arguments, exact).items():
+    for key, value in sanitize_json(card.call.arguments, exact).items():
         text = _spread(value)
         rows.append((str(key), text[: max(remaining, 0)]))
         remaining -= len(text)
@@ -448,11 +456,11 @@ def _arguments(card: ToolCard) -> tuple[list[tuple[str, str]], str]:
 
 def _spread(value: Any) -> str:
     line = words.compact(value)
-    return line if isinstance(value, str) or len(line) <= words.ONE_LINE else words.indented(value)
+    return line if isinstance(value, str) or len(line) <= words.ONE_LINE else words.indented_json(value)
 
 
 def _progress(event: ToolProgress) -> CardProgress:
-    lines = cut(shown(event.message).strip("\n"), LONGEST_LINES, "…")
+    lines = cut(sanitize(event.message).strip("\n"), LONGEST_LINES, "…")
     return {
         "text": words.progress(event),
         "lines": lines if "\n" in lines else "",
@@ -463,7 +471,7 @@ def _progress(event: ToolProgress) -> CardProgress:
 def _result(card: ToolCard, *, whole: bool) -> CardResult | None:
     if card.result is None or not card.shows_result:
         return None
-    below, inside = opened(card.result, card.rich, whole=whole, pages=card.hosted)
+    below, inside = split_forms(card.result, card.rich, whole=whole, pages=card.hosted)
     return {
         "error": card.result.is_error,
         "forms": list(map(form_fields, inside)),

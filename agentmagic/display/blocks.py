@@ -16,7 +16,7 @@ from agentmagic.events import (
     ToolProgress,
 )
 from agentmagic.messages import Citation, Content, Media, Message, Source, Text, ToolCall, ToolResult, Usage
-from agentmagic.plan import SETTLED_TASK, TaskProgress
+from agentmagic.plan import FINISHED_STATES, TaskProgress
 
 State = Literal["pending", "waiting", "running", "done", "failed", "denied", "interrupted"]
 """The state of a call. It is "pending" while it is written or queued, "waiting" for the user, and "running".
@@ -24,7 +24,7 @@ State = Literal["pending", "waiting", "running", "done", "failed", "denied", "in
 The other states say how it ended.
 """
 
-SETTLED: frozenset[State] = frozenset({"done", "failed", "denied", "interrupted"})
+FINAL_STATES: frozenset[State] = frozenset({"done", "failed", "denied", "interrupted"})
 
 
 LONGEST_HEAD = 2_000
@@ -280,7 +280,7 @@ class ToolCard(Block):
 
         It is hidden if it is only for the model, or if the agent's turn inside ends with it.
         """
-        return self.result is not None and not self.refused and (self.inside is None or self.state != "done")
+        return self.result is not None and not self.is_for_model and (self.inside is None or self.state != "done")
 
     @property
     def raw(self) -> str:
@@ -288,7 +288,7 @@ class ToolCard(Block):
         return self.pieces.text
 
     @property
-    def refused(self) -> bool:
+    def is_for_model(self) -> bool:
         """Whether the result is only for the model, for example because the user denied the call."""
         parts = self.result.content if self.result else ()
         return self.state in ("denied", "failed") and bool(parts) and all(map(_for_model, parts))
@@ -323,7 +323,7 @@ class ChecklistBlock(Block):
     @property
     def over(self) -> int:
         """The number of tasks that are done, failed or skipped."""
-        return sum(row.state in SETTLED_TASK for row in self.rows)
+        return sum(row.state in FINISHED_STATES for row in self.rows)
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.checklist`."""

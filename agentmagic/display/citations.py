@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
 
-from agentmagic.display.markdown import MATHS, parsed, to_html
+from agentmagic.display.markdown import MATHS, parse, to_html
 from agentmagic.messages import Citation, Source
 from agentmagic.secrets import redact
-from agentmagic.text import moved, shown, web_address
+from agentmagic.text import map_positions, sanitize, web_address
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -89,36 +89,36 @@ def link(url: str) -> str:
     return web_address(redact(url)).replace("(", "%28").replace(")", "%29")
 
 
-def marked(text: str, marks: Iterable[Mark], written: Callable[[int], str], glue: str = "") -> str:
+def insert_numbers(text: str, marks: Iterable[Mark], format_number: Callable[[int], str], glue: str = "") -> str:
     """Return the text with its numbers, each formatted by `written`; `glue` stands between words and a number."""
     pieces: list[str] = []
     end = 0
     for mark in marks:
-        pieces += (text[end : mark.place], mark.before or glue, written(mark.number))
+        pieces += (text[end : mark.place], mark.before or glue, format_number(mark.number))
         end = mark.place
     return "".join((*pieces, text[end:]))
 
 
 def cited_html(text: str, marks: Sequence[Mark], number: Callable[[int], Markup]) -> Markup:
     """Return Markdown as sanitised HTML, in which `number` renders each source number."""
-    html = to_html(marked(shown(text), marks, _mark))
+    html = to_html(insert_numbers(sanitize(text), marks, _mark))
     return Markup(_MARKS.sub(lambda match: number(ord(match[1]) - _PRIVATE), html))  # noqa: S704  (it is sanitised)
 
 
 @lru_cache(maxsize=16)
-def placed(text: str, citations: tuple[Citation, ...], sources: tuple[Source, ...]) -> tuple[Mark, ...]:
+def place_numbers(text: str, citations: tuple[Citation, ...], sources: tuple[Source, ...]) -> tuple[Mark, ...]:
     """Return the marks of a text's citations, in order. Their positions refer to the text as `shown` returns it.
 
     A number stands behind the words that rest on the source and their punctuation, or below a block of code. If it
     would change how the Markdown is parsed, it stands at the end of the text. A text that is too long gets no marks.
     """
-    whole = shown(text)
+    whole = sanitize(text)
     if not citations or len(whole) > LONGEST_NUMBERED or _weight(whole) > HEAVIEST_NUMBERED:
         return ()
     numbers = {source.url: source.number for source in sources if source.number <= MOST_NUMBERS}
     places = _NumberPlaces(whole)
     numbered_citations = [citation for citation in citations if citation.url in numbers]
-    ends = moved([citation.end for citation in numbered_citations], text, whole, shown)
+    ends = map_positions([citation.end for citation in numbered_citations], text, whole, sanitize)
     marks = {places.mark(end, numbers[citation.url]) for end, citation in zip(ends, numbered_citations, strict=True)}
     return tuple(sorted(_fitting(whole, marks, places)))
 
@@ -138,7 +138,7 @@ class _NumberPlaces:
     def __init__(self, text: str) -> None:
         self._text = text
         self._starts = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
-        self.tokens = parsed(text)
+        self.tokens = parse(text)
         self._code = [token for token in self.tokens if token.type in _CODE and token.map]
         self._code_at = _by_line(self._code)
         self._words_at = _by_line(token for token in self.tokens if token.type == "inline")
@@ -162,7 +162,7 @@ class _NumberPlaces:
         paragraph = self._words_at.get(line)
         first, last = paragraph.map if paragraph and paragraph.map else (line, line + 1)
         start = self._starts[first]
-        for opens, closes in self._closed(start, self._starts[last] - 1):
+        for opens, closes in self._closed_spans(start, self._starts[last] - 1):
             if opens < end < closes:
                 end = closes
         rest = _REST.match(text, end)
@@ -194,7 +194,7 @@ class _NumberPlaces:
                 if own := [mark for mark in marks if start <= mark.place <= end]:
                     yield start, self._text[start:end], own
 
-    def _closed(self, start: int, end: int) -> list[tuple[int, int]]:
+    def _closed_spans(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return the start and end of each code span, link and formula between two positions."""
         if start not in self._spans:
             matches = _CLOSED.finditer(self._text[start:end])
@@ -242,7 +242,7 @@ def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
         budget -= _weight(piece) * (1 if plain else 2)
         if budget < 0:
             return set()
-        plain = plain or parsed(piece)
+        plain = plain or parse(piece)
         if _fits(piece, [mark._replace(place=mark.place - start) for mark in some], plain):
             return set(some)
         stops = sorted({mark.place for mark in some})
@@ -259,7 +259,7 @@ def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
 
 def _fits(text: str, marks: Collection[Mark], plain: Iterable["Token"]) -> bool:
     """Return whether a text with marks is parsed like `plain`, its tokens without marks, and no mark is lost."""
-    shape = _shape(parsed(marked(text, _once(marks), _mark)))
+    shape = _shape(parse(insert_numbers(text, _once(marks), _mark)))
     return shape == (_shape(plain)[0], len(marks))  # Markdown drops the extra cells of a row, with their marks
 
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Literal, NotRequired, TypedDict
 
 from agentmagic.display.blocks import TextBlock
-from agentmagic.display.citations import link, placed
+from agentmagic.display.citations import link, place_numbers
 from agentmagic.display.rich_values import Form, Image, Pages, PlainText, RichHtml, Table
 from agentmagic.display.source_list import quotes_of, shown_address, source_title
 from agentmagic.messages import Source
-from agentmagic.text import shown
+from agentmagic.text import sanitize
 
 
 class TextForm(TypedDict):
@@ -70,8 +70,8 @@ class SourceFields(TypedDict):
 
 def mark_fields(block: TextBlock) -> list[tuple[int, str, int]]:
     """Return the source numbers of a text: position in UTF-16 code units, Markdown to insert before it, and number."""
-    text, rows, units, end = shown(block.text), list[tuple[int, str, int]](), 0, 0
-    for place, number, before in placed(block.text, block.citations, block.sources):
+    text, rows, units, end = sanitize(block.text), list[tuple[int, str, int]](), 0, 0
+    for place, number, before in place_numbers(block.text, block.citations, block.sources):
         units += len(text[end:place].encode("utf-16-le", "surrogatepass")) // 2
         end = place
         rows.append((units, before, number))

@@ -43,7 +43,7 @@ from agentmagic.display.rich_values import (
     RichHtml,
     Table,
     answer_form,
-    opened,
+    split_forms,
     value_form,
 )
 from agentmagic.display.source_list import SourceList, pages_html
@@ -51,7 +51,7 @@ from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.events import MapProgress, PromptValue
 from agentmagic.messages import Media, ToolResult
 from agentmagic.plan import TaskProgress
-from agentmagic.text import shown
+from agentmagic.text import sanitize
 
 COLOURS: dict[State, str] = {
     "pending": "var(--jp-content-font-color3,#808080)",
@@ -121,7 +121,7 @@ class HtmlRenderer:
         self._times = times
         self._live = live
         self._prompt = prompt
-        self._kept: list[_BlockHtml] = []
+        self._cache: list[_BlockHtml] = []
 
     def update(self, transcript: Transcript | Snapshot) -> Markup:
         """Return the fragment for the current state of the transcript."""
@@ -130,11 +130,13 @@ class HtmlRenderer:
     def inside(self, transcript: Transcript | Snapshot) -> Markup:
         """Return the content of the fragment, without the element around it."""
         blocks = transcript.blocks
-        del self._kept[len(blocks) :]
+        del self._cache[len(blocks) :]
         starts = [place for place, block in enumerate(blocks) if isinstance(block, PromptBlock)]
         brief = starts[: -self._whole_turns] if self._whole_turns else []
         end = starts[len(brief)] if brief else 0
-        html = list(_grouped(blocks, [self._cached(place, one, place < end) for place, one in enumerate(blocks)]))
+        html = list(
+            _group_calls(blocks, [self._block_html(place, one, place < end) for place, one in enumerate(blocks)])
+        )
         if brief:
             html.insert(0, _paragraph(element("small", BRIEF.format(len(brief))), style=MUTED))
         if self._live and transcript.running:
@@ -143,13 +145,13 @@ class HtmlRenderer:
             html.append(self._renderer(transcript.running).update(transcript.running))
         return Markup().join(html)
 
-    def _cached(self, place: int, block: Block, brief: bool) -> Markup:
-        if place == len(self._kept):
-            self._kept.append(self._renderer(block, brief=brief))
+    def _block_html(self, place: int, block: Block, brief: bool) -> Markup:
+        if place == len(self._cache):
+            self._cache.append(self._renderer(block, brief=brief))
         # Compare keys, because a snapshot has copies of the blocks, and the renderer of growing text must be kept.
-        elif (self._kept[place].key, self._kept[place].brief) != (block.key, brief):
-            self._kept[place] = self._renderer(block, brief=brief)
-        return self._kept[place].update(block)
+        elif (self._cache[place].key, self._cache[place].brief) != (block.key, brief):
+            self._cache[place] = self._renderer(block, brief=brief)
+        return self._cache[place].update(block)
 
     def _renderer(self, block: Block, *, brief: bool = False) -> "_BlockHtml":
         return _BlockHtml(block.key, self._times, self._live, self._prompt, brief)
@@ -180,15 +182,15 @@ class _BlockHtml:
     def prompt(self, block: PromptBlock) -> Markup:
         if not self.shows_prompt or block.client:
             return Markup()
-        parts = words.stretches(words.asked(block))
+        parts = words.stretches(words.typed_text(block))
         text_parts = (element("pre", text, style=PRE) if columns else to_html(text) for text, columns in parts)
-        attachments = words.attached(block)
+        attachments = words.attachments(block)
         more = (fold(name, element("pre", text, style=PRE), look=SUMMARY) for name, text in attachments)
         return element("blockquote", *text_parts, *more)
 
     def values(self, block: ValuesBlock) -> Markup:
         line = element("small", words.values_line(block))
-        parts = [_heading(shown(value.written)) + _value(value, content) for value, content in words.values(block)]
+        parts = [_heading(sanitize(value.written)) + _value(value, content) for value, content in words.values(block)]
         inside = element("div", *parts, style=f"border-left:2px solid {BORDER};padding-left:10px;overflow-x:auto")
         return fold(line, inside, look=f"cursor:pointer;{MUTED}", style="margin:4px 0")
 
@@ -199,10 +201,10 @@ class _BlockHtml:
     def question(self, block: QuestionBlock) -> Markup:
         state: State = "waiting" if block.open else "done"
         edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
-        reply = () if block.answer is None else (Markup("<br><b>Answer:</b> "), shown(block.answer))
+        reply = () if block.answer is None else (Markup("<br><b>Answer:</b> "), sanitize(block.answer))
         label = Markup("<b>{}</b> ").format("Paused:" if block.step else "Question:")
-        files = fold(words.FILES, element("pre", shown(block.files), style=PRE), look=SUMMARY, is_open=block.open)
-        return _paragraph(label + shown(block.text), *reply, style=edge) + (files if block.files else "")
+        files = fold(words.FILES, element("pre", sanitize(block.files), style=PRE), look=SUMMARY, is_open=block.open)
+        return _paragraph(label + sanitize(block.text), *reply, style=edge) + (files if block.files else "")
 
     def proposal(self, block: ProposalBlock) -> Markup:
         state = words.proposal_state(block)
@@ -213,7 +215,7 @@ class _BlockHtml:
         return fold(Markup(" · ").join(head), inside, look=SUMMARY, style=CARD, is_open=not block.folded)
 
     def notice(self, block: NoticeBlock) -> Markup:
-        text = shown(block.text)
+        text = sanitize(block.text)
         if block.level == "info":
             return _paragraph(element("small", text), style=f"{MUTED};white-space:pre-wrap" if "\n" in text else MUTED)
         label, state = ("Error:", "failed") if block.level == "error" else ("Warning:", "waiting")
@@ -274,7 +276,7 @@ class _BlockHtml:
             return element("div", element("small", element("samp", line)))
         edge = f";border-left:3px solid {COLOURS[card.state]}" if card.state in LOUD else ""
         inner = ";margin-left:24px" if card.inner else ""
-        below, inside = opened(card.result, card.rich, pages=card.hosted) if card.result else ([], [])
+        below, inside = split_forms(card.result, card.rich, pages=card.hosted) if card.result else ([], [])
         pictures = list(map(_form, below))
         body = _body(card, inside, len(pictures), self._turn_inside(card))
         row = element("span", Markup(" ").join(self._heading(card)), style=ROW)
@@ -294,11 +296,11 @@ class _BlockHtml:
         colour = f"color:{COLOURS[card.state]}"
         yield element("span", words.GLYPHS[card.state], style=f"{colour};font-weight:700")
         if card.client:
-            yield element("small", shown(card.client))
+            yield element("small", sanitize(card.client))
         title = words.hosted_title(card)
-        yield element("b", title or element("samp", shown(card.name)), style=NAME)
+        yield element("b", title or element("samp", sanitize(card.name)), style=NAME)
         if card.server:
-            yield element("small", "agent" if card.agent else shown(card.server), style=BADGE)
+            yield element("small", "agent" if card.agent else sanitize(card.server), style=BADGE)
         yield element("samp", words.short_arguments(card), style=ARGUMENTS)
         if state := words.card_state(card):
             yield element("small", state, style=MUTED if card.state == "done" else colour)
@@ -308,7 +310,7 @@ class _BlockHtml:
             yield element("small", words.duration(card.seconds), style="white-space:nowrap")
 
 
-def _grouped(blocks: Sequence[Block], html: Sequence[Markup]) -> Iterator[Markup]:
+def _group_calls(blocks: Sequence[Block], html: Sequence[Markup]) -> Iterator[Markup]:
     """Yield the HTML of blocks.
 
     More than MOST_CALLS consecutive calls, with the reasoning between them, form one group.
@@ -343,7 +345,7 @@ def _group(cards: Sequence[ToolCard], html: Sequence[Markup]) -> Markup:
         )
         for state, number in states.items()
     )
-    names = ", ".join(shown(name) for name in dict.fromkeys(card.name for card in cards))
+    names = ", ".join(sanitize(name) for name in dict.fromkeys(card.name for card in cards))
     row = Markup(" ").join((element("b", f"{len(cards)} calls", style=NAME), *counts, element("small", names)))
     return fold(row, *html, look=SUMMARY, style=CARD, is_open="waiting" in states)
 
@@ -385,7 +387,7 @@ def _body(card: ToolCard, forms: Sequence[Form], pictures: int, turn: Markup) ->
     if card.result and card.shows_result:
         sections += [*_result(card.result, forms, pictures), *_traceback(card)]
     elif not card.inside:
-        sections += _section("Reason", shown(card.reason))
+        sections += _section("Reason", sanitize(card.reason))
     return element("div", *sections, style=BODY) if sections else Markup()
 
 
@@ -396,7 +398,7 @@ def _arguments(card: ToolCard) -> Iterator[Markup]:
         yield from _section("Arguments", words.all_arguments(card))
         return
     others = {name: value for name, value in card.call.arguments.items() if name not in codes}
-    yield from _section("Arguments", words.written_out(others))
+    yield from _section("Arguments", words.format_arguments(others))
     for name, (code, language) in codes.items():
         yield _heading(name.capitalize())
         yield element("pre", code_html(code, language), style=PRE)
@@ -412,11 +414,11 @@ def _task(row: TaskProgress) -> Markup:
         element("small", words.task_state(row), style=colour),
     ]
     inside = [
-        *_section("Parameters", words.written_out(row.parameters)),
+        *_section("Parameters", words.format_arguments(row.parameters)),
         *_section("Attempts", "\n".join(words.attempts(row))),
-        *_section("Summary", shown(row.summary)),
+        *_section("Summary", sanitize(row.summary)),
     ]
-    tool = element("p", element("samp", shown(row.task.tool)), style=HEADING)
+    tool = element("p", element("samp", sanitize(row.task.tool)), style=HEADING)
     return fold(Markup(" ").join(line), element("div", tool, *inside, style=BODY), look=SUMMARY)
 
 
@@ -436,7 +438,7 @@ def _result(result: ToolResult, forms: Sequence[Form], pictures: int) -> Iterato
 
 def _traceback(card: ToolCard) -> Iterator[Markup]:
     if card.traceback:
-        trace = element("pre", shown(card.traceback), style=PRE)
+        trace = element("pre", sanitize(card.traceback), style=PRE)
         yield fold(element("small", element("b", "Traceback")), trace, style=HEADING)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from agentmagic.display import words
 from agentmagic.display.blocks import State
 from agentmagic.events import MapEnd, MapProgress
-from agentmagic.text import about_seconds, counted, one_line, shown
+from agentmagic.text import about_seconds, plural, sanitize, single_line
 
 LONGEST_ERROR = 200
 """Characters of an error that are shown beside its count."""
@@ -30,9 +30,9 @@ _ENDS: dict[MapEnd, str] = {
 def heading(progress: MapProgress) -> str:
     """Return how many rows were answered or failed, and how the map ended: "Stopped: 132 of 300 rows"."""
     count = progress.answered + progress.failed
-    rows = counted(count, "row")
+    rows = plural(count, "row")
     if progress.total is not None and (progress.total != count or not progress.ended):
-        rows = f"{count:,} of {counted(progress.total, 'row')}"
+        rows = f"{count:,} of {plural(progress.total, 'row')}"
     end = _ENDS.get(progress.ended)
     return rows if end is None else f"{end}: {rows}"
 
@@ -77,17 +77,19 @@ def shares(progress: MapProgress) -> tuple[float, float] | None:
 def errors(progress: MapProgress) -> list[str]:
     """Return a line for each of the first kinds of error with its number of rows, and a line for other errors."""
     others = progress.failed + progress.in_doubt - sum(number for _, number in progress.errors)
-    more = [f"{counted(others, 'row')}: other errors"] if progress.errors and others > 0 else []
-    lines = [f"{counted(number, 'row')}: {one_line(shown(error), LONGEST_ERROR)}" for error, number in progress.errors]
+    more = [f"{plural(others, 'row')}: other errors"] if progress.errors and others > 0 else []
+    lines = [
+        f"{plural(number, 'row')}: {single_line(sanitize(error), LONGEST_ERROR)}" for error, number in progress.errors
+    ]
     return [*lines, *more]
 
 
 def notices(progress: MapProgress) -> list[str]:
     """Return the notices of a map and, if it ended early, how to continue with the remaining rows."""
-    lines = [one_line(shown(notice), LONGEST_NOTICE) for notice in progress.notices[:MOST_NOTICES]]
+    lines = [single_line(sanitize(notice), LONGEST_NOTICE) for notice in progress.notices[:MOST_NOTICES]]
     is_partial = progress.total is None or progress.answered + progress.failed < progress.total
     if progress.ended in _ENDS and is_partial and progress.done:
-        file = one_line(shown(progress.file), LONGEST_ERROR)
+        file = single_line(sanitize(progress.file), LONGEST_ERROR)
         lines.append(KEPT.format(file) if file else LOST)
     return lines
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup, escape
 
-from agentmagic.secrets import held, settled
-from agentmagic.text import cut_apart, shown
+from agentmagic.secrets import safe_length, without_growing_secret
+from agentmagic.text import cut_with_note, sanitize
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -62,7 +62,7 @@ COLOURS = {
 They are not JupyterLab's CSS variables, because a notebook that is not trusted yet loses those variables.
 """
 
-LONGEST_COLOURED = 20_000
+LONGEST_HIGHLIGHT = 20_000
 """Characters of the longest code that is highlighted."""
 
 _WIDE = frozenset({"fence", "code_block", "table_open"})
@@ -74,8 +74,8 @@ _ATTRIBUTES = {"*": set[str](), "a": {"href"}, "font": {"color"}, "img": {"src",
     **{tag: {"align", "style"} for tag in ("td", "th")},
 }
 _PROPERTIES = frozenset(re.findall(r"([a-z-]+):", f"text-align:;{PROSE};{CODE}"))
-_LISTED = {"dd", "details", "dl", "dt", "summary"}
-_RICH_TAGS = _TAGS | _LISTED | {"b", "caption", "div", "i", "kbd", "mark", "small", "sub", "sup", "tfoot", "u"}
+_DETAILS = {"dd", "details", "dl", "dt", "summary"}
+_RICH_TAGS = _TAGS | _DETAILS | {"b", "caption", "div", "i", "kbd", "mark", "small", "sub", "sup", "tfoot", "u"}
 _RICH_ATTRIBUTES = _ATTRIBUTES | {tag: {"align", "style", "colspan", "rowspan"} for tag in ("td", "th")}
 _RICH_PROPERTIES = frozenset({"text-align", "color", "background-color", "font-weight"})
 _LINK = re.compile(r"(https?://|mailto:)", re.IGNORECASE)
@@ -90,19 +90,19 @@ _PIPE = re.compile(r"(?<!\\)\|")
 _DOLLAR = re.compile(r"\\?\$")
 
 
-def to_html(text: str, *, coloured: bool = True) -> Markup:
+def to_html(text: str, *, highlight: bool = True) -> Markup:
     """Return Markdown as sanitised HTML, with secrets blanked; code is highlighted unless `coloured` is false.
 
     Formulas stay as they are written, for the front end to typeset.
     """
-    source, note = cut_apart(shown(text), LONGEST)
-    html = Markup(_sanitiser().clean(shown(_rendered(source, coloured=coloured))))  # noqa: S704  (it is sanitised)
+    source, note = cut_with_note(sanitize(text), LONGEST)
+    html = Markup(_sanitiser().clean(sanitize(_render(source, highlight=highlight))))  # noqa: S704  (it is sanitised)
     return html + Markup("<p><em>{}</em></p>").format(note) if note else html
 
 
 def code_html(code: str, language: str) -> Markup:
     """Return code as HTML, highlighted if the language is known and the code is not too long."""
-    return Markup(_coloured(code, language, "")) or escape(code)  # noqa: S704  (every word is escaped)
+    return Markup(_highlight(code, language, "")) or escape(code)  # noqa: S704  (every word is escaped)
 
 
 def rich_html(html: str) -> Markup:
@@ -110,7 +110,7 @@ def rich_html(html: str) -> Markup:
 
     Secrets are blanked, and long HTML is cut.
     """
-    clean_html = shown(_sanitiser(rich=True).clean(shown(html[:LONGEST_RICH])))
+    clean_html = sanitize(_sanitiser(rich=True).clean(sanitize(html[:LONGEST_RICH])))
     return Markup(_sanitiser(rich=True).clean(clean_html))  # noqa: S704  (it is sanitised)
 
 
@@ -121,7 +121,7 @@ def plain_text(html: str) -> str:
     return unescape(nh3.clean(html[:LONGEST], tags=set())).strip()
 
 
-def parsed(source: str) -> list["Token"]:
+def parse(source: str) -> list["Token"]:
     """Return the tokens of Markdown as `to_html` parses it."""
     return _parser(coloured=False).parse(source)
 
@@ -141,14 +141,14 @@ class Growing:
 
         An end that may be the beginning of a secret is left out.
         """
-        text = settled(text, self._done)
+        text = without_growing_secret(text, self._done)
         paragraphs_end = _last_break(text, self._done)
         # A secret can contain an empty line. Do not cut there: the two halves would not be recognized as a secret.
-        if paragraphs_end > self._done and held(text[:paragraphs_end], self._done) == paragraphs_end:
+        if paragraphs_end > self._done and safe_length(text[:paragraphs_end], self._done) == paragraphs_end:
             self._html += to_html(text[self._done : paragraphs_end])
             self._done = paragraphs_end
         # The unfinished end is rendered again in the next call.
-        return self._html + to_html(with_head(text[self._done :]), coloured=False)
+        return self._html + to_html(with_head(text[self._done :]), highlight=False)
 
 
 def with_head(text: str) -> str:
@@ -183,8 +183,8 @@ def _last_break(text: str, start: int) -> int:
     return end
 
 
-def _rendered(source: str, *, coloured: bool) -> str:
-    parser = _parser(coloured=coloured)
+def _render(source: str, *, highlight: bool) -> str:
+    parser = _parser(coloured=highlight)
     tokens = parser.parse(source)
     if len(tokens) > len(source) + SPARE_TOKENS:
         return f"<pre>{escape(source)}</pre>"
@@ -192,10 +192,10 @@ def _rendered(source: str, *, coloured: bool) -> str:
         _adorn(token)
         if token.children:
             token.children = list(_without_remote_images(token.children))
-    return parser.renderer.render(list(_limited(tokens)), parser.options, {})
+    return parser.renderer.render(list(_limit_width(tokens)), parser.options, {})
 
 
-def _limited(tokens: Sequence["Token"]) -> Iterable["Token"]:
+def _limit_width(tokens: Sequence["Token"]) -> Iterable["Token"]:
     """Yield the tokens, with each stretch of prose wrapped in an element of limited width."""
     from markdown_it.token import Token
 
@@ -232,19 +232,19 @@ def _without_remote_images(tokens: Sequence["Token"]) -> Iterable["Token"]:
 
 
 @cache
-def _parser(*, coloured: bool) -> "MarkdownIt":
+def _parser(*, highlight: bool) -> "MarkdownIt":
     from markdown_it import MarkdownIt
 
-    options = {"html": False, "highlight": _coloured if coloured else None}
+    options = {"html": False, "highlight": _highlight if highlight else None}
     parser = MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
     parser.inline.ruler.before("escape", "maths", _maths)
     parser.inline.add_terminator_char("$")
     return parser
 
 
-def _coloured(code: str, language: str, _attributes: str) -> str:
+def _highlight(code: str, language: str, _attributes: str) -> str:
     """Return highlighted code as HTML; "" if the language is unknown, the code is too long or pygments is missing."""
-    if len(code) > LONGEST_COLOURED or find_spec("pygments") is None:
+    if len(code) > LONGEST_HIGHLIGHT or find_spec("pygments") is None:
         return ""
     from pygments import lexers
     from pygments.util import ClassNotFound
@@ -305,7 +305,7 @@ def _sanitiser(*, rich: bool = False) -> "Cleaner":
     return Cleaner(
         tags=_RICH_TAGS if rich else _TAGS,
         attributes=_RICH_ATTRIBUTES if rich else _ATTRIBUTES,
-        attribute_filter=_allowed,
+        attribute_filter=_filter_attribute,
         url_schemes={"http", "https", "mailto", "data"},
         url_relative="deny",
         filter_style_properties=_RICH_PROPERTIES if rich else _PROPERTIES,
@@ -313,7 +313,7 @@ def _sanitiser(*, rich: bool = False) -> "Cleaner":
     )
 
 
-def _allowed(tag: str, attribute: str, value: str) -> str | None:
+def _filter_attribute(tag: str, attribute: str, value: str) -> str | None:
     match tag, attribute:
         case "a", "href":
             return value if _LINK.match(value) else None

@@ -11,10 +11,10 @@ from markupsafe import Markup
 
 from agentmagic.display.blocks import is_frame
 from agentmagic.display.markdown import rich_html
-from agentmagic.display.words import LONGEST_RESULT, ONE_LINE, compact, indented
+from agentmagic.display.words import LONGEST_RESULT, ONE_LINE, compact, indented_json
 from agentmagic.messages import Content, Media, Resource, Text, ToolResult, as_text
 from agentmagic.providers.base import answer_data
-from agentmagic.text import clip, cut_apart, in_json, one_line, shown
+from agentmagic.text import clip, cut_with_note, sanitize, sanitize_json, single_line
 
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 LARGEST_IMAGE = 4_000_000
@@ -40,7 +40,7 @@ MOST_OPEN_ROWS = 5
 LONGEST_COUNT = 200
 """Characters at the end of a data frame's HTML in which pandas writes the number of rows."""
 _ROW = re.compile(r"<tr[ >].*?</tr>", re.DOTALL)
-_COUNTED = re.compile(r"shape: \(([\d_,]+?), |>([\d,]+) rows")
+_ROW_COUNT = re.compile(r"shape: \(([\d_,]+?), |>([\d,]+) rows")
 
 LONGEST_START = 300
 """Characters that are shown of each page that a search found; ten times as many are shown of a single page."""
@@ -127,17 +127,17 @@ def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, 
             case Text(audience="assistant"):
                 pass  # this text is only for the model; the card shows the same fact to the user
             case Text() if html and (safe_html := rich_html(html)):
-                yield RichHtml(*cut_apart(shown(part.text), most), safe_html, is_frame(html))
+                yield RichHtml(*cut_with_note(sanitize(part.text), most), safe_html, is_frame(html))
             case Text():
                 yield from _text(part.text, most)
             case Media():
                 width = _WIDTH.fullmatch(html)
                 yield value_form(part, int(width[1]) if width else None)
             case _:
-                yield PlainText(*cut_apart(shown(as_text(cast("Content", part))), most))
+                yield PlainText(*cut_with_note(sanitize(as_text(cast("Content", part))), most))
 
 
-def opened(
+def split_forms(
     result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, pages: bool = False
 ) -> tuple[list[Form], list[Form]]:
     """Return the forms of a result in two lists: those that are shown open below its call, and those inside its card.
@@ -161,16 +161,16 @@ def opened(
 def _pages(resources: Sequence[Resource], most: int) -> Pages:
     """Return web pages as a list; `most` is the number of characters that are shown of each page."""
     rows = tuple(
-        (one_line(shown(resource.name), LONGEST_CELL), shown(resource.uri), _beginning(resource.text, most))
+        (single_line(sanitize(resource.name), LONGEST_CELL), sanitize(resource.uri), _beginning(resource.text, most))
         for resource in resources
     )
     lines = (f"{title}\n  {url}" if title else url for title, url, _ in rows)
-    note = cut_apart(resources[0].text, most)[1] if len(resources) == 1 else ""
+    note = cut_with_note(resources[0].text, most)[1] if len(resources) == 1 else ""
     return Pages("\n".join(lines), note, rows)
 
 
 def _beginning(text: str, most: int) -> str:
-    return clip(shown(text[: most + LONGEST_SECRET]).strip(), most)
+    return clip(sanitize(text[: most + LONGEST_SECRET]).strip(), most)
 
 
 def _first_rows(frame: RichHtml) -> RichHtml:
@@ -180,7 +180,7 @@ def _first_rows(frame: RichHtml) -> RichHtml:
     first = list(_ROW.finditer(rows))
     if len(first) <= MOST_OPEN_ROWS:
         return frame
-    count_match = _COUNTED.search(f"{head}{tail[-LONGEST_COUNT:]}")
+    count_match = _ROW_COUNT.search(f"{head}{tail[-LONGEST_COUNT:]}")
     total = int(re.sub("[_,]", "", count_match[1] or count_match[2])) if count_match else len(first)
     rest = f"all {total:,} rows are" if total <= len(first) else "more are"
     note = f"The first {MOST_OPEN_ROWS} of {total:,} rows; {rest} in the card."
@@ -201,10 +201,10 @@ def answer_form(text: str, wrapped_in: str) -> Form | None:
     if isinstance(value, dict) and value.keys() == {wrapped_in}:
         value = cast("dict[str, Any]", value)[wrapped_in]
     if _is_flat(value):
-        fields = cast("dict[str, Scalar]", in_json(value)).items()
+        fields = cast("dict[str, Scalar]", sanitize_json(value)).items()
         return Table(("field", "value"), tuple(((name, False), (_cell(one)[0], False)) for name, one in fields))
     if isinstance(value, str):
-        return PlainText(*cut_apart(shown(value), LONGEST_RESULT))
+        return PlainText(*cut_with_note(sanitize(value), LONGEST_RESULT))
     return _json(value, LONGEST_RESULT)
 
 
@@ -213,19 +213,19 @@ def value_form(value: str | Media, width: int | None = None) -> PlainText | Imag
     if isinstance(value, str):
         return PlainText(value)
     if value.media_type in IMAGES and len(value.data) <= LARGEST_IMAGE:
-        return Image(value.media_type, value.data, shown(value.name), width)
-    return PlainText(*cut_apart(shown(as_text(value)), LONGEST_RESULT))
+        return Image(value.media_type, value.data, sanitize(value.name), width)
+    return PlainText(*cut_with_note(sanitize(as_text(value)), LONGEST_RESULT))
 
 
 def _text(text: str, most: int) -> Iterator[Form]:
-    if (value := _parsed(text)) is not None:
+    if (value := _parse(text)) is not None:
         yield _json(value, most)
     elif text.strip():
         # Only the start of a long text is redacted and cleaned, so that the rest costs no time.
-        yield PlainText(shown(text[: most + LONGEST_SECRET])[:most], cut_apart(text, most)[1])
+        yield PlainText(sanitize(text[: most + LONGEST_SECRET])[:most], cut_with_note(text, most)[1])
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     """Return the array or object that a JSON text holds, else None."""
     if len(text) > LARGEST_JSON or text.lstrip()[:1] not in ("{", "["):
         return None
@@ -236,14 +236,14 @@ def _parsed(text: str) -> Any:
 
 
 def _json(value: Any, most: int) -> Form:
-    value = in_json(value)
+    value = sanitize_json(value)
     if records := _records(value):
         return _table(records, MOST_ROWS if most == LONGEST_RESULT else MOST_ROWS_WHOLE)
     line = compact(value)
-    text = line if len(line) <= ONE_LINE else indented(value)
+    text = line if len(line) <= ONE_LINE else indented_json(value)
     if "\n" in text and len(text) <= most:
         return JsonTree(text, value=value)
-    return PlainText(*cut_apart(text, most))
+    return PlainText(*cut_with_note(text, most))
 
 
 def _records(value: Any) -> Sequence[dict[str, Scalar]]:
@@ -278,4 +278,4 @@ def _cell(value: Scalar) -> tuple[str, bool]:
     if value is None:
         return "", False
     number = not isinstance(value, str | bool)
-    return one_line(value if isinstance(value, str) else compact(value), LONGEST_CELL), number
+    return single_line(value if isinstance(value, str) else compact(value), LONGEST_CELL), number

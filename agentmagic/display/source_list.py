@@ -7,12 +7,12 @@ from hashlib import blake2b
 from markupsafe import Markup
 
 from agentmagic.display.blocks import TextBlock
-from agentmagic.display.citations import LONGEST_QUOTE, LONGEST_TITLE, cited_html, link, placed
+from agentmagic.display.citations import LONGEST_QUOTE, LONGEST_TITLE, cited_html, link, place_numbers
 from agentmagic.display.elements import MUTED, element, fold
 from agentmagic.display.rich_values import Pages
 from agentmagic.messages import Source
 from agentmagic.secrets import redact
-from agentmagic.text import clip, one_line, shown, web_address
+from agentmagic.text import clip, sanitize, single_line, web_address
 
 HEADING = "Sources"
 LIST = "margin:0;padding-left:2em"
@@ -22,7 +22,7 @@ RAISED = "line-height:0;margin-left:2px"
 
 def source_title(source: Source) -> str:
     """Return the title of a page on one line, or its address if it has no title."""
-    return one_line(shown(source.title), LONGEST_TITLE) or shown_address(source.url)
+    return single_line(sanitize(source.title), LONGEST_TITLE) or shown_address(source.url)
 
 
 def shown_address(url: str) -> str:
@@ -30,12 +30,12 @@ def shown_address(url: str) -> str:
 
     A web address is shown in ASCII, so that no letter in it looks like another.
     """
-    return one_line(web_address(redact(url)) or shown(url), LONGEST_TITLE)
+    return single_line(web_address(redact(url)) or sanitize(url), LONGEST_TITLE)
 
 
 def quotes_of(source: Source) -> Sequence[str]:
     """Return the quotations from a page, each cut to length."""
-    return [clip(shown(quote).strip(), LONGEST_QUOTE) for quote in source.quotes]
+    return [clip(sanitize(quote).strip(), LONGEST_QUOTE) for quote in source.quotes]
 
 
 class SourceList:
@@ -51,7 +51,7 @@ class SourceList:
     def text(self) -> Markup:
         """Return the text, in which each number is a link to its entry in the list."""
         block = self._block
-        return cited_html(block.text, placed(block.text, block.citations, block.sources), self._number)
+        return cited_html(block.text, place_numbers(block.text, block.citations, block.sources), self._number)
 
     def below(self) -> Markup:
         """Return the list of sources, or nothing for a text without sources."""

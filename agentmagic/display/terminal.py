@@ -22,12 +22,12 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
-from agentmagic.display.citations import marked, placed
+from agentmagic.display.citations import insert_numbers, place_numbers
 from agentmagic.display.rich_values import Form, Image, Table, answer_form, forms
 from agentmagic.display.source_list import shown_address, source_title
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.plan import TaskProgress
-from agentmagic.text import one_line, shown
+from agentmagic.text import sanitize, single_line
 
 LONGEST = 1_200
 """Characters of a result or of reasoning that are printed."""
@@ -68,7 +68,7 @@ class TextRenderer:
 
     def prompt(self, block: PromptBlock) -> str:
         """Return the prompt, marked as a quotation."""
-        return _indented(words.asked(block).strip(), "> ")
+        return _indent(words.typed_text(block).strip(), "> ")
 
     def values(self, block: ValuesBlock) -> str:
         """Return one line for each value."""
@@ -79,14 +79,14 @@ class TextRenderer:
         if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
             text = "\n".join(filter(None, _form(form)))
         else:
-            marks = placed(block.text, block.citations, block.sources)
-            text = marked(shown(block.text), marks, "[{}]".format, " ").strip()
+            marks = place_numbers(block.text, block.citations, block.sources)
+            text = insert_numbers(sanitize(block.text), marks, "[{}]".format, " ").strip()
         return "\n\n".join(filter(None, (text, source_lines(block))))
 
     def reasoning(self, block: ReasoningBlock) -> str:
         """Return the start of the reasoning, indented."""
-        text = shown(block.text).strip()
-        return "Thought\n" + _indented(_start(text)) if text else ""
+        text = sanitize(block.text).strip()
+        return "Thought\n" + _indent(_start(text)) if text else ""
 
     def card(self, card: ToolCard) -> str:
         """Return the call on one line, and below it the start of its result."""
@@ -97,7 +97,7 @@ class TextRenderer:
             if card.result and card.shows_result
             else words.long_reason(card)
         )
-        summary = one_line(shown(result), RESULT_ON_A_LINE)
+        summary = single_line(sanitize(result), RESULT_ON_A_LINE)
         line = f"{_heading(card, times=self.times)}{' → ' if summary else ''}{summary}"
         return "\n".join((line, *(_turn_inside(card.inside, self) if card.inside else ())))
 
@@ -107,20 +107,20 @@ class TextRenderer:
 
     def question(self, block: QuestionBlock) -> str:
         """Return the question, and below it the files and the answer, if there are any."""
-        answer = () if block.answer is None else (_indented(shown(block.answer)),)
-        files = (_indented(shown(block.files)),) if block.files else ()
-        return "\n".join((f"? {shown(block.text)}", *files, *answer))
+        answer = () if block.answer is None else (_indent(sanitize(block.answer)),)
+        files = (_indent(sanitize(block.files)),) if block.files else ()
+        return "\n".join((f"? {sanitize(block.text)}", *files, *answer))
 
     def proposal(self, block: ProposalBlock) -> str:
         """Return the title, state and reason of a proposal, and its whole code below."""
         state = words.proposal_state(block)
         head = f"{words.proposal_title(block)}{f' [{state}]' if state else ''}: {words.proposal_why(block)}"
-        return f"{head}\n{_indented(words.proposal_code(block)[0])}"
+        return f"{head}\n{_indent(words.proposal_code(block)[0])}"
 
     def notice(self, block: NoticeBlock) -> str:
         """Return the notice with its level in front."""
         label = {"info": "", "warning": "Warning: ", "error": "Error: "}[block.level]
-        return label + shown(block.text)
+        return label + sanitize(block.text)
 
     def retry(self, block: RetryBlock) -> str:
         """Return a sentence about the request that is sent again."""
@@ -131,7 +131,7 @@ class TextRenderer:
         progress = block.progress
         head = " · ".join((map_words.heading(progress), *map_words.figures(progress, times=self.times)))
         below = [*map_words.errors(progress), *map_words.notices(progress)]
-        return "\n".join((f"{words.GLYPHS[map_words.STATES[progress.ended]]} {head}", *map(_indented, below)))
+        return "\n".join((f"{words.GLYPHS[map_words.STATES[progress.ended]]} {head}", *map(_indent, below)))
 
     def footer(self, block: FooterBlock) -> str:
         """Return the figures on one line."""
@@ -180,41 +180,41 @@ def gap(before: Block | None, block: Block) -> str:
 def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
     yield _heading(card, times=times)
     if card.state == "waiting":
-        yield _indented(words.all_arguments(card))
-        yield _indented(words.effects(card))
+        yield _indent(words.all_arguments(card))
+        yield _indent(words.effects(card))
     if edits := words.edits(card):
-        yield _indented(f"Edited by you:\n{edits}")
+        yield _indent(f"Edited by you:\n{edits}")
     if card.inside:
         yield from _turn_inside(card.inside, TextRenderer(times=times))
     if card.result and card.shows_result:
         for text, note in map(_form, forms(card.result, pages=card.hosted)):
             if text:
-                yield _indented(_start(text))
+                yield _indent(_start(text))
             if note:
-                yield _indented(note)
+                yield _indent(note)
         if card.traceback:
-            yield _indented("%tb shows where it was raised.")
+            yield _indent("%tb shows where it was raised.")
     elif not card.inside and (reason := words.long_reason(card)):
-        yield _indented(reason)
+        yield _indent(reason)
 
 
 def _turn_inside(turn: Snapshot, renderer: TextRenderer) -> Iterator[str]:
-    yield from (_indented(text, "  │ ") for block in turn.blocks if (text := block.render(renderer)))
+    yield from (_indent(text, "  │ ") for block in turn.blocks if (text := block.render(renderer)))
 
 
 def task_line(row: TaskProgress) -> str:
     """Return a task of a plan on one line, with its summary, or the reason why it is tried again."""
     state = words.task_state(row)
     again = [*words.attempts(row)][-1:] if row.state == "pending" else []
-    summary = one_line("".join(again) or shown(row.summary), WIDEST_LINE)
+    summary = single_line("".join(again) or sanitize(row.summary), WIDEST_LINE)
     description = ": ".join(filter(None, (f"{words.task_title(row)}{f' [{state}]' if state else ''}", summary)))
     return f"  {words.GLYPHS[words.TASK_STATES[row.state]]} {row.task.id} {description}"
 
 
 def _heading(card: ToolCard, *, times: bool) -> str:
-    client = f"{shown(card.client)}:" if card.client else ""
-    name = words.hosted_title(card) or shown(card.name)
-    server = f"({'agent' if card.agent else shown(card.server)})" if card.server else ""
+    client = f"{sanitize(card.client)}:" if card.client else ""
+    name = words.hosted_title(card) or sanitize(card.name)
+    server = f"({'agent' if card.agent else sanitize(card.server)})" if card.server else ""
     arguments = words.short_arguments(card)
     took = words.duration(card.seconds) if times and card.seconds else ""
     progress = words.progress(card.progress) if card.progress else ""
@@ -242,8 +242,8 @@ def _start(text: str) -> str:
 
 
 def _columns(table: Table) -> str:
-    rows = [[one_line(text, WIDEST_COLUMN) for text, _ in row] for row in table.rows]
-    head = [one_line(column, WIDEST_COLUMN) for column in table.columns]
+    rows = [[single_line(text, WIDEST_COLUMN) for text, _ in row] for row in table.rows]
+    head = [single_line(column, WIDEST_COLUMN) for column in table.columns]
     widths = [max(map(_width, column)) for column in zip(head, *rows, strict=True)]
     numeric = table.numeric
     return "\n".join(_row(row, widths, numeric) for row in (head, *rows))
@@ -262,5 +262,5 @@ def _width(text: str) -> int:
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
-def _indented(text: str, indent: str = "  ") -> str:
+def _indent(text: str, indent: str = "  ") -> str:
     return "\n".join((indent + line).rstrip() for line in text.splitlines())

@@ -14,7 +14,7 @@ from typing import TypeVar, get_args
 from agentmagic import events
 from agentmagic.display import words
 from agentmagic.display.blocks import (
-    SETTLED,
+    FINAL_STATES,
     Block,
     ChecklistBlock,
     FooterBlock,
@@ -46,7 +46,7 @@ from agentmagic.messages import (
     sources_of,
 )
 from agentmagic.plan import Checklist
-from agentmagic.text import one_line, shown
+from agentmagic.text import sanitize, single_line
 
 _ENDS: dict[ResultStatus, State] = {
     "ok": "done",
@@ -103,7 +103,7 @@ class Transcript:
             self.blocks: list[Block] = []
             self.running: FooterBlock | None = None
             around = self._around
-            self.asked: dict[str, events.ApprovalAsked] = {} if around is None else around.asked
+            self.approval_requests: dict[str, events.ApprovalAsked] = {} if around is None else around.approval_requests
             self.price_told: bool = around is not None and around.price_told
             self._turns = 0
             self._turn = 0
@@ -172,7 +172,7 @@ class Transcript:
             case events.ToolFinished():
                 self._finish_call(event)
             case events.ApprovalAsked():
-                self.asked[event.id] = event
+                self.approval_requests[event.id] = event
                 card = self._card(event.call, "" if event.hosted else event.server)
                 card.step, card.effects, card.optional = event.step, event.effects, event.optional
                 card.fixed, card.client = event.fixed, self._asker or card.client
@@ -186,7 +186,7 @@ class Transcript:
                 self._change_plan(event)
             case events.PromptAdded():
                 self._sent_back = True
-                line = one_line(shown(event.prompt.text), LONGEST_LINE)
+                line = single_line(sanitize(event.prompt.text), LONGEST_LINE)
                 self._add(NoticeBlock("info", f"Sent back to the model: {line}"))
             case events.PromptEdited():
                 self._edit_prompt(event)
@@ -406,7 +406,7 @@ class Transcript:
     def _change(self, card: ToolCard, state: State, *, ask: str = "") -> None:
         card.state = state
         card.ask = ask
-        card.open = state not in SETTLED
+        card.open = state not in FINAL_STATES
         card.version += 1
 
     def _tell_progress(self, event: events.ToolProgress) -> None:
@@ -464,7 +464,7 @@ class Transcript:
         return False
 
     def _settle_approval(self, event: events.ApprovalGiven) -> None:
-        question = self.asked.get(event.id)
+        question = self.approval_requests.get(event.id)
         card = self._cards.get(question.call.id) if question else None
         if card and card.ask == event.id:
             card.reason = "" if event.approved else event.reason
@@ -533,7 +533,7 @@ class Transcript:
             self.running.version += 1
 
 
-def _copied(block: Block, before: Block | None) -> Block:
+def _copy_block(block: Block, before: Block | None) -> Block:
     if before and before.version == block.version:
         return before
     twin = copy(block)
@@ -548,4 +548,4 @@ def _copied(block: Block, before: Block | None) -> Block:
 def _copies(blocks: Iterable[Block], before: Snapshot | None) -> list[Block]:
     """Return copies of blocks. A block that has not changed since the snapshot `before` is reused instead of copied."""
     old_blocks = {block.key: block for block in before.blocks} if before else {}
-    return [_copied(block, old_blocks.get(block.key)) for block in blocks]
+    return [_copy_block(block, old_blocks.get(block.key)) for block in blocks]

@@ -37,9 +37,20 @@ from agentmagic.events import (
 from agentmagic.messages import Media, Part, Resource, Usage
 from agentmagic.plan import TaskProgress
 from agentmagic.providers.outside import is_outside
-from agentmagic.secrets import redact, settled
+from agentmagic.secrets import redact, without_growing_secret
 from agentmagic.serialization import same_json
-from agentmagic.text import DEEPEST, counted, cut_middle, exact, in_json, listed, one_line, reveal, shown, written_json
+from agentmagic.text import (
+    DEEPEST,
+    cut_middle,
+    exact,
+    join_names,
+    json_line,
+    plural,
+    reveal,
+    sanitize,
+    sanitize_json,
+    single_line,
+)
 
 V = TypeVar("V")
 
@@ -47,16 +58,16 @@ V = TypeVar("V")
 class OpenTable(dict[str, V]):
     """A table with a value for unknown words too: a newer version, or code of the user, may use other words."""
 
-    def __init__(self, known: Mapping[Any, V], other: Callable[[str], V]) -> None:
-        super().__init__(known)
+    def __init__(self, entries: Mapping[Any, V], other: Callable[[str], V]) -> None:
+        super().__init__(entries)
         self._other = other
 
     def __missing__(self, key: str) -> V:
         return self._other(key)
 
 
-def _as_it_is(word: object) -> str:
-    return one_line(shown(str(word)), LONGEST_WORD).replace("_", " ")
+def _plain_word(word: object) -> str:
+    return single_line(sanitize(str(word)), LONGEST_WORD).replace("_", " ")
 
 
 GLYPHS: dict[State, str] = {
@@ -96,14 +107,14 @@ _STOPS: dict[StopReason, str] = {
     "no_tools": "no tools to call",
     "error": "failed",
 }
-STOPS = OpenTable(_STOPS, lambda reason: f"stopped: {_as_it_is(reason)}")
+STOPS = OpenTable(_STOPS, lambda reason: f"stopped: {_plain_word(reason)}")
 
 FILES = "Their text"
 UNSENT = "no answer, not sent again"
 """Shown in the footer of a turn that later requests leave out."""
 
 _FATES: dict[ProposalFate, str] = {"kept": "kept", "changed": "kept with changes", "discarded": "discarded"}
-FATES = OpenTable(_FATES, _as_it_is)
+FATES = OpenTable(_FATES, _plain_word)
 _PLACES: dict[CellPlace, str] = {
     "staged": "It stands in the notebook and was not run: keep or discard it there.",
     "below": "It was inserted below the cell that ran, and was not run.",
@@ -164,7 +175,7 @@ _LOOKS_OTHERWISE = re.compile(r"\s.*|.*\s|-?[\d.]+([eE][-+]?\d+)?|true|false|nul
 """Strings of one line that, without their quotes, would be read as another value or as nothing."""
 
 
-def restored(
+def restore_unchanged(
     edited: Any, original: Any, change: Callable[[str], str] = exact, depth: int = DEEPEST, name: str = ""
 ) -> Any:
     """Return an edited value in which each part that the user left unchanged is the original part.
@@ -172,7 +183,7 @@ def restored(
     A part is unchanged if it equals what `in_json` showed of the original with the same `change`, `depth` and `name`.
     So secrets that were blanked, and parts that were left out because they are nested too deep, come back.
     """
-    if same_json(edited, in_json(original, change, depth, name)):
+    if same_json(edited, sanitize_json(original, change, depth, name)):
         return original
     if depth == 0:
         return edited
@@ -181,10 +192,10 @@ def restored(
             before = cast("Mapping[str, Any]", original)
             keys = {change(key): key for key in before}
             items = ((keys.get(key, key), value) for key, value in cast("dict[str, Any]", edited).items())
-            return {key: restored(value, before.get(key), change, depth - 1, key) for key, value in items}
+            return {key: restore_unchanged(value, before.get(key), change, depth - 1, key) for key, value in items}
         case list(), list() | tuple():
             pairs = zip_longest(cast("list[Any]", edited), cast("list[Any]", original))
-            return [restored(value, old, change, depth - 1, name) for value, old in pairs][
+            return [restore_unchanged(value, old, change, depth - 1, name) for value, old in pairs][
                 : len(cast("list[Any]", edited))
             ]
         case _:
@@ -198,10 +209,10 @@ def compact(value: Any) -> str:
     """
     if isinstance(value, str) and ("\n" in value.strip() or not _LOOKS_OTHERWISE.fullmatch(value.strip("\n"))):
         return value
-    return written_json(value)
+    return json_line(value)
 
 
-def indented(value: Any) -> str:
+def indented_json(value: Any) -> str:
     """Return a JSON value as indented text."""
     return json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
@@ -214,20 +225,20 @@ def short_arguments(card: ToolCard) -> str:
     if card.state == "waiting":
         return ""
     if card.call is None:
-        return one_line(shown(settled(card.raw)), SHORT_ARGUMENTS)
-    arguments = in_json(card.call.arguments)
+        return single_line(sanitize(without_growing_secret(card.raw)), SHORT_ARGUMENTS)
+    arguments = sanitize_json(card.call.arguments)
     if card.hosted and not card.is_question:  # the title says what the values are
         lists = (cast("list[Any]", value if isinstance(value, list) else [value]) for value in arguments.values())
-        return one_line(", ".join(compact(one) for values in lists for one in values), SHORT_ARGUMENTS)
+        return single_line(", ".join(compact(one) for values in lists for one in values), SHORT_ARGUMENTS)
     if is_outside(card.server):  # an outside agent gives its call a title
-        return one_line(compact(arguments.get("title", "")), SHORT_ARGUMENTS)
+        return single_line(compact(arguments.get("title", "")), SHORT_ARGUMENTS)
     pairs = (f"{key}: {compact(value)}" for key, value in arguments.items())
-    return one_line(", ".join(pairs), SHORT_ARGUMENTS)
+    return single_line(", ".join(pairs), SHORT_ARGUMENTS)
 
 
 def card_state(card: ToolCard) -> str:
     """Return the state of a card in words: whether the user edited the arguments, how it ended, why it was denied."""
-    reason = one_line(shown(card.reason), SHORT_ARGUMENTS) if card.state == "denied" else ""
+    reason = single_line(sanitize(card.reason), SHORT_ARGUMENTS) if card.state == "denied" else ""
     outcome = ": ".join(filter(None, (STATES[card.state] or hosted_state(card), reason)))
     return ", ".join(filter(None, ("edited" if card.written is not None else "", outcome)))
 
@@ -243,12 +254,12 @@ def hosted_state(card: ToolCard) -> str:
     if not card.hosted or card.state != "done":
         return ""
     pages = sum(isinstance(part, Resource) for part in card.result.content) if card.result else 0
-    return counted(pages, "page") if pages else "allowed" if card.is_question else ""
+    return plural(pages, "page") if pages else "allowed" if card.is_question else ""
 
 
 def long_reason(card: ToolCard) -> str:
     """Return why a call was denied, or "" if `card_state` shows the whole reason."""
-    reason = shown(card.reason)
+    reason = sanitize(card.reason)
     return "" if card_state(card).endswith(f": {reason}") else reason
 
 
@@ -256,7 +267,7 @@ def edits(card: ToolCard) -> str:
     """Return how the user changed the arguments of a call, as lines of a diff; "" without changes."""
     if card.written is None or card.call is None:
         return ""
-    before, now = (written_out(arguments).splitlines() for arguments in (card.written, card.call.arguments))
+    before, now = (format_arguments(arguments).splitlines() for arguments in (card.written, card.call.arguments))
     _, _, *lines = [*unified_diff(before, now, lineterm="", n=0), "", ""]
     return "\n".join(f"{line[0]} {line[1:]}" for line in lines if line and not line.startswith("@@"))
 
@@ -264,8 +275,8 @@ def edits(card: ToolCard) -> str:
 def all_arguments(card: ToolCard) -> str:
     """Return all of a card's arguments, formatted by `written_out`; while the model is writing them, as raw JSON."""
     if card.call is None:
-        return _without_middle(shown(settled(card.raw)), LONGEST_RESULT)
-    return written_out(card.call.arguments)
+        return _without_middle(sanitize(without_growing_secret(card.raw)), LONGEST_RESULT)
+    return format_arguments(card.call.arguments)
 
 
 def code_arguments(card: ToolCard) -> dict[str, tuple[str, str]]:
@@ -278,19 +289,19 @@ def code_arguments(card: ToolCard) -> dict[str, tuple[str, str]]:
     }
 
 
-def written_out(arguments: Mapping[str, Any]) -> str:
+def format_arguments(arguments: Mapping[str, Any]) -> str:
     """Return arguments as text, one a line with the values lined up, for a user who has to judge them.
 
     Hidden characters are escaped. Each value that is too long loses its middle rather than its end, so that no value
     pushes another one out of sight.
     """
-    visible: dict[str, Any] = in_json(dict(islice(arguments.items(), MOST_ARGUMENTS)), redact)
+    visible: dict[str, Any] = sanitize_json(dict(islice(arguments.items(), MOST_ARGUMENTS)), redact)
     each = max(LONGEST_RESULT // max(len(visible), 1), SHORTEST_CUT)
     pairs = [(reveal(key), reveal(_without_middle(compact(value), each))) for key, value in visible.items()]
     width = min(max((len(key) for key, _ in pairs), default=0), KEY_WIDTH)
     more = len(arguments) - len(pairs)
     rest = [f"({more:,} more arguments are not shown)"] if more else []
-    return "\n".join([*(_aligned(key, value, width) for key, value in pairs), *rest])
+    return "\n".join([*(_align(key, value, width) for key, value in pairs), *rest])
 
 
 def _without_middle(text: str, most: int) -> str:
@@ -299,8 +310,8 @@ def _without_middle(text: str, most: int) -> str:
     )
 
 
-def _aligned(key: str, text: str, width: int) -> str:
-    key = one_line(key, 4 * KEY_WIDTH)
+def _align(key: str, text: str, width: int) -> str:
+    key = single_line(key, 4 * KEY_WIDTH)
     return f"{key:<{width}}  " + text.replace("\n", "\n" + " " * (width + 2))
 
 
@@ -314,12 +325,12 @@ def plan_heading(block: ChecklistBlock) -> str:
 
 def task_title(row: TaskProgress) -> str:
     """Return the description of a task, or its tool if it has no description, on one line."""
-    return one_line(shown(row.task.description or row.task.tool), 4 * KEY_WIDTH)
+    return single_line(sanitize(row.task.description or row.task.tool), 4 * KEY_WIDTH)
 
 
 def task_state(row: TaskProgress) -> str:
     """Return the state of a task in words, with the number of the attempt after the first one."""
-    word = "" if row.state in ("pending", "done") else _as_it_is(row.state)
+    word = "" if row.state in ("pending", "done") else _plain_word(row.state)
     again = f"attempt {row.attempt}" if row.attempt > 1 else ""
     return ", ".join(filter(None, (word, again)))
 
@@ -328,13 +339,13 @@ def attempts(row: TaskProgress) -> Iterator[str]:
     """Yield a line for each judgement of a task: the verdict, and whether the task was tried again."""
     for number, judgement in enumerate(row.judgements, 1):
         verdict = "fine" if judgement.success else "not what was needed"
-        why = shown(judgement.reason or judgement.summary).strip().rstrip(".")
+        why = sanitize(judgement.reason or judgement.summary).strip().rstrip(".")
         then = (
             f" Tried again{'' if judgement.parameters is None else ' with other parameters'}."
             if judgement.retry
             else ""
         )
-        yield f"Attempt {number}: {verdict}{f' ({one_line(why, 4 * SHORT_ARGUMENTS)})' if why else ''}.{then}"
+        yield f"Attempt {number}: {verdict}{f' ({single_line(why, 4 * SHORT_ARGUMENTS)})' if why else ''}.{then}"
 
 
 def stretches(text: str) -> list[tuple[str, bool]]:
@@ -343,27 +354,27 @@ def stretches(text: str) -> list[tuple[str, bool]]:
     return [(part, columns) for part, columns in parts if part] or [("", False)]
 
 
-def asked(block: PromptBlock) -> str:
+def typed_text(block: PromptBlock) -> str:
     """Return the text of a prompt as the user typed it. A table that was inserted for a name becomes the name again.
 
     The block of the values shows the table.
     """
-    text = shown(block.prompt.text)
+    text = sanitize(block.prompt.text)
     for value in block.values:
         if value.in_place and "\n" in value.text:  # the table has lines of its own, even inside a sentence
             place = rf"(?:(?<=[ (])\n\n)?{re.escape(value.text)}(?:\n\n(?=[ ,;:.?!)]))?"
-            text = shown(value.written).join(re.split(place, text, maxsplit=1))
+            text = sanitize(value.written).join(re.split(place, text, maxsplit=1))
     return text
 
 
-def attached(block: PromptBlock) -> list[tuple[str, str]]:
+def attachments(block: PromptBlock) -> list[tuple[str, str]]:
     """Return the name and text of each resource and variable that is attached to a prompt.
 
     Values that have a block of their own are left out.
     """
     resources = (part for part in own_parts(block) if isinstance(part, Resource) and part.text)
     return [
-        (shown(resource.name or resource.uri), _without_middle(shown(resource.text), LONGEST_RESULT))
+        (sanitize(resource.name or resource.uri), _without_middle(sanitize(resource.text), LONGEST_RESULT))
         for resource in resources
     ]
 
@@ -380,7 +391,7 @@ def own_parts(block: PromptBlock) -> list[Part]:
 def values_line(block: ValuesBlock) -> str:
     """Return on one line what the values in a prompt became: "{sales}: DataFrame, 7 rows x 2 columns (90 tokens)"."""
     return " · ".join(
-        f"{_short(value.written)}: {_short(value.shown)} ({counted(value.tokens, 'token')})" for value in block.values
+        f"{_short(value.written)}: {_short(value.shown)} ({plural(value.tokens, 'token')})" for value in block.values
     )
 
 
@@ -389,11 +400,11 @@ def values(block: ValuesBlock) -> Iterator[tuple[PromptValue, str | Media]]:
     images = (part for part in block.prompt.parts if isinstance(part, Media))
     for value in block.values:
         image = next(images, None) if value.kind == "image" else None
-        yield value, image or _without_middle(shown(value.text), LONGEST_RESULT)
+        yield value, image or _without_middle(sanitize(value.text), LONGEST_RESULT)
 
 
 def _short(text: str) -> str:
-    return one_line(shown(text), SHORT_ARGUMENTS)
+    return single_line(sanitize(text), SHORT_ARGUMENTS)
 
 
 def duration(seconds: float) -> str:
@@ -409,8 +420,8 @@ def duration(seconds: float) -> str:
 def progress(event: ToolProgress) -> str:
     """Return how far a call has come, with the last line of its output."""
     figures = f"{event.progress:g} of {event.total:g}" if event.total else ""
-    last = shown(event.message).strip("\n").rpartition("\n")[2]
-    return " ".join(filter(None, (figures, one_line(last, SHORT_ARGUMENTS))))
+    last = sanitize(event.message).strip("\n").rpartition("\n")[2]
+    return " ".join(filter(None, (figures, single_line(last, SHORT_ARGUMENTS))))
 
 
 def share(event: ToolProgress) -> float | None:
@@ -421,7 +432,7 @@ def share(event: ToolProgress) -> float | None:
 
 def retry(block: RetryBlock, *, times: bool) -> str:
     """Return a sentence that a request is sent again, why and when."""
-    error = shown(block.error).strip().rstrip(".")
+    error = sanitize(block.error).strip().rstrip(".")
     when = f" in {round(block.delay, 1):g} s" if times else ""
     joint = ". Trying" if ". " in error else ", trying"
     return f"{error}{joint} again{when} ({block.attempt + 1} of {block.tries})"
@@ -434,7 +445,7 @@ def receipt(event: VariablesChanged) -> str:
     more = [f"{len(changes) - MOST_CHANGES} more"] if len(changes) > MOST_CHANGES else []
     head = ["Changed in the notebook:"] if lines else []
     files = f"Files opened to write: {', '.join(event.files)}." if event.files else ""
-    names = listed(event.unwatched, MOST_CHANGES)
+    names = join_names(event.unwatched, MOST_CHANGES)
     unwatched_note = f"Not watched, and not put back by undo: {names}." if event.unwatched else ""
     return "\n".join(filter(None, (*head, *lines, *more, files, unwatched_note)))
 
@@ -457,12 +468,12 @@ def proposal_title(block: ProposalBlock) -> str:
         case "remove":
             return f"Proposed removal of{which}"
         case _:
-            return f"Proposed: {_as_it_is(proposal.action)}{which}"
+            return f"Proposed: {_plain_word(proposal.action)}{which}"
 
 
 def proposal_why(block: ProposalBlock) -> str:
     """Return the reason for a proposed cell, on one line."""
-    return one_line(shown(block.proposed.why), LONGEST_WHY)
+    return single_line(sanitize(block.proposed.why), LONGEST_WHY)
 
 
 def proposal_state(block: ProposalBlock) -> str:
@@ -499,15 +510,15 @@ def effects(card: ToolCard) -> str:
     return "\n".join(map(exact, card.effects))
 
 
-def doing(running: FooterBlock, blocks: Iterable[Block]) -> str:
+def activity(running: FooterBlock, blocks: Iterable[Block]) -> str:
     """Return what a running turn is doing, judged by its open blocks; "" while it waits for the user."""
     open_blocks = [block for block in blocks if block.open]
     cards = [block for block in open_blocks if isinstance(block, ToolCard)]
     if any(isinstance(block, QuestionBlock) for block in open_blocks) or any(card.waits for card in cards):
         return ""
     if running_cards := [card for card in cards if card.state == "running"]:
-        names = ", ".join(dict.fromkeys(shown(card.name) for card in running_cards))
-        return hosted_title(running_cards[-1]).lower() or one_line(f"waiting for {names}", SHORT_ARGUMENTS)
+        names = ", ".join(dict.fromkeys(sanitize(card.name) for card in running_cards))
+        return hosted_title(running_cards[-1]).lower() or single_line(f"waiting for {names}", SHORT_ARGUMENTS)
     match open_blocks[-1:]:
         case [TextBlock()]:
             return "writing"
@@ -526,9 +537,9 @@ def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
     """
     is_served = block.model.startswith(SERVED)
     if block.agent:
-        yield shown(block.agent)
+        yield sanitize(block.agent)
     if block.model and not is_served:
-        yield shown(block.model)
+        yield sanitize(block.model)
     if times and block.stop_reason and not is_served:
         yield duration(block.seconds)
     has_tokens = block.usage.input_tokens or block.usage.output_tokens
@@ -543,8 +554,8 @@ def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
 
 def footer_details(block: FooterBlock, *, times: bool) -> str:
     """Return further figures of a turn: steps, requests, searches and tokens; with `times`, the id of its trace too."""
-    steps = counted(block.steps, "step") if block.steps else ""
-    requests = counted(block.usage.requests, "request") if block.usage.requests else ""
+    steps = plural(block.steps, "step") if block.steps else ""
+    requests = plural(block.usage.requests, "request") if block.usage.requests else ""
     has_tokens = block.usage.input_tokens or block.usage.output_tokens
     figures = (
         steps,
@@ -567,7 +578,7 @@ def trace(block: FooterBlock) -> str:
 
     It differs in each run, so batch output leaves it out.
     """
-    return f"trace {shown(block.trace[:32])}" if block.trace else ""
+    return f"trace {sanitize(block.trace[:32])}" if block.trace else ""
 
 
 def _tokens(usage: Usage) -> str:

@@ -42,11 +42,11 @@ def save(
     try:
         if target.exists() and not overwrite:
             raise UsageError(f"{target} is there already. Choose another name, or replace it with overwrite=True.")
-        text = _written(form, tuple(turns), tools)
+        text = _render(form, tuple(turns), tools)
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(target, text)
     except OSError as error:
-        raise _not_written(target, error) from error
+        raise _write_error(target, error) from error
     return target
 
 
@@ -59,7 +59,7 @@ def form_of(target: Path) -> str:
     return form
 
 
-def _written(form: str, turns: tuple[Turn, ...], tools: Iterable[Any]) -> str:
+def _render(form: str, turns: tuple[Turn, ...], tools: Iterable[Any]) -> str:
     if form in _MESSAGES:
         return write(_MESSAGES[form]([message for turn in turns if not turn.unsent for message in turn.messages]))
     if form == ".ipynb":
@@ -80,7 +80,7 @@ def replace_file(target: Path, text: str) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _not_written(target: Path, error: OSError) -> UsageError:
+def _write_error(target: Path, error: OSError) -> UsageError:
     parent_is_file = target.parent.exists() and not target.parent.is_dir()
     why = f"{target.parent} is no folder" if parent_is_file else error.strerror
     return UsageError(f"{target} cannot be written: {why}. Choose another place.")

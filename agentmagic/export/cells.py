@@ -18,7 +18,7 @@ from agentmagic.export.document import answer, prompt_of, without_html
 from agentmagic.history.history import Turn
 from agentmagic.messages import NOTEBOOK, ToolCall
 from agentmagic.secrets import redact
-from agentmagic.text import one_line, shown
+from agentmagic.text import sanitize, single_line
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.functions import function_tool
 
@@ -48,7 +48,7 @@ def to_notebook(turns: Iterable[Turn], tools: Iterable[Any] = ()) -> Json:
     blocks = (block for turn in turns for block in Transcript(turn.events).blocks)
     cells = [cell for block in blocks for cell in block.render(renderer)]
     return {
-        "cells": [_numbered(cell, number) for number, cell in enumerate((*_set_up(cells), *cells), 1)],
+        "cells": [_cell_json(cell, number) for number, cell in enumerate((*_set_up(cells), *cells), 1)],
         "metadata": {
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
             "language_info": {"name": "python"},
@@ -63,8 +63,8 @@ class _Function:
     """The facts that are needed to call a function with the arguments of its tool."""
 
     name: str
-    awaited: bool
-    plain: bool
+    is_async: bool
+    is_plain: bool
     signature: json_schema.Signature
 
     @classmethod
@@ -73,7 +73,7 @@ class _Function:
         # A partial or a callable object is not `plain`: its name belongs to the inner function or to the class.
         return cls(signature.name, inspect.iscoroutinefunction(function), inspect.isroutine(function), signature)
 
-    def takes(self, arguments: Mapping[str, Any]) -> bool:
+    def accepts(self, arguments: Mapping[str, Any]) -> bool:
         """Return whether the function accepts the arguments without conversion."""
         try:
             parameters = json_schema.arguments_for(self.signature, arguments)
@@ -84,7 +84,7 @@ class _Function:
         alike = all(value == argument and type(value) in (type(argument), float) for value, argument in pairs)
         # Other keys come from an alias or from a default in `Field`, and the function itself knows neither.
         alike &= parameters.keys() == arguments.keys()
-        return alike and self.plain and self.signature.context is None and not self.signature.by_name
+        return alike and self.is_plain and self.signature.context is None and not self.signature.by_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +127,21 @@ def _call(card: ToolCard, call: ToolCall, function: _Function | None) -> _Cell:
     """Return a call as a cell, or as a comment if the call must not be repeated."""
     name = function.name if function else call.name
     own = card.server in ("", NOTEBOOK) and is_name(name)
-    plain = own and (function is None or function.takes(call.arguments))
+    plain = own and (function is None or function.accepts(call.arguments))
     try:
         callee, first = (name, []) if plain else ("session.call", [_literal(call.name)])
-        source = _written(callee, first, call.arguments)
+        source = _call_source(callee, first, call.arguments)
     except ValueError as error:
         return _Cell("code", comment(f"{call.name} is not called here: {error}."))
     if card.state != "done":
-        return _Cell("code", f"{comment(_why(card))}\n{commented(source)}")
+        return _Cell("code", f"{comment(_skip_reason(card))}\n{comment_out(source)}")
     needs = (name,) if own else ()
     if plain:
-        return _Cell("code", f"await {source}" if function and function.awaited else source, needs)
+        return _Cell("code", f"await {source}" if function and function.is_async else source, needs)
     return _Cell("code", source, needs, server=card.server if card.server != NOTEBOOK else "", session=True)
 
 
-def _why(card: ToolCard) -> str:
+def _skip_reason(card: ToolCard) -> str:
     reason = card.result.text if card.result else card.reason
     return f"Not called here, since {_WHY.get(card.state, 'it was not finished')}: {reason}".rstrip(": ")
 
@@ -166,7 +166,7 @@ def _names(groups: Iterable[tuple[str, ...]]) -> str:
     return ", ".join(dict.fromkeys(name for group in groups for name in group))
 
 
-def _numbered(cell: _Cell, number: int) -> Json:
+def _cell_json(cell: _Cell, number: int) -> Json:
     lines = cell.source.splitlines(keepends=True)
     whole: Json = {"cell_type": cell.kind, "id": f"cell-{number}", "metadata": {}, "source": lines}
     return whole | {"execution_count": None, "outputs": []} if cell.kind == "code" else whole
@@ -177,10 +177,10 @@ def _numbered(cell: _Cell, number: int) -> Json:
 
 def comment(text: str) -> str:
     """Return a text as a comment of one line."""
-    return f"# {one_line(shown(text), LONGEST_COMMENT)}"
+    return f"# {single_line(sanitize(text), LONGEST_COMMENT)}"
 
 
-def commented(source: str) -> str:
+def comment_out(source: str) -> str:
     """Return source code with every line commented out."""
     return "\n".join(f"# {line}" for line in source.split("\n"))
 
@@ -190,7 +190,7 @@ def is_name(text: str) -> bool:
     return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text != "__debug__"
 
 
-def _written(callee: str, first: list[str], arguments: Mapping[str, Any]) -> str:
+def _call_source(callee: str, first: list[str], arguments: Mapping[str, Any]) -> str:
     """Return the source code of a call, secrets blanked. Raises ValueError if an argument cannot be a literal."""
     keywords = [f"{key}={_literal(value, name=key)}" for key, value in arguments.items() if is_name(key)]
     others = {key: value for key, value in arguments.items() if not is_name(key)}

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from agentmagic import serialization
-from agentmagic.context.request_view import as_sent
+from agentmagic.context.request_view import part_to_send
 from agentmagic.history.history import Turn
-from agentmagic.history.repair import repaired
+from agentmagic.history.repair import repair_messages
 from agentmagic.messages import Message
 from agentmagic.providers.base import Request
 from agentmagic.providers.gemini import model as gemini_model
@@ -82,6 +82,7 @@ def _request(messages: Iterable[Message], provider: str, instructions: str = "")
     # Blank secrets before encoding: in the format of an API, bytes are text, and would be searched for secrets too.
     safe_messages = [serialization.from_json(serialization.to_json(message, _clean)) for message in messages]
     api_messages = (
-        replace(one, parts=tuple(as_sent(part, provider) for part in one.parts)) for one in repaired(safe_messages)
+        replace(one, parts=tuple(part_to_send(part, provider) for part in one.parts))
+        for one in repair_messages(safe_messages)
     )
     return Request(tuple(api_messages), _clean(instructions))

@@ -29,15 +29,15 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
-from agentmagic.display.citations import Mark, link, marked, placed
+from agentmagic.display.citations import Mark, insert_numbers, link, place_numbers
 from agentmagic.display.rich_values import Image, Pages, Table, forms
 from agentmagic.display.source_list import quotes_of, source_title
 from agentmagic.display.transcript import Transcript
-from agentmagic.escapes import decoded
+from agentmagic.escapes import decode
 from agentmagic.events import Level
 from agentmagic.history.history import Turn
 from agentmagic.messages import Media, Message, Reasoning, Source, Text, ToolCall, ToolResult, as_text
-from agentmagic.text import cut_apart, in_json, one_line, shown
+from agentmagic.text import cut_with_note, sanitize, sanitize_json, single_line
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -91,7 +91,7 @@ class _MarkdownRenderer:
         yield quote(prompt_of(Message("user", tuple(words.own_parts(block)))))
 
     def values(self, block: ValuesBlock) -> Iterator[str]:
-        prompt_text = shown(block.prompt.text)
+        prompt_text = sanitize(block.prompt.text)
         contents = (
             (value, as_text(content) if isinstance(content, Media) else content)
             for value, content in words.values(block)
@@ -100,7 +100,7 @@ class _MarkdownRenderer:
         further = ((value, text) for value, text in contents if not ("\n" in value.text and value.text in prompt_text))
         parts = [f"{plain(value.written)}:\n\n{fence(text)}" for value, text in further]
         line = words.values_line(block)
-        yield _folded(escape(line), *parts) if parts else f"*{plain(line)}*"
+        yield _fold(escape(line), *parts) if parts else f"*{plain(line)}*"
 
     def text(self, block: TextBlock) -> Iterator[str]:
         yield from answer(block)
@@ -108,17 +108,19 @@ class _MarkdownRenderer:
     def reasoning(self, block: ReasoningBlock) -> Iterator[str]:
         text = prose(block.text)
         if text.strip():
-            yield _folded(Markup("Thought"), text)
+            yield _fold(Markup("Thought"), text)
 
     def card(self, card: ToolCard) -> Iterator[str]:
         blocks = card.inside.blocks if card.inside else ()
         turn = (quote(piece) for block in blocks for piece in block.render(self) if piece)
-        yield _folded(_heading(card), *_card(card, turn))
+        yield _fold(_heading(card), *_card(card, turn))
 
     def checklist(self, block: ChecklistBlock) -> Iterator[str]:
         yield f"**{plain(words.plan_heading(block))}**"
         for row in block.rows:
-            fragments = filter(None, (words.task_title(row), words.task_state(row), one_line(shown(row.summary), 200)))
+            fragments = filter(
+                None, (words.task_title(row), words.task_state(row), single_line(sanitize(row.summary), 200))
+            )
             yield f"- {words.GLYPHS[words.TASK_STATES[row.state]]} {plain(': '.join(fragments))}"
 
     def question(self, block: QuestionBlock) -> Iterator[str]:
@@ -130,10 +132,10 @@ class _MarkdownRenderer:
         state = words.proposal_state(block)
         title = f"**{plain(words.proposal_title(block))}**{f' ({state})' if state else ''}"
         yield f"{title}: {plain(words.proposal_why(block))}"
-        yield from filter(None, _fenced(*words.proposal_code(block)))
+        yield from filter(None, _code_block(*words.proposal_code(block)))
 
     def notice(self, block: NoticeBlock) -> Iterator[str]:
-        lines = "\\\n".join(map(plain, shown(block.text).splitlines()))
+        lines = "\\\n".join(map(plain, sanitize(block.text).splitlines()))
         yield quote(f"**{_LABELS[block.level]}:** {lines}")
 
     def retry(self, block: RetryBlock) -> Iterator[str]:
@@ -162,7 +164,7 @@ def answer(block: TextBlock) -> Iterator[str]:
     def cite(number: int) -> str:
         return f"[[{number}]]({leads_to[number]})" if leads_to[number] else rf"\[{number}\]"
 
-    yield prose(block.text, placed(block.text, block.citations, block.sources), cite)
+    yield prose(block.text, place_numbers(block.text, block.citations, block.sources), cite)
     if block.sources:
         yield "**Sources**"
         yield "\n".join(map(_source, block.sources))
@@ -179,14 +181,14 @@ def _page(number: str, title: str, url: str) -> str:
     return f"- {number}[{plain(title)}]({leads_to})" if leads_to else f"- {number}{plain(title)} {plain(url)}"
 
 
-def _folded(heading: Markup, *content: str) -> str:
+def _fold(heading: Markup, *content: str) -> str:
     """Return Markdown folded under an HTML heading. The heading must not contain an empty line."""
     return "\n\n".join(filter(None, (f"<details>\n<summary>{heading}</summary>", *content, "</details>")))
 
 
 def _heading(card: ToolCard) -> Markup:
-    name = one_line(shown(card.name), words.SHORT_ARGUMENTS)
-    server = f"({'agent' if card.agent else shown(card.server)})" if card.server else ""
+    name = single_line(sanitize(card.name), words.SHORT_ARGUMENTS)
+    server = f"({'agent' if card.agent else sanitize(card.server)})" if card.server else ""
     tail = " · ".join(filter(None, (words.card_state(card), words.duration(card.seconds) if card.seconds else "")))
     name = f"↳ {name}" if card.inner else words.hosted_title(card) or name
     details = " ".join(filter(None, (server, words.short_arguments(card), f"[{tail}]" if tail else "")))
@@ -197,19 +199,19 @@ def _heading(card: ToolCard) -> Markup:
 def _card(card: ToolCard, turn: Iterable[str] = ()) -> Iterator[str]:
     if card.call and card.call.arguments:
         yield "Arguments:"
-        yield from _fenced(_json(card.call.arguments), "json")
+        yield from _code_block(_json(card.call.arguments), "json")
     if edits := words.edits(card):
         yield "Edited by the user:"
-        yield from _fenced(edits, "diff")
+        yield from _code_block(edits, "diff")
     if card.effects:
         yield "What it does:"
-        yield from _fenced(words.effects(card))
+        yield from _code_block(words.effects(card))
     yield from turn
     if card.result and card.hosted and not card.result.is_error:
         for form in forms(card.result, pages=True):
             rows = form.pages if isinstance(form, Pages) else ()
             yield "\n".join(_page("", title or url, url) for title, url, _ in rows)
-            yield from () if rows or isinstance(form, Table | Image) else _fenced(form.text)
+            yield from () if rows or isinstance(form, Table | Image) else _code_block(form.text)
     elif card.result and card.shows_result:
         yield from _result(card.result)
     elif not card.inside and (reason := words.long_reason(card)):
@@ -219,23 +221,23 @@ def _card(card: ToolCard, turn: Iterable[str] = ()) -> Iterator[str]:
 def _result(result: ToolResult) -> Iterator[str]:
     own = tuple(part for part in result.content if not (isinstance(part, Text) and part.audience == "assistant"))
     if own:
-        text, language = shown(replace(result, content=own).text).strip("\n"), ""
+        text, language = sanitize(replace(result, content=own).text).strip("\n"), ""
     elif result.structured is not None:
         text, language = _json(result.structured), "json"
     else:
         return
     yield "Error:" if result.is_error else "Result:"
-    yield from _fenced(text, language)
+    yield from _code_block(text, language)
 
 
-def _fenced(text: str, language: str = "") -> Iterator[str]:
-    start, note = cut_apart(text, words.LONGEST_RESULT)
+def _code_block(text: str, language: str = "") -> Iterator[str]:
+    start, note = cut_with_note(text, words.LONGEST_RESULT)
     yield fence(start, language)
     yield note
 
 
 def _json(value: object) -> str:
-    return words.indented(in_json(value))
+    return words.indented_json(sanitize_json(value))
 
 
 # -- Markdown from texts of any origin ----------------------------------------------------------------
@@ -246,8 +248,8 @@ def prose(text: str, marks: Iterable[Mark] = (), render: Callable[[int], str] = 
 
     `marks` are the positions of citation numbers in the text. `render` returns the Markdown for a number.
     """
-    source, note = cut_apart(marked(shown(text), marks, render, " ").strip("\n"), LONGEST)
-    whole = _closed(_without_html(source))
+    source, note = cut_with_note(insert_numbers(sanitize(text), marks, render, " ").strip("\n"), LONGEST)
+    whole = _close_fence(_without_html(source))
     return f"{whole}\n\n*{note}*" if note else whole
 
 
@@ -258,11 +260,11 @@ def without_html(markdown: str) -> str:
     `mermaid` fence into its page unchanged. So no tag is left anywhere: code that has a tag becomes escaped HTML.
     """
     if _TAG.search(markdown):
-        markdown = "\n".join(_untagged(markdown))
-    return _TARGET.sub(_harmless, markdown)
+        markdown = "\n".join(_lines_without_tags(markdown))
+    return _TARGET.sub(_safe_target, markdown)
 
 
-def _untagged(markdown: str) -> Iterator[str]:
+def _lines_without_tags(markdown: str) -> Iterator[str]:
     """Yield lines of Markdown without tags. A code block that has a tag becomes escaped HTML."""
     lines, position = markdown.split("\n"), 0
     for token in _parser().parse(markdown):
@@ -296,9 +298,9 @@ def _code(text: str) -> str:
     return f"<code>{entities}</code>"
 
 
-def _harmless(target: re.Match[str]) -> str:
+def _safe_target(target: re.Match[str]) -> str:
     """Return the target of a link. A target that runs code becomes a `#` target inside the page."""
-    reads = "".join(decoded(target[2]).split())
+    reads = "".join(decode(target[2]).split())
     return f"{target[1]}#{target[2]}" if _RUN.match(reads) and not reads.startswith("data:image/png") else target[0]
 
 
@@ -309,7 +311,7 @@ def quote(markdown: str) -> str:
 
 def plain(text: str) -> str:
     """Return a text on one line, escaped so that Markdown shows it unchanged."""
-    return _SPECIAL.sub(r"\\\g<0>", " ".join(shown(text).split()))
+    return _SPECIAL.sub(r"\\\g<0>", " ".join(sanitize(text).split()))
 
 
 def fence(text: str, language: str = "") -> str:
@@ -349,7 +351,7 @@ def _holds_html(token: "Token") -> bool:
     return any(child.type == "html_inline" for child in token.children or ())
 
 
-def _closed(text: str) -> str:
+def _close_fence(text: str) -> str:
     """Return the text, with a fence that it leaves open closed."""
     if "```" not in text and "~~~" not in text:
         return text

@@ -20,7 +20,7 @@ from agentmagic.events import (
     without_deltas,
 )
 from agentmagic.history.journal import Journal
-from agentmagic.history.journal_reader import Saved, amended
+from agentmagic.history.journal_reader import Saved, add_before_end
 from agentmagic.history.repair import unfold
 from agentmagic.messages import (
     Message,
@@ -37,7 +37,7 @@ from agentmagic.messages import (
 )
 from agentmagic.secrets import redact
 from agentmagic.serialization import InDoubt
-from agentmagic.text import one_line, written_json
+from agentmagic.text import json_line, single_line
 from agentmagic.tools.notebook.proposals import open_proposals
 from agentmagic.undo.stack import UndoStack
 
@@ -126,8 +126,8 @@ class History:
     ) -> None:
         self.journal = journal
         self.changes = changes or UndoStack[Turn]()
-        self._saved = journal is not None and journal.begun
-        self._keep(turns)
+        self._is_in_journal = journal is not None and journal.begun
+        self._set_turns(turns)
 
     @classmethod
     def of(cls, turns: Iterable[Sequence[Event]], journal: Journal | None = None) -> "History":
@@ -135,7 +135,7 @@ class History:
         return cls((turn_of(events) for events in turns), journal)
 
     @classmethod
-    def of_saved(cls, saved: Saved, journal: Journal) -> "History":
+    def from_journal(cls, saved: Saved, journal: Journal) -> "History":
         """Return a history with the content of a journal, including the changes that can be undone."""
         turns_by_id: dict[int, Turn] = {}  # one turn is part of many changes
 
@@ -144,7 +144,7 @@ class History:
                 turns_by_id[id(events)] = turn_of(events)
             return turns_by_id[id(events)]
 
-        return cls(map(turn, saved.turns), journal, saved.changes.mapped(turn))
+        return cls(map(turn, saved.turns), journal, saved.changes.map_turns(turn))
 
     @classmethod
     def of_messages(cls, messages: Sequence[Message], model: str = "", journal: Journal | None = None) -> "History":
@@ -160,7 +160,7 @@ class History:
         return tuple(event for turn in self.turns for event in turn.events)
 
     @property
-    def sent(self) -> tuple[Message, ...]:
+    def sent_messages(self) -> tuple[Message, ...]:
         """The messages, except those that requests leave out."""
         if not self.unsent:
             return self.messages
@@ -182,7 +182,7 @@ class History:
             self._write_earlier(self.journal)
             self.journal.write(event)
 
-    def keep_in(self, journal: Journal) -> None:
+    def write_to(self, journal: Journal) -> None:
         """Write to this journal from now on, starting with the turns so far.
 
         Does nothing if there is a journal already.
@@ -193,9 +193,9 @@ class History:
                 self._write_earlier(journal)
 
     def _write_earlier(self, journal: Journal) -> None:
-        if not self._saved:
-            self._saved = True
-            self.changes.saved()
+        if not self._is_in_journal:
+            self._is_in_journal = True
+            self.changes.drop_unsaved()
             for earlier in self.events:
                 journal.write(earlier)
 
@@ -211,8 +211,8 @@ class History:
         if not self.turns:
             return
         old = self.turns[-1]
-        new = Turn(amended(old.events, event), old.messages)
-        self.changes = self.changes.mapped(lambda turn: new if turn is old else turn)
+        new = Turn(add_before_end(old.events, event), old.messages)
+        self.changes = self.changes.map_turns(lambda turn: new if turn is old else turn)
         self.turns = (*self.turns[:-1], new)
         self.proposals = open_proposals((*self.proposals, event))
         if isinstance(event, Compacted):
@@ -223,13 +223,13 @@ class History:
         """Keep only the first `turns` turns."""
         if turns >= len(self.turns):
             return
-        self._keep(self.changes.cut(self.turns, turns))
+        self._set_turns(self.changes.cut(self.turns, turns))
         self._write(HistoryCut(len(self.turns)))
 
     def clear(self) -> None:
         """Remove all turns. `undo` restores them."""
         if self.turns:
-            self._keep(self.changes.clear(self.turns))
+            self._set_turns(self.changes.clear(self.turns))
             self._write(HistoryCut(0, cleared=True))
 
     def undo(self) -> Message | None:
@@ -240,7 +240,7 @@ class History:
         change = self.changes.undo(self.turns)
         if change is None:
             return None
-        self._keep(change.before)
+        self._set_turns(change.before)
         self._write(HistoryCut(len(self.turns), step="undo"))
         return None if change.kind == "clear" else change.after[-1].prompt if change.after else None
 
@@ -252,7 +252,7 @@ class History:
         change = self.changes.redo()
         if change is None:
             return None
-        self._keep(change.after)
+        self._set_turns(change.after)
         self._write(HistoryCut(len(self.turns), step="redo"))
         return change.after[-1].prompt if change.after else None
 
@@ -272,8 +272,8 @@ class History:
         if self.is_saved or self.turns or doubts:
             journal.begin((*self.events, *([InDoubt(doubts)] if doubts else ())))
         if not self.is_saved:
-            self.journal, self._saved = journal, journal.begun
-            self.changes.saved()
+            self.journal, self._is_in_journal = journal, journal.begun
+            self.changes.drop_unsaved()
 
     def close(self) -> None:
         """Close the file of the journal. A later event opens it again."""
@@ -298,10 +298,10 @@ class History:
         ]
 
     def _write(self, cut: HistoryCut) -> None:
-        if self.journal is not None and self._saved:
+        if self.journal is not None and self._is_in_journal:
             self.journal.write(cut)
 
-    def _keep(self, turns: Iterable[Turn]) -> None:
+    def _set_turns(self, turns: Iterable[Turn]) -> None:
         self.turns: tuple[Turn, ...] = ()
         self.messages: tuple[Message, ...] = ()
         self.unsent: frozenset[int] = frozenset()
@@ -347,7 +347,7 @@ def _text(part: Part) -> str:
         case Text() | ToolResult():
             return part.text
         case ToolCall():
-            return f"{part.name} {written_json(part.arguments)}"
+            return f"{part.name} {json_line(part.arguments)}"
         case Reasoning():
             return ""
         case _:
@@ -356,5 +356,5 @@ def _text(part: Part) -> str:
 
 def _excerpt(text: str, match: re.Match[str]) -> str:
     start, end = max(0, match.start() - _AROUND), match.end() + _AROUND
-    excerpt = one_line(text[start:end], end - start + 1)
+    excerpt = single_line(text[start:end], end - start + 1)
     return f"{'…' if start else ''}{excerpt}{'…' if end < len(text) else ''}"

@@ -20,11 +20,11 @@ from agentmagic.serialization import (
     LONGEST_HEADER,
     InDoubt,
     Record,
+    add_stamp,
     begins_journal,
     encode_record,
-    fitting,
     header,
-    stamped,
+    shrink,
 )
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _OWNER_ONLY = 0o600  # conversations are private
 _IN_MEMORY = "What is said from here on is kept in memory only; session.save(FILE) or %agent save FILE saves all of it."
 
 
-class _Taken(JournalError):
+class _FileInUse(JournalError):
     """Raised when another kernel or session writes the file."""
 
 
@@ -71,8 +71,8 @@ class Journal:
         self._lock: BaseFileLock | None = None
         self._file: _File | None = None
         self._closing: weakref.finalize[Any, Any] | None = None
-        self._left_at = 0
-        self._incomplete = False
+        self._last_size = 0
+        self._size_reported = False
         self._guard = threading.RLock()
         self._process = os.getpid()
 
@@ -88,9 +88,9 @@ class Journal:
             return
         line = self._line(record)
         if line and isinstance(record, TurnStarted):
-            line = stamped(line, int(time.time()), replayed=self.replays)
+            line = add_stamp(line, int(time.time()), replayed=self.replays)
         elif line and isinstance(record, TurnFinished) and self.was_replayed():
-            line = stamped(line, int(time.time()), replayed=True)
+            line = add_stamp(line, int(time.time()), replayed=True)
         try:
             with self._guard:
                 if self.problem:  # another thread failed while this one waited
@@ -114,18 +114,18 @@ class Journal:
             if isinstance(error, FileExistsError) and self.path.exists():
                 message = f"{self.path} is there already, and was left as it is. Choose another file."
                 raise JournalError(message) from error
-            raise self._not_written(error) from error
+            raise self._write_error(error) from error
         try:
             append(file, header())
             for record in records:
                 if not is_delta(record):
                     append(file, self._line(record))
             os.fsync(file)
-            self._left_at = os.fstat(file).st_size
+            self._last_size = os.fstat(file).st_size
         except OSError as error:
             with suppress(OSError):
                 self.path.unlink()
-            raise self._not_written(error) from error
+            raise self._write_error(error) from error
         finally:
             os.close(file)
         self.begun = True
@@ -159,7 +159,7 @@ class Journal:
             self._file = self._lock = self._closing = None
             if file is not None:
                 with suppress(OSError):
-                    self._left_at = file.size()
+                    self._last_size = file.size()
         if closing is not None:
             closing()
         with suppress(OSError):
@@ -190,8 +190,8 @@ class Journal:
             _set_aside(self.path)
         file = self._open_file()
         size = file.size()
-        if self.begun and size != self._left_at:
-            raise _Taken(f"Another kernel or session went on with {self.path}. Load it again to go on from there.")
+        if self.begun and size != self._last_size:
+            raise _FileInUse(f"Another kernel or session went on with {self.path}. Load it again to go on from there.")
         self.begun = True
         if not size:
             file.append(header())
@@ -214,20 +214,20 @@ class Journal:
         except Timeout as error:
             if not Path(lock.lock_file).exists():  # a read-only folder also raises Timeout
                 raise OSError(errno.EROFS, "no file can be made beside it") from error
-            raise _Taken(
+            raise _FileInUse(
                 f"{self.path} is being written by another kernel or session; load it again when that one is closed."
             ) from error
         self._lock = lock
 
     def _line(self, record: Record) -> bytes:
         """Return the line of a record, or an empty line if the record cannot be written."""
-        record, losses = fitting(record)
+        record, losses = shrink(record)
         try:
             line = encode_record(record)
         except ValueError as error:
             line, losses = b"", (str(error),)
-        if losses and not self._incomplete:
-            self._incomplete = True
+        if losses and not self._size_reported:
+            self._size_reported = True
             self._tell(f"A part of this conversation is too large to be saved in {self.path.name}: {losses[0]}.")
         return line
 
@@ -236,9 +236,9 @@ class Journal:
         # Replace the guard, because a thread of the parent may have locked it.
         self._process, self._guard = os.getpid(), threading.RLock()
         self._file = self._lock = self._closing = None
-        self._stop(_Taken(f"{self.path} belongs to the process that this one was forked from."))
+        self._stop(_FileInUse(f"{self.path} belongs to the process that this one was forked from."))
 
-    def _not_written(self, error: OSError) -> JournalError:
+    def _write_error(self, error: OSError) -> JournalError:
         return JournalError(f"{self.path} cannot be written: {error.strerror or error}. Choose another file.")
 
     def _stop(self, error: JournalError | OSError) -> None:
@@ -250,7 +250,7 @@ class Journal:
             if self.problem:
                 return
             self.problem = f"{reason} {_IN_MEMORY}"
-            self.taken = isinstance(error, _Taken)
+            self.taken = isinstance(error, _FileInUse)
         self.close()
         self._tell(self.problem)
 
@@ -262,11 +262,11 @@ class _File:
     does not keep an unused journal alive.
     """
 
-    def __init__(self, path: Path, failed: "weakref.WeakMethod[Callable[[OSError], None]]") -> None:
+    def __init__(self, path: Path, on_failure: "weakref.WeakMethod[Callable[[OSError], None]]") -> None:
         self._number = os.open(path, _FLAGS, _OWNER_ONLY)
         self._path = path
-        self._failed = failed
-        self._wanted: SimpleQueue[bool] = SimpleQueue()
+        self._on_failure = on_failure
+        self._requests: SimpleQueue[bool] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def append(self, line: bytes) -> None:
@@ -279,9 +279,9 @@ class _File:
             self._sync()
             return
         if self._thread is None:
-            self._thread = threading.Thread(target=self._keep, name="agentmagic-journal", daemon=True)
+            self._thread = threading.Thread(target=self._sync_on_request, name="agentmagic-journal", daemon=True)
             self._thread.start()
-        self._wanted.put(True)
+        self._requests.put(True)
 
     def size(self) -> int:
         """Return the size of the file in bytes."""
@@ -292,17 +292,17 @@ class _File:
         if self._thread is None:
             os.close(self._number)
             return
-        self._wanted.put(False)
+        self._requests.put(False)
         if self._thread is not threading.current_thread():  # `failed` can call this in the thread itself
             self._thread.join(_LONGEST_SYNC)
 
-    def _keep(self) -> None:
+    def _sync_on_request(self) -> None:
         """Sync the file at every request, until it is closed. Requests that come during a sync share the next one."""
         going_on = True
         while going_on:
-            requests = [self._wanted.get()]
-            while not self._wanted.empty():
-                requests.append(self._wanted.get())
+            requests = [self._requests.get()]
+            while not self._requests.empty():
+                requests.append(self._requests.get())
             going_on = False not in requests
             if True in requests:
                 self._sync()
@@ -314,7 +314,7 @@ class _File:
             if not self._path.exists():
                 raise FileNotFoundError(errno.ENOENT, "the file was deleted or moved")
         except OSError as error:
-            on_failure = self._failed()
+            on_failure = self._on_failure()
             if on_failure is not None:
                 on_failure(error)
 

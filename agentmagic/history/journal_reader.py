@@ -25,10 +25,10 @@ from agentmagic.events import (
     fold,
     innermost,
 )
-from agentmagic.history.repair import repaired
+from agentmagic.history.repair import repair_messages
 from agentmagic.messages import ToolKey, Usage
 from agentmagic.serialization import LONGEST_HEADER, LONGEST_LINE, InDoubt, Record, begins_journal, decode_record
-from agentmagic.text import one_line
+from agentmagic.text import single_line
 from agentmagic.undo.stack import UndoStack
 
 _EXCERPT = 60
@@ -81,7 +81,7 @@ def read(path: Path) -> Saved:
     reading = _Reading()
     for line in lines_of(path):
         reading.take(decode_record(line))
-    return reading.saved()
+    return reading.content()
 
 
 def holds_journal(path: Path) -> bool:
@@ -99,18 +99,18 @@ def holds_journal(path: Path) -> bool:
     return begins_journal(path, line)
 
 
-def saved_in(folder: Path, most: int | None = None) -> list[SavedConversation]:
+def list_conversations(folder: Path, most: int | None = None) -> list[SavedConversation]:
     """Return the conversations saved in a folder, the last used first; an empty list if the folder is missing.
 
     The turns in a file of more than `most` bytes are not counted; None means no limit.
     """
     conversations = [
-        conversation for path in folder.glob("*.jsonl") if (conversation := _glance(path, most)) is not None
+        conversation for path in folder.glob("*.jsonl") if (conversation := _read_summary(path, most)) is not None
     ]
     return sorted(conversations, key=lambda conversation: conversation.modified, reverse=True)
 
 
-def _glance(path: Path, most: int | None) -> SavedConversation | None:
+def _read_summary(path: Path, most: int | None) -> SavedConversation | None:
     # Listing many long files must be fast, so decode only the lines that begin or remove turns.
     prompts: tuple[str, ...] = ()
     changes = UndoStack[str]()
@@ -129,7 +129,7 @@ def _glance(path: Path, most: int | None) -> SavedConversation | None:
         mtime = path.stat().st_mtime
     except (JournalError, OSError):
         return None
-    return SavedConversation(path.stem, path, turns, one_line(prompts[0], _EXCERPT) if prompts else "", mtime)
+    return SavedConversation(path.stem, path, turns, single_line(prompts[0], _EXCERPT) if prompts else "", mtime)
 
 
 def _is_cleared(path: Path) -> bool:
@@ -176,16 +176,16 @@ class _Reading:
         self._turns: tuple[tuple[Event, ...], ...] = ()
         self._changes = UndoStack[tuple[Event, ...]]()
         self._open: list[Event] = []
-        self._spent = Usage()
+        self._total_usage = Usage()
         self._doubts = _Doubts()
-        self._unread = 0
+        self._unread_lines = 0
 
     def take(self, record: Record | None) -> None:
         if record is not None:
             self._doubts.feed(record)
         match record:
             case InDoubt():
-                self._forget_lost()
+                self._drop_lost_turns()
             case HistoryCut():
                 self._close()
                 self._turns = self._changes.follow(self._turns, record)
@@ -195,61 +195,61 @@ class _Reading:
             case ProposalSettled() | Compacted() if not self._open:
                 self._amend(record)
             case None:
-                self._unread += 1
-            case TurnFinished() if self._begun:
-                self._finish(_whole(self._open, record.result), record.result.usage)
+                self._unread_lines += 1
+            case TurnFinished() if self._has_beginning:
+                self._finish(_complete(self._open, record.result), record.result.usage)
             case _:
                 self._open.append(record)
-                self._unread += not self._begun
+                self._unread_lines += not self._has_beginning
                 if isinstance(record, TurnFinished):
                     self._finish((), record.result.usage)
 
-    def saved(self) -> Saved:
+    def content(self) -> Saved:
         self._doubts.end_turn()
         problems: list[str] = []
-        if self._unread:
-            lines = "1 line" if self._unread == 1 else f"{self._unread} lines"
+        if self._unread_lines:
+            lines = "1 line" if self._unread_lines == 1 else f"{self._unread_lines} lines"
             problems.append(f"{lines} of the file could not be read; what stood there is missing.")
         closing = self._close()
         problems += [event.text for event in closing if isinstance(event, Notice)]
         lost_turns = self._turns.count(())
-        self._forget_lost()
+        self._drop_lost_turns()
         doubts = frozenset(self._doubts.tools)
-        return Saved(self._turns, doubts, tuple(problems), closing, self._spent, lost_turns, self._changes)
+        return Saved(self._turns, doubts, tuple(problems), closing, self._total_usage, lost_turns, self._changes)
 
     @property
-    def _begun(self) -> bool:
+    def _has_beginning(self) -> bool:
         """Whether a turn is open, and its beginning could be read."""
         return bool(self._open) and isinstance(self._open[0], TurnStarted)
 
     def _close(self) -> tuple[Event, ...]:
         """End the open turn, if there is one. Return the events that were added to end it."""
-        if not self._begun:
+        if not self._has_beginning:
             if self._open:
-                self._finish((), _used(self._open))
+                self._finish((), _usage_of(self._open))
             return ()
         closing, result = _closing(self._open)
-        self._finish(_whole((*self._open, *closing), result), result.usage)
+        self._finish(_complete((*self._open, *closing), result), result.usage)
         return (*closing, TurnFinished(result))
 
     def _finish(self, turn: tuple[Event, ...], usage: Usage) -> None:
         self._turns = self._changes.add(self._turns, turn)
-        self._spent += usage
+        self._total_usage += usage
         self._open = []
 
     def _amend(self, event: ProposalSettled | Compacted) -> None:
         """Add an event that the user caused after the last turn to that turn."""
-        self._spent += _used([event])
+        self._total_usage += _usage_of([event])
         if self._turns and (old := self._turns[-1]):
-            new = amended(old, event)
+            new = add_before_end(old, event)
             self._turns = (*self._turns[:-1], new)
-            self._changes = self._changes.mapped(lambda turn: new if turn is old else turn)
+            self._changes = self._changes.map_turns(lambda turn: new if turn is old else turn)
 
-    def _forget_lost(self) -> None:
+    def _drop_lost_turns(self) -> None:
         self._turns = tuple(turn for turn in self._turns if turn)
-        self._changes = self._changes.mapped(lambda turn: turn or None)
-        if not self._begun:
-            self._spent += _used(self._open)
+        self._changes = self._changes.map_turns(lambda turn: turn or None)
+        if not self._has_beginning:
+            self._total_usage += _usage_of(self._open)
             self._open = []
 
 
@@ -258,8 +258,8 @@ class _Doubts:
 
     def __init__(self) -> None:
         self.tools: set[ToolKey] = set()
-        self._under_way: dict[tuple[str, ...], ToolKey] = {}
-        self._asked: dict[str, ToolKey] = {}
+        self._running_calls: dict[tuple[str, ...], ToolKey] = {}
+        self._open_approvals: dict[str, ToolKey] = {}
 
     def feed(self, record: Record) -> None:
         match innermost(record):
@@ -270,13 +270,13 @@ class _Doubts:
             case InDoubt(tools=tools):
                 self.tools.update(tools)
             case ApprovalAsked() as asked:
-                self._asked[asked.id] = (asked.server, asked.call.name)
-            case ApprovalGiven(id=asked, approved=True) if asked in self._asked:
-                self.tools.discard(self._asked[asked])
+                self._open_approvals[asked.id] = (asked.server, asked.call.name)
+            case ApprovalGiven(id=asked, approved=True) if asked in self._open_approvals:
+                self.tools.discard(self._open_approvals[asked])
             case ToolStarted() as begun:
-                self._under_way[_place(record, begun.call.id)] = (begun.server, begun.call.name)
+                self._running_calls[_call_key(record, begun.call.id)] = (begun.server, begun.call.name)
             case ToolFinished(result=result):
-                tool = self._under_way.pop(_place(record, result.call_id), None)
+                tool = self._running_calls.pop(_call_key(record, result.call_id), None)
                 if tool is not None and result.status == "ok":
                     self.tools.discard(tool)
             case _:
@@ -284,17 +284,17 @@ class _Doubts:
 
     def end_turn(self) -> None:
         """Mark the tools as in doubt whose calls began in this turn and did not end in it."""
-        self.tools.update(self._under_way.values())
-        self._under_way.clear()
-        self._asked.clear()
+        self.tools.update(self._running_calls.values())
+        self._running_calls.clear()
+        self._open_approvals.clear()
 
 
-def _place(record: object, call_id: str) -> tuple[str, ...]:
+def _call_key(record: object, call_id: str) -> tuple[str, ...]:
     """Return a key for a call: its id with the path of its inner turn. Ids are unique only within one conversation."""
     return (*record.path, call_id) if isinstance(record, InnerEvent) else (call_id,)
 
 
-def amended(turn: Sequence[Event], event: Event) -> tuple[Event, ...]:
+def add_before_end(turn: Sequence[Event], event: Event) -> tuple[Event, ...]:
     """Return the log of a finished turn with one more event before its end."""
     last = turn[-1]
     if not isinstance(last, TurnFinished):
@@ -304,10 +304,10 @@ def amended(turn: Sequence[Event], event: Event) -> tuple[Event, ...]:
     return (*log, TurnFinished(replace(last.result, events=log, usage=usage)))
 
 
-def _whole(events: Sequence[Event], result: RunResult) -> tuple[Event, ...]:
+def _complete(events: Sequence[Event], result: RunResult) -> tuple[Event, ...]:
     """Return a complete turn. Its result gets back the events and messages that are not stored in the file."""
     log = tuple(events)
-    return (*log, TurnFinished(replace(result, events=log, history_delta=repaired(fold(log)))))
+    return (*log, TurnFinished(replace(result, events=log, history_delta=repair_messages(fold(log)))))
 
 
 def _closing(events: Sequence[Event]) -> tuple[tuple[Event, ...], RunResult]:
@@ -315,7 +315,7 @@ def _closing(events: Sequence[Event]) -> tuple[tuple[Event, ...], RunResult]:
     accumulator = Fold()
     for event in events:
         accumulator.feed(event)
-    closing = (*accumulator.close(), Notice("warning", _cut_off(events)))
+    closing = (*accumulator.close(), Notice("warning", _cut_off_notice(events)))
     last = accumulator.messages[-1]
     result = RunResult(
         final_text=last.text if last.role == "assistant" else "",
@@ -324,22 +324,24 @@ def _closing(events: Sequence[Event]) -> tuple[tuple[Event, ...], RunResult]:
         iterations_used=len({event.step for event in events if isinstance(event, StepStarted)}),
         timed_out=False,
         stop_reason="cancelled",
-        usage=_used(events),
+        usage=_usage_of(events),
     )
     return closing, result
 
 
-def _used(events: Iterable[Event]) -> Usage:
+def _usage_of(events: Iterable[Event]) -> Usage:
     """Return the usage of an unfinished turn: the sum over its events."""
     return sum((getattr(event, "usage", Usage()) for event in events), Usage())
 
 
-def _cut_off(events: Sequence[Event]) -> str:
+def _cut_off_notice(events: Sequence[Event]) -> str:
     """Return the notice that a turn was cut off. It names the calls that were running."""
     pairs = [(event, innermost(event)) for event in events]
-    finished_keys = {_place(event, inner.result.call_id) for event, inner in pairs if isinstance(inner, ToolFinished)}
+    finished_keys = {
+        _call_key(event, inner.result.call_id) for event, inner in pairs if isinstance(inner, ToolFinished)
+    }
     calls = [
-        (_place(event, inner.call.id), inner.call.name) for event, inner in pairs if isinstance(inner, ToolStarted)
+        (_call_key(event, inner.call.id), inner.call.name) for event, inner in pairs if isinstance(inner, ToolStarted)
     ]
     names = [name for key, name in calls if key not in finished_keys]
     message = "This turn was cut off when its kernel ended."

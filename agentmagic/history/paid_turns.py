@@ -47,8 +47,8 @@ class Journals:
     """Reads journals, and counts the files, the damaged lines, and the files that were left out."""
 
     files: int = 0
-    damaged: int = 0
-    left_out: int = 0
+    damaged_lines: int = 0
+    skipped_files: int = 0
 
     def turns(self, folder: Path) -> Iterator[tuple[Path, PaidTurn]]:
         """Yield the paid turns of the journals in a folder, including those that its notebooks have saved.
@@ -56,13 +56,13 @@ class Journals:
         A turn that is in several files counts once: a conversation can be saved to another file, or a file copied.
         """
         paths = (path for pattern in _PLACES for path in folder.glob(pattern))
-        sizes = {path: (about.st_mtime, about.st_size) for path in paths if (about := _about(path)) is not None}
+        sizes = {path: (about.st_mtime, about.st_size) for path in paths if (about := _stat(path)) is not None}
         marks, read = set[bytes](), 0
         in_order = sorted(sizes, key=lambda path: (FOLDER in path.parts, *sizes[path]), reverse=True)
         for path in filter(_is_journal, in_order):
             mtime, size = sizes[path]
             if self.files >= MOST_FILES or read + size > MOST_BYTES:
-                self.left_out += 1
+                self.skipped_files += 1
                 continue
             read += size
             journal = _JournalTurns(self, day_of(mtime), marks)
@@ -78,12 +78,12 @@ class Journals:
 class _JournalTurns:
     """Finds the paid turns among the lines of one journal."""
 
-    def __init__(self, journals: Journals, written: str, seen: set[bytes]) -> None:
+    def __init__(self, journals: Journals, file_day: str, marks: set[bytes]) -> None:
         self._journals = journals
-        self._written = written
-        self._seen = seen
+        self._file_day = file_day
+        self._marks = marks
         self._model = ""
-        self._day = written
+        self._day = file_day
         self._replayed = False
         self._steps: list[bytes] | None = None
         """The lines with the usage of the open turn so far. None if no turn is open."""
@@ -91,46 +91,46 @@ class _JournalTurns:
     def take(self, line: bytes) -> Iterator[PaidTurn]:
         """Process the next line. Yield the turn that it ends, if it ends one."""
         if not line.endswith(b"}\n"):
-            self._journals.damaged += 1
+            self._journals.damaged_lines += 1
         elif line.startswith(_BEGIN):
             yield from self.close(failed=True)
             self._begin(line)
         elif line.startswith(_END):
             self._steps = None
             self._replayed = self._replayed or stamp_of(line)[1]
-            event = self._decoded(line)
+            event = self._decode(line)
             if isinstance(event, TurnFinished):
                 failed = event.result.stop_reason in ("error", "timeout")
-                yield from self._paid(line, event.result.usage, failed=failed)
+                yield from self._paid_turn(line, event.result.usage, failed=failed)
         elif _USAGE in line and len(line) <= LONGEST_STEP:
             if self._steps is not None:
                 self._steps.append(line)
-            elif isinstance(event := self._decoded(line), Compacted):  # between two turns
-                yield from self._paid(line, event.usage)
+            elif isinstance(event := self._decode(line), Compacted):  # between two turns
+                yield from self._paid_turn(line, event.usage)
 
     def close(self, *, failed: bool) -> Iterator[PaidTurn]:
         """Yield the open turn, if there is one. `failed` is True if it was cut off when its kernel ended."""
         steps, self._steps = self._steps, None
         if steps:
-            usages = (getattr(self._decoded(line), "usage", Usage()) for line in steps)
-            yield from self._paid(b"".join(steps), sum(usages, Usage()), failed=failed)
+            usages = (getattr(self._decode(line), "usage", Usage()) for line in steps)
+            yield from self._paid_turn(b"".join(steps), sum(usages, Usage()), failed=failed)
 
     def _begin(self, line: bytes) -> None:
         seconds, self._replayed = stamp_of(line)
         self._model = model_of(line)
-        self._journals.damaged += not self._model
-        self._day = self._written if seconds is None else day_of(seconds)
+        self._journals.damaged_lines += not self._model
+        self._day = self._file_day if seconds is None else day_of(seconds)
         self._steps = []
 
-    def _decoded(self, line: bytes) -> Record | None:
+    def _decode(self, line: bytes) -> Record | None:
         record = decode_record(line)
-        self._journals.damaged += record is None
+        self._journals.damaged_lines += record is None
         return record
 
-    def _paid(self, line: bytes, usage: Usage, *, failed: bool = False) -> Iterator[PaidTurn]:
+    def _paid_turn(self, line: bytes, usage: Usage, *, failed: bool = False) -> Iterator[PaidTurn]:
         mark = sha256(line).digest()
-        if not (self._replayed or mark in self._seen or self._model.startswith(SERVED)):
-            self._seen.add(mark)
+        if not (self._replayed or mark in self._marks or self._model.startswith(SERVED)):
+            self._marks.add(mark)
             yield PaidTurn(self._day, self._model, usage, failed)
 
 
@@ -155,7 +155,7 @@ def _is_journal(path: Path) -> bool:
     return False
 
 
-def _about(path: Path) -> os.stat_result | None:
+def _stat(path: Path) -> os.stat_result | None:
     with suppress(OSError):
         return path.stat() if path.is_file() else None
     return None

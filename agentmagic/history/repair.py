@@ -45,7 +45,7 @@ _PARTS: dict[Role, tuple[type[Part], ...]] = {
 }
 
 
-def repaired(messages: Sequence[Message]) -> tuple[Message, ...]:
+def repair_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return the messages as a history that every provider accepts. A valid history is returned unchanged.
 
     A call without a result gets a result with the status "interrupted"; a result without a call is dropped. Results are
@@ -79,29 +79,30 @@ class _Repair:
 
     out: list[Message] = field(default_factory=list[Message])
     _calls: tuple[ToolCall, ...] = ()
-    _asked: tuple[str, ...] = ()
+    _original_ids: tuple[str, ...] = ()
     _replies: list[Message] = field(default_factory=list[Message])
     _unanswered: int = 0
     _orphans: int = 0
     _misplaced: int = 0
-    _headless: bool = False
+    _lacks_prompt: bool = False
 
     def take(self, message: Message) -> None:
         if message.role != "assistant":
             self._replies.append(message)
             return
         self.answer()
-        self._asked = tuple(call.id for call in message.calls)
+        self._original_ids = tuple(call.id for call in message.calls)
         message = _with_own_ids(self._without_misplaced(message))
         if message.parts:
-            self._put(message)
+            self._append(message)
             self._calls = message.calls
 
     def answer(self) -> None:
         """Place the messages since the last assistant message: the results of its calls first, then the rest."""
         results = [part for reply in self._replies for part in reply.parts if isinstance(part, ToolResult)]
         answers = tuple(
-            self._result(original_id, call, results) for original_id, call in zip(self._asked, self._calls, strict=True)
+            self._result(original_id, call, results)
+            for original_id, call in zip(self._original_ids, self._calls, strict=True)
         )
         self._orphans += len(results)
         if answers:
@@ -110,8 +111,8 @@ class _Repair:
         for reply in self._replies:
             rest = self._without_misplaced(reply)
             if rest.parts:
-                self._put(rest)
-        self._replies, self._asked, self._calls = [], (), ()
+                self._append(rest)
+        self._replies, self._original_ids, self._calls = [], (), ()
 
     def notes(self) -> Iterator[str]:
         for number, message in (
@@ -121,7 +122,7 @@ class _Repair:
         ):
             if number:
                 yield f"{message}: {number}."
-        if self._headless:
+        if self._lacks_prompt:
             yield f'The history did not begin with a prompt; "{CONTINUED}" stands in for it.'
 
     def _result(self, original_id: str, call: ToolCall, results: list[ToolResult]) -> ToolResult:
@@ -139,10 +140,10 @@ class _Repair:
         self._misplaced += sum(not isinstance(part, (*_PARTS[message.role], ToolResult)) for part in message.parts)
         return replace(message, parts=parts)
 
-    def _put(self, message: Message) -> None:
+    def _append(self, message: Message) -> None:
         if not self.out and message.role != "user":
             self.out.append(user(CONTINUED))
-            self._headless = True
+            self._lacks_prompt = True
         self.out.append(message)
 
 
@@ -167,7 +168,7 @@ def unfold(messages: Sequence[Message], model: str = "") -> tuple[tuple[Event, .
     The history is repaired first. The events name `model` as the model of each step.
     """
     turns: list[list[Message]] = []
-    for message in repaired(messages):
+    for message in repair_messages(messages):
         if message.role == "user":
             turns.append([])
         turns[-1].append(message)

@@ -15,7 +15,7 @@ from agentmagic.errors import UsageError
 from agentmagic.host import ScriptHost, install
 from agentmagic.jupyter.cell.live_runs import AnswerText, LiveRuns
 from agentmagic.jupyter.cell.map_cells import run_map
-from agentmagic.jupyter.cell.runner import Runner, TurnInterrupted, one_line, quiet_stop
+from agentmagic.jupyter.cell.runner import Runner, TurnInterrupted, quiet_stop, short_error
 from agentmagic.jupyter.frontend import Kind, front_end, in_kernel, say
 from agentmagic.jupyter.kernel_host import KernelHost
 from agentmagic.jupyter.magics import formatting
@@ -31,9 +31,9 @@ from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.panel import panels
 from agentmagic.jupyter.prompt.cell_errors import CellErrors
 from agentmagic.messages import Message, user
-from agentmagic.plan import RESUMED
-from agentmagic.providers.outside import shown_name
-from agentmagic.providers.registry import answerer, preload
+from agentmagic.plan import RESUME_PROMPT
+from agentmagic.providers.outside import display_name
+from agentmagic.providers.registry import model_sentence, preload
 from agentmagic.runtime.engine import in_thread
 from agentmagic.settings import model_override
 from agentmagic.widgets.busy_kernel import answer_pages_anytime, take_messages_anywhere
@@ -52,14 +52,14 @@ class AgentMagics:
         self.cell_parser = ask_parser(name)
         self.agent = agent_magic(name)
         self.mcp = mcp_magic()
-        self._mcp_commands = McpCommands(namespace, lambda: front_end(shell).attended, self._put)
+        self._mcp_commands = McpCommands(namespace, lambda: front_end(shell).attended, self._run_prompt)
         self._name = name
         self._namespace = namespace
         self._variables = namespace.variables
         self._runner = Runner(shell, namespace)
         self.live_runs = LiveRuns(shell)
         self.errors = CellErrors(shell, name)
-        self.show_docked: Callable[[str], bool] = lambda _name: False
+        self.dock_panel: Callable[[str], bool] = lambda _name: False
         self.commands = AgentCommands(shell, namespace, name, self)
 
     def functions(self) -> list[tuple[str, str, Callable[..., Any]]]:
@@ -76,7 +76,7 @@ class AgentMagics:
 
         @no_var_expand  # IPython would fill values into quoted text too; `fill_line` does not
         @needs_local_scope
-        @one_line
+        @short_error
         def magic(line: str, *cell: str, local_ns: Mapping[str, Any] | None = None) -> Any:
             return run(fill_line(line, {**self._variables, **(local_ns or {})}), *cell)
 
@@ -96,8 +96,8 @@ class AgentMagics:
                 f"The prompt is empty: write it below the line %%{self._name}, whose options --help tells."
             )
 
-    def _put(self, session: str, prompt: Message) -> None:
-        self._runner.put(Ask(session), prompt)
+    def _run_prompt(self, session: str, prompt: Message) -> None:
+        self._runner.run_turn(Ask(session), prompt)
 
     def answer(self, command: Ask, prompt: str) -> object:
         """Run a turn with a prompt, and return the answer: its text, or its value if the command names a type."""
@@ -105,23 +105,23 @@ class AgentMagics:
         if result is None or command.as_type is not None:
             return result and result.value
         answer = AnswerText(result.final_text)
-        self.live_runs.tell(answer)
+        self.live_runs.mark_shown(answer)
         return answer
 
     def dock(self, session: str) -> bool:
         """Show the docked panel of a session; return False if the page cannot show one."""
-        return self.show_docked(session)
+        return self.dock_panel(session)
 
     def fix(self, session: str) -> None:
         """Run a turn that asks about the last error of a cell."""
-        self._runner.put(Ask(session), user(self.errors.prompt()))
+        self._runner.run_turn(Ask(session), user(self.errors.prompt()))
 
     def resume(self, session: str) -> None:
         """Run a turn that continues the unfinished plan of the last turn."""
-        self._runner.put(Ask(session), user(RESUMED), resume=True)
+        self._runner.run_turn(Ask(session), user(RESUME_PROMPT), resume=True)
 
 
-def _whole(name: str, lines: list[str]) -> list[str]:
+def _complete_cell(name: str, lines: list[str]) -> list[str]:
     """Return the lines of a cell, changed if IPython would not pass them to our magics.
 
     IPython refuses `%%agent` without a prompt below it, and takes a `%agent` line that ends in "?" for a help request.
@@ -150,7 +150,7 @@ Shell = Any
 """An `InteractiveShell` of IPython. It is `Any` because IPython annotates few of the class's attributes."""
 
 
-_loaded: dict[int, ExitStack] = {}
+_unloaders: dict[int, ExitStack] = {}
 """The callbacks that unload the extension from each shell, by the shell's id."""
 
 _namespaces: dict[int, Namespace] = {}
@@ -178,25 +178,25 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     hidden_names = frozenset[str](shell.user_ns_hidden)
     namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns, KnownNotebook(shell), hidden_names))
     magics = AgentMagics(shell, name, namespace)
-    undo = _loaded[id(shell)] = ExitStack()
+    undo = _unloaders[id(shell)] = ExitStack()
     _register(shell, name, magics, namespace, undo)
     panels.load(shell, namespace, magics.agent, magics.commands)
     notebook = KernelNotebook(shell, namespace.notebook)
     if in_kernel(shell):
-        magics.show_docked, notebook.can_stage = _find_pages(shell, namespace, undo.callback)
+        magics.dock_panel, notebook.can_stage = _find_pages(shell, namespace, undo.callback)
     magics.live_runs.load(undo.callback)
     install(KernelHost(shell, namespace, magics.live_runs, notebook))
     undo.callback(lambda: install(ScriptHost()))
     preload()
     log.keep()
     undo.callback(log.stop)
-    notice, answers = namespace.bind_default(), _answers_now(shell, namespace, name)
+    notice, answers = namespace.bind_default(), _model_line(shell, namespace, name)
     for line in (notice, answers, formatting.class_bounds(), magics.commands.hint()):
         if line:
             say(line)
 
 
-def _answers_now(shell: Shell, namespace: Namespace, name: str) -> str:
+def _model_line(shell: Shell, namespace: Namespace, name: str) -> str:
     """Return the line about the model that would answer; "" in batch, or if this line was printed before.
 
     The search for keys can be slow: a keyring may ask the user. Waits at most `KEYRING_SECONDS` for it.
@@ -206,9 +206,9 @@ def _answers_now(shell: Shell, namespace: Namespace, name: str) -> str:
     if front.kind is Kind.BATCH or not front.attended or _is_taken(shell, "cell", name):
         return ""
     session = namespace.sessions().get(DEFAULT_SESSION)
-    model = shown_name(model_override() or "") or (chosen_model(session) if session is not None else "")
+    model = display_name(model_override() or "") or (chosen_model(session) if session is not None else "")
     lines: SimpleQueue[str] = SimpleQueue()
-    in_thread(lambda: lines.put(answerer(model, f"%%{name} cell")), "agentmagic-answerer")
+    in_thread(lambda: lines.put(model_sentence(model, f"%%{name} cell")), "agentmagic-answerer")
     try:
         line = lines.get(timeout=KEYRING_SECONDS)
     except Empty:
@@ -224,10 +224,10 @@ def _register(shell: Shell, name: str, magics: AgentMagics, namespace: Namespace
             say(_how_to_load(kind, magic))
         else:
             shell.register_magic_function(function, kind, magic)
-            undo.callback(_withdraw, shell, kind, magic)
+            undo.callback(_unregister, shell, kind, magic)
     hooks: list[tuple[list[Any], object]] = [
         (shell.Completer.custom_matchers, matcher(namespace, magics.cell_parser, (magics.agent, magics.mcp))),
-        (shell.input_transformers_cleanup, partial(_whole, name)),
+        (shell.input_transformers_cleanup, partial(_complete_cell, name)),
     ]
     for registry, hook in hooks:
         registry.append(hook)
@@ -274,12 +274,12 @@ def _find_pages(
 
     comm.on_msg(receive)
     at_unload(comm.close)
-    return lambda name: bool(links) and links[0].show(name), lambda: bool(links) and links[0].greeted
+    return lambda name: bool(links) and links[0].show(name), lambda: bool(links) and links[0].has_page
 
 
 def unload(shell: Shell) -> None:
     """Remove the extension's magics and hooks from a shell. Sessions stay, because they are the user's variables."""
-    if (undo := _loaded.pop(id(shell), None)) is not None:
+    if (undo := _unloaders.pop(id(shell), None)) is not None:
         undo.close()
         looks = [one for one in shell.events.callbacks["post_run_cell"] if one.__module__.startswith("agentmagic.")]
         for look in looks:
@@ -299,7 +299,7 @@ def _forget_handler(shell: Shell) -> None:
         shell.set_custom_exc((), None)
 
 
-def _withdraw(shell: Shell, kind: str, magic: str) -> None:
+def _unregister(shell: Shell, kind: str, magic: str) -> None:
     """Unregister our magic, unless another extension has registered its own under the name since."""
     if not _is_taken(shell, kind, magic):
         shell.magics_manager.magics[kind].pop(magic, None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 
-from agentmagic.text import shown
+from agentmagic.text import sanitize
 
 if TYPE_CHECKING:
     from agentmagic.widgets.static_html import Publish
@@ -81,13 +81,13 @@ def in_kernel(shell: InteractiveShell) -> bool:
 
 def say(text: str) -> None:
     """Print a text into the cell, with secrets blanked."""
-    print(shown(text))  # noqa: T201  (magics print)
+    print(sanitize(text))  # noqa: T201  (magics print)
 
 
-def agreed(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Ask a yes-or-no question, and return True for a yes. Any other answer, or the end of the input, is a no."""
     try:
-        return input(shown(question)).strip().lower() in ("y", "yes")
+        return input(sanitize(question)).strip().lower() in ("y", "yes")
     except EOFError:
         return False
 
@@ -104,7 +104,7 @@ class Keyboard:
 
     def ask(self, question: str) -> str:
         """Print a question, whose last line is the prompt, and return the typed answer; "" at the end of the input."""
-        *lines, prompt = shown(question).split("\n")
+        *lines, prompt = sanitize(question).split("\n")
         say("\n".join(lines))
         try:
             return getpass(prompt)  # not input(): a notebook saves the text that the user types there

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from agentmagic.agent import Agent, AgentTool, Connections
 from agentmagic.approval.approvals import Approvals
-from agentmagic.classroom import PLAYED, Replay, class_settings
+from agentmagic.classroom import OFFLINE_MODES, Replay, class_settings
 from agentmagic.context.rules import NO_PROJECT
 from agentmagic.context.skills import with_skills
-from agentmagic.errors import AgentMagicError, CassetteError, ReplayMismatch, ToolError, UsageError, said
+from agentmagic.errors import AgentMagicError, CassetteError, ReplayMismatch, ToolError, UsageError, describe
 from agentmagic.events import Event, Notice
 from agentmagic.loop.budgets import Budget, period_budgets
 from agentmagic.loop.outer_turn import DEEPEST_TURN, OuterTurn
@@ -20,7 +20,7 @@ from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.loop.turn_options import PlayTurn, TurnSettings
 from agentmagic.messages import Message, Text, ToolCall, ToolDef, ToolKey, ToolResult, user
 from agentmagic.providers.base import Model
-from agentmagic.providers.outside import is_outside, shown_name
+from agentmagic.providers.outside import display_name, is_outside
 from agentmagic.providers.registry import address_of, info
 from agentmagic.serialization import json_form
 from agentmagic.settings import model_override
@@ -31,7 +31,7 @@ TOO_DEEP = (
     "{} was not asked: agents ask agents {} deep at most, and this call is deeper. Do it without another agent, or say "
     "what is missing."
 )
-_KEPT = ("answer", "done", "limit")
+_ANSWER_REASONS = ("answer", "done", "limit")
 """The stop reasons of a turn whose answer is the result of the call."""
 
 AgentPath = tuple[str, ...]
@@ -93,7 +93,7 @@ class AgentTools:
         """Do nothing: the session closes the models and servers."""
 
     def _tool(self, agent_tool: AgentTool) -> Tool:
-        return agent_tool.tool(partial(self._ask, agent_tool), now=partial(_allowed, agent_tool))
+        return agent_tool.tool(partial(self._ask, agent_tool), now=partial(_checked_definition, agent_tool))
 
     async def _ask(self, agent_tool: AgentTool, call: ToolCall, context: ToolContext) -> ToolResult:
         """Ask an agent, and return its answer, or a failure if its turn fails.
@@ -110,7 +110,7 @@ class AgentTools:
         except (CassetteError, ReplayMismatch):
             raise
         except AgentMagicError as error:
-            raise ToolError(f"{agent_tool.name} was not asked: {said(error)}") from None
+            raise ToolError(f"{agent_tool.name} was not asked: {describe(error)}") from None
         around.keep(outcome.changes)
         if isinstance(outcome.error, (CassetteError, ReplayMismatch)):
             raise outcome.error
@@ -120,16 +120,16 @@ class AgentTools:
         """Run the turn of a call to its end, inside the outer turn."""
         recipe = TurnSettings().recipe(agent_tool.agent)
         if is_outside(choice := model_override() or recipe.model):
-            raise UsageError(f"{shown_name(str(choice))} is an agent with a loop of its own. Choose a model for it.")
+            raise UsageError(f"{display_name(str(choice))} is an agent with a loop of its own. Choose a model for it.")
         prompt, notices = user(str(call.arguments["prompt"])), deque[Notice]()
         real = partial(self._connections.model, recipe)
         tape = None if make is None else make(prompt, recipe, real, notices)
         model = real() if tape is None else tape.model
         path = (*self._path, agent_tool.name)
-        project = around.project.inside() if recipe.rules else NO_PROJECT
+        project = around.project.for_inner_turn() if recipe.rules else NO_PROJECT
         sources = with_skills(inner_toolsets(recipe, self._connections, self._approvals, self._in_doubt, path), project)
         facts = info(model.name, address_of(model))
-        is_paid = tape is None or tape.mode not in PLAYED
+        is_paid = tape is None or tape.mode not in OFFLINE_MODES
         turn = TurnContext(
             recipe,
             model,
@@ -159,7 +159,7 @@ class AgentTools:
             around.tell(event)
 
         play = run_turn if tape is None else tape.play
-        return await play(turn, Channel(events, emit, around.put))
+        return await play(turn, Channel(events, emit, around.ask_question))
 
 
 def inner_toolsets(
@@ -174,15 +174,15 @@ def inner_toolsets(
     return (*connections.toolsets(agent), *own)
 
 
-def _allowed(agent_tool: AgentTool) -> ToolDef:
+def _checked_definition(agent_tool: AgentTool) -> ToolDef:
     """Return the definition of an agent tool.
 
     Raises UsageError if the classroom settings allow no agent tools, or only lower budgets.
     """
     bounds = class_settings()
     bounds.check_switch("agents", f"The agent {agent_tool.name} is left out")
-    bounds.capped("max_cost", agent_tool.max_cost)
-    bounds.capped("max_tokens", agent_tool.max_tokens)
+    bounds.cap("max_cost", agent_tool.max_cost)
+    bounds.cap("max_tokens", agent_tool.max_tokens)
     return agent_tool.definition
 
 
@@ -192,7 +192,9 @@ def _result(agent_tool: AgentTool, call: ToolCall, outcome: Outcome) -> ToolResu
     if result.stop_reason == "cancelled":
         return failure(call, f"{agent_tool.name} was stopped before it had an answer.", "interrupted")
     wants_value = agent_tool.agent.output is not None
-    if result.stop_reason in _KEPT and (result.value is not None if wants_value else result.final_text.strip()):
+    if result.stop_reason in _ANSWER_REASONS and (
+        result.value is not None if wants_value else result.final_text.strip()
+    ):
         value = json_form(result.value) if wants_value else None
         return ToolResult(call.id, call.name, (Text(result.final_text),), structured=value)
     why = result.error or "It gave no answer."

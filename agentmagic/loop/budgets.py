@@ -35,9 +35,9 @@ class Budget:
     bound: str = ""
     live: Callable[[], Usage] | None = None
 
-    def exhausted(self, usage: Usage) -> str | None:
+    def why_exhausted(self, usage: Usage) -> str | None:
         """Return a sentence that says why no further request may be sent after this usage, or None."""
-        total = self._spent(usage)
+        total = self._total(usage)
         tokens = total.input_tokens + total.output_tokens
         if self.max_tokens is not None and tokens >= self.max_tokens:
             return f"The {self.of} has taken {tokens:,} tokens; max_tokens is {self.max_tokens:,}. {self._advice}"
@@ -49,11 +49,11 @@ class Budget:
             return f"The {self.of} has cost ${total.cost:.4f}; max_cost is ${self.max_cost:.4f}. {self._advice}"
         return None
 
-    def refusal(self, usage: Usage, cost: float, tokens: int) -> str | None:
+    def why_refused(self, usage: Usage, cost: float, tokens: int) -> str | None:
         """Return a sentence that says why a request of this cost and size may not be sent after this usage, or None."""
-        if reason := self.exhausted(usage):
+        if reason := self.why_exhausted(usage):
             return reason
-        total = self._spent(usage)
+        total = self._total(usage)
         used = total.input_tokens + total.output_tokens
         if self.max_tokens is not None and tokens > (room := self.max_tokens - used):
             return f"A request may take {tokens:,} tokens, and {room:,} are left of max_tokens. {self._advice} {LESS}"
@@ -65,7 +65,7 @@ class Budget:
         """Return a warning for the user, once; "" for nothing."""
         return ""
 
-    def _spent(self, usage: Usage) -> Usage:
+    def _total(self, usage: Usage) -> Usage:
         if self.live is None:
             return self.before + usage
         return self.live() if usage.cost is not None else replace(self.live(), cost=None)
@@ -89,14 +89,14 @@ class PeriodBudget(Budget):
 
     cap: PeriodCap = field(kw_only=True)
 
-    def exhausted(self, usage: Usage) -> str | None:
+    def why_exhausted(self, usage: Usage) -> str | None:
         """Return a sentence that says why no further request may be sent, or None. The ledger knows what was spent."""
-        return self.refusal(usage, 0.0, 0)
+        return self.why_refused(usage, 0.0, 0)
 
-    def refusal(self, usage: Usage, cost: float, tokens: int) -> str | None:  # noqa: ARG002
+    def why_refused(self, usage: Usage, cost: float, tokens: int) -> str | None:  # noqa: ARG002
         """Return a sentence that says why a request of this cost may not be sent, or None."""
         cap = self.cap
-        spending = cap.spent().cost
+        spending = cap.costs().cost
         if problem := cap.problem():
             return problem
         if usage.cost is None:
@@ -119,8 +119,8 @@ class PeriodBudget(Budget):
 
     @property
     def _advice(self) -> str:
-        if self.cap.bound:
-            return f"No further request was sent; the limit is {self.cap.bound}."
+        if self.cap.class_setting:
+            return f"No further request was sent; the limit is {self.cap.class_setting}."
         period = "tomorrow" if self.cap.period == "day" else "next month"
         return f"No further request was sent; go on {period}, or raise {self.cap.setting}."
 
@@ -202,4 +202,4 @@ class SharedPurse:
         cost = self._cost + (worst.cost or 0.0)
         tokens = self._tokens + worst.input_tokens + worst.output_tokens
         usage = self.spent if worst.cost is not None else replace(self.spent, cost=None)
-        return next(filter(None, (one.refusal(usage, cost, tokens) for one in self._budgets)), None)
+        return next(filter(None, (one.why_refused(usage, cost, tokens) for one in self._budgets)), None)

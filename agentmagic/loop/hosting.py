@@ -10,7 +10,7 @@ from agentmagic.approval.approvals import DEFAULT, Gate, Refused
 from agentmagic.messages import SEARCH, ToolCall
 from agentmagic.providers.base import Model, hosts
 from agentmagic.tools.base import Tool
-from agentmagic.tools.web import LETS, asked, why_without
+from agentmagic.tools.web import LETS, limits_of, why_without
 
 
 def take_hosted(tools: dict[str, Tool]) -> list[Tool]:
@@ -28,11 +28,11 @@ async def settle_hosted(tools: dict[str, Tool], model: Model, gate: Gate) -> tup
     here = [tool for tool in hosted_tools if hosts(model, tool.hosted)]
     search = next((tool for tool in hosted_tools if tool.name == SEARCH), None)
     why = [reason for tool in hosted_tools if tool not in here and (reason := _why_without(tool, search, model))]
-    usable, refusals = await _granted(here, gate)
+    usable, refusals = await _admit(here, gate)
     return tuple(usable), [*why, *refusals]
 
 
-async def _granted(tools: Sequence[Tool], gate: Gate) -> tuple[list[Tool], list[str]]:
+async def _admit(tools: Sequence[Tool], gate: Gate) -> tuple[list[Tool], list[str]]:
     """Return the tools that the provider may run, and sentences on why it may not run the others."""
     usable, refusals = list[Tool](), list[str]()
     asking = [tool for tool in tools if _verdict(tool, gate) == "ask"]
@@ -46,10 +46,10 @@ async def _granted(tools: Sequence[Tool], gate: Gate) -> tuple[list[Tool], list[
             continue
         if gate.approvals.denial(tool.definition) and _verdict(tool, gate) == "deny":
             continue  # the user denied this tool in an earlier turn, which was reported then
-        call = ToolCall(f"call_{uuid.uuid4().hex}", tool.name, asked(tool.hosted))
+        call = ToolCall(f"call_{uuid.uuid4().hex}", tool.name, limits_of(tool.hosted))
         permit = await gate.admit(replace(tool, effects=effects), call)
         if isinstance(permit, Refused):
-            refusals.append(permit.words)
+            refusals.append(permit.reason)
             refused = refused or tool in asking
             for other in asking if (no := gate.approvals.denial(tool.definition)) else ():
                 gate.approvals.deny(other.definition, no)
@@ -61,7 +61,7 @@ async def _granted(tools: Sequence[Tool], gate: Gate) -> tuple[list[Tool], list[
 
 
 def _verdict(tool: Tool, gate: Gate) -> str:
-    return gate.decide(tool.definition, asked(tool.hosted), asks=tool.ask, web=True).verdict
+    return gate.decide(tool.definition, limits_of(tool.hosted), asks=tool.ask, web=True).verdict
 
 
 def _why_without(tool: Tool, search: Tool | None, model: Model) -> str:

@@ -48,9 +48,9 @@ class OuterTurn:
     keep: Callable[[Sequence[Changes]], None]
     steps: bool = False
 
-    async def put(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
+    async def ask_question(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
         """Put a question of the inner turn to the user. The clock of the outer turn is paused meanwhile."""
-        with self.gate.deadline.paused():
+        with self.gate.deadline.pause_in_block():
             return await self.ask(question)
 
 

@@ -32,11 +32,11 @@ from agentmagic.json_schema import misfit
 from agentmagic.loop.step import Steps
 from agentmagic.loop.tool_calls import ToolExecutor
 from agentmagic.messages import Text, ToolCall, ToolResult, Usage
-from agentmagic.plan import SETTLED_TASK, Checklist, PlanOptions, TaskProgress, read_plan, written_plan
+from agentmagic.plan import FINISHED_STATES, Checklist, PlanOptions, TaskProgress, plan_text, read_plan
 from agentmagic.providers.base import OutputSchema, PlanQuestion
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
-from agentmagic.text import clip, close_names, written_json
+from agentmagic.text import clip, close_names, json_line
 from agentmagic.tools.calling import check_arguments
 
 T = TypeVar("T")
@@ -153,10 +153,10 @@ class Planner:
 
     async def run(self) -> None:
         """Route, plan and run the tasks. Raises ProviderError, BudgetExhausted and ServerError like any step."""
-        old_plan = self.options.left
+        old_plan = self.options.open_plan
         if old_plan is not None and await self._resumes(old_plan):
             self.checklist = old_plan
-            self._emit(old_plan.again())
+            self._emit(old_plan.resume_event())
             for row in old_plan.rows.values():
                 if row.state == "running" and row.result is not None:  # the call ended, and its result was not judged
                     await self._judge(row, row.result)
@@ -171,7 +171,7 @@ class Planner:
             self._skip_stuck()
         if self.final is not None:
             for row in self.checklist.rows.values():
-                if row.state not in SETTLED_TASK:
+                if row.state not in FINISHED_STATES:
                     self._emit(TaskFinished(row.task.id, "skipped", "A tool ended the turn."))
         self._restart_clock()
 
@@ -195,9 +195,11 @@ class Planner:
         if self.options.resume:
             return True
         question = f"The last turn left a plan with {old_plan.open_tasks}. Resume it, or drop it?"
-        answer = await self.executor.put(QuestionAsked(uuid.uuid4().hex, question, RESUME, choices=(RESUME, DROP)))
+        answer = await self.executor.ask_question(
+            QuestionAsked(uuid.uuid4().hex, question, RESUME, choices=(RESUME, DROP))
+        )
         if answer is None:
-            raise UsageError(old_plan.in_the_way)
+            raise UsageError(old_plan.open_plan_message)
         return answer.strip().lower().startswith(RESUME)
 
     # -- route ---------------------------------------------------------------------------------
@@ -250,7 +252,7 @@ class Planner:
             PLAN_FORM,
             question,
             lambda plan: self._tasks(plan["tasks"]),
-            rejected=lambda problem, usage: self._emit(PlanRejected(problem, usage)),
+            on_reject=lambda problem, usage: self._emit(PlanRejected(problem, usage)),
         )
         if tasks is None:
             why = problem.rstrip(".")
@@ -296,10 +298,10 @@ class Planner:
         """Show the plan to the user, who can change it. Return whether to run it."""
         if not self.options.confirm:
             return True
-        question, suggestion = "Run this plan? Change, remove or reorder its lines first.", written_plan(self.checklist)
+        question, suggestion = "Run this plan? Change, remove or reorder its lines first.", plan_text(self.checklist)
         state: PlanState = "new"
         for _ in range(TRIES):
-            answer = await self.executor.put(QuestionAsked(uuid.uuid4().hex, question, suggestion, plan=state))
+            answer = await self.executor.ask_question(QuestionAsked(uuid.uuid4().hex, question, suggestion, plan=state))
             if answer is None:
                 break
             if not answer.strip() or answer.strip() == suggestion.strip():
@@ -327,7 +329,7 @@ class Planner:
             if row.task.tool not in self.executor.tools:  # the plan was resumed with other tools
                 self._emit(TaskFinished(row.task.id, "failed", f"There is no tool {row.task.tool!r} any more."))
                 continue
-            parameters, usage = await self._settled(row)
+            parameters, usage = await self._settle_parameters(row)
             if parameters is None:
                 continue
             call = ToolCall(f"call_{uuid.uuid4().hex}", row.task.tool, parameters)
@@ -343,7 +345,7 @@ class Planner:
                 row.result = results[row.call_id]
                 await self._judge(row, row.result)
 
-    async def _settled(self, row: TaskProgress) -> tuple[Mapping[str, Any] | None, Usage]:
+    async def _settle_parameters(self, row: TaskProgress) -> tuple[Mapping[str, Any] | None, Usage]:
         """Return the parameters of a task's next attempt, or None if the model wrote no valid ones, and the usage.
 
         A request is sent to the model only if the planned parameters refer to results.
@@ -355,10 +357,10 @@ class Planner:
             request=self.request,
             tool=f"{tool.name} ({tool.description.strip()})",
             description=row.task.description,
-            parameters=written_json(row.parameters),
+            parameters=json_line(row.parameters),
             results=self._results(row),
         )
-        question = PlanQuestion("parameters", self.request, tool, self._made(row))
+        question = PlanQuestion("parameters", self.request, tool, self._calls_so_far(row))
         form = OutputSchema("arguments", tool.parameters)
         parameters, usage, problem = await self._decide(prompt, form, question, dict[str, Any])
         if parameters is None:
@@ -387,16 +389,16 @@ class Planner:
             request=self.request,
             description=row.task.description,
             tool=row.task.tool,
-            parameters=written_json(row.parameters),
+            parameters=json_line(row.parameters),
             attempt=row.attempt,
-            planned=written_json(row.task.parameters),
+            planned=json_line(row.task.parameters),
             status=result.status,
             result=clip(result.text, LONGEST_RESULT, "...") or "(empty)",
             results=self._results(row),
         )
         tool = self.executor.tools[row.task.tool].definition
         call = ToolCall(row.call_id, tool.name, row.parameters)
-        question = PlanQuestion("judgement", self.request, tool, (*self._made(row), (call, result)))
+        question = PlanQuestion("judgement", self.request, tool, (*self._calls_so_far(row), (call, result)))
         judgement, usage, problem = await self._decide(
             prompt, JUDGE_FORM, question, lambda answer: self._read_judgement(row, answer)
         )
@@ -430,7 +432,7 @@ class Planner:
         question: PlanQuestion,
         read: Callable[[Any], T],
         *,
-        rejected: Callable[[str, Usage], None] | None = None,
+        on_reject: Callable[[str, Usage], None] | None = None,
     ) -> tuple[T | None, Usage, str]:
         """Let the model decide, and tell it what was wrong, until `read` accepts its answer.
 
@@ -445,33 +447,36 @@ class Planner:
                 return read(form.read(text)), total + usage, ""
             except ValueError as error:
                 problem = redact(str(error))
-            if rejected is None:
+            if on_reject is None:
                 total += usage
             else:
-                rejected(problem, usage)
+                on_reject(problem, usage)
         return None, total, problem
 
     def _skip_stuck(self) -> None:
         """Skip the tasks that depend on a failed task, directly or through other tasks."""
-        while pairs := self.checklist.stuck():
+        while pairs := self.checklist.stuck_tasks():
             for row, cause in pairs:
                 reason = f"Skipped, because {cause.task.id} {cause.state}: {cause.summary}"
                 self._emit(TaskFinished(row.task.id, "skipped", clip(reason, 300, "...")))
 
     def _results(self, row: TaskProgress) -> str:
         """Return the results of other tasks that a request about a task shows, one a paragraph."""
-        lines = (f"{one.task.id} ({one.task.tool}): {clip(one.told, LONGEST_RESULT, '...')}" for one in self._seen(row))
+        lines = (
+            f"{one.task.id} ({one.task.tool}): {clip(one.result_text, LONGEST_RESULT, '...')}"
+            for one in self._related_rows(row)
+        )
         return "\n".join(lines) or "(none)"
 
-    def _made(self, row: TaskProgress) -> tuple[tuple[ToolCall, ToolResult], ...]:
+    def _calls_so_far(self, row: TaskProgress) -> tuple[tuple[ToolCall, ToolResult], ...]:
         """Return the calls of other tasks that a request about a task shows, with their results."""
         return tuple(
             (ToolCall(one.call_id, one.task.tool, one.parameters), one.result)
-            for one in self._seen(row)
+            for one in self._related_rows(row)
             if one.result is not None
         )
 
-    def _seen(self, row: TaskProgress) -> list[TaskProgress]:
+    def _related_rows(self, row: TaskProgress) -> list[TaskProgress]:
         """Return the finished tasks that a request about a task shows: the last few, and those that it depends on."""
         done_rows = [other for other in self.checklist.rows.values() if other.state == "done" and other is not row]
         return [other for other in done_rows if other in done_rows[-LAST_RESULTS:] or other.task.id in row.task.after]

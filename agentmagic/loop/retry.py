@@ -28,16 +28,16 @@ from agentmagic.errors import (
     ProviderError,
     RateLimited,
     Unavailable,
-    said,
+    describe,
 )
 from agentmagic.events import SERVED, PartDelta, PartFinished, PartStarted
 from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.messages import HostedResult, Media, Part, Text, ToolCall, Usage, user
 from agentmagic.providers.base import Model, ModelEvent, ModelFinished, Request, Taped, is_played
 from agentmagic.providers.gate import gate_of
-from agentmagic.providers.registry import counted
+from agentmagic.providers.registry import usage_with_cost
 from agentmagic.providers.traffic import ModelExchange
-from agentmagic.runtime.timeouts import Deadline, await_with_grace, being_cancelled
+from agentmagic.runtime.timeouts import Deadline, await_with_grace, is_cancelling
 from agentmagic.secrets import redact
 
 REPROMPTS = 2
@@ -95,16 +95,16 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
 
     async def send_through_gate(request: Request) -> ModelFinished:
         async with AsyncExitStack() as stack:
-            with row.paused() if row else nullcontext():
-                ticket = await stack.enter_async_context(gate.admitted(tokens, row=row is not None))
-            response = await _sent(model, request, exchange.parts, hear, pay)
-            ticket.used(response.usage)
+            with row.pause_in_block() if row else nullcontext():
+                ticket = await stack.enter_async_context(gate.ticket(tokens, row=row is not None))
+            response = await _send(model, request, exchange.parts, hear, pay)
+            ticket.charge_usage(response.usage)
             return response
 
     async def attempt() -> ModelFinished:
         nonlocal mends
         while True:
-            request = _reprompted(exchange.request, failures)
+            request = _with_reprompt(exchange.request, failures)
             try:
                 return await send_through_gate(request)
             except ProviderError as error:
@@ -120,7 +120,7 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
 
     def report(state: RetryCallState) -> None:
         delay = state.next_action.sleep if state.next_action else 0.0
-        on_retry(state.attempt_number, delay, redact(said(failures[-1])))
+        on_retry(state.attempt_number, delay, redact(describe(failures[-1])))
 
     retrying = AsyncRetrying(
         stop=stop_after_attempt(settings.tries),
@@ -133,17 +133,19 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
     try:
         response: ModelFinished = await cast("Any", retrying)(attempt)
     except ProviderError as error:
-        error.usage = _wasted(model, [*failures, *refusals])
+        error.usage = _failed_usage(model, [*failures, *refusals])
         raise
-    return replace(response, usage=counted(model, response.usage) + _wasted(model, [*failures, *refusals]))
+    return replace(
+        response, usage=usage_with_cost(model, response.usage) + _failed_usage(model, [*failures, *refusals])
+    )
 
 
-def _wasted(model: Model, failures: list[ProviderError]) -> Usage:
+def _failed_usage(model: Model, failures: list[ProviderError]) -> Usage:
     """Return the usage of failed tries, as far as the provider reported it."""
-    return sum((counted(model, failure.usage) for failure in failures if failure.usage is not None), Usage())
+    return sum((usage_with_cost(model, failure.usage) for failure in failures if failure.usage is not None), Usage())
 
 
-async def _sent(model: Model, request: Request, parts: dict[int, Part], hear: Hear, pay: Pay) -> ModelFinished:
+async def _send(model: Model, request: Request, parts: dict[int, Part], hear: Hear, pay: Pay) -> ModelFinished:
     """Send a request once, in a trace span, and pay for it.
 
     A request that a cassette answers has no span and no price.
@@ -154,7 +156,7 @@ async def _sent(model: Model, request: Request, parts: dict[int, Part], hear: He
         try:
             response = await await_with_grace(_stream(model, request, parts, hear))
             usage = response.usage
-            traces.answered(span, parts.values(), usage, response.reason, response.model)
+            traces.record_answer(span, parts.values(), usage, response.reason, response.model)
         except ProviderError as error:
             usage = error.usage
             raise
@@ -166,7 +168,7 @@ async def _sent(model: Model, request: Request, parts: dict[int, Part], hear: He
             if is_played(model) or model.name.startswith(SERVED):
                 span.drop()
             elif usage is not None:
-                pay(model.name, counted(model, usage))
+                pay(model.name, usage_with_cost(model, usage))
     return response
 
 
@@ -194,11 +196,11 @@ async def stream_once(model: Model, request: Request, parts: dict[int, Part], he
                         parts[event.index] = event.part
                     hear(event)
     except Exception as error:
-        if being_cancelled():  # SDKs raise their own errors when a cancellation closes their socket
+        if is_cancelling():  # SDKs raise their own errors when a cancellation closes their socket
             raise asyncio.CancelledError from error
         if isinstance(error, (AgentMagicError, BudgetExhausted)):
             raise
-        raise ProviderError(f"{model.name} failed: {words_of(error)}") from error
+        raise ProviderError(f"{model.name} failed: {error_text(error)}") from error
     if response is None:  # the SDKs raise no error for a truncated stream
         message = f"{model.name} ended its answer without a closing event."
         raise ProviderError(message)
@@ -225,7 +227,7 @@ def _silence(model: Model, response: ModelFinished) -> EmptyAnswer:
     return error
 
 
-def _reprompted(request: Request, failures: list[ProviderError]) -> Request:
+def _with_reprompt(request: Request, failures: list[ProviderError]) -> Request:
     """Return the request; if the last answer could not be used, with a message that tells the model why."""
     message = _REPROMPTS.get(type(failures[-1])) if failures else None
     return replace(request, messages=(*request.messages, user(message))) if message else request
@@ -263,15 +265,15 @@ def _wait(settings: RetrySettings, state: RetryCallState) -> float:
     return _backoff(settings)(state) if delay is None else delay
 
 
-def words_of(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return the type and the text of an error, with every secret blanked."""
-    return redact(f"{type(error).__name__}: {said(error)}")
+    return redact(f"{type(error).__name__}: {describe(error)}")
 
 
 def hide_secrets(error: BaseException) -> None:
     """Remove the causes of an error if one of them holds a secret, because a traceback would show it."""
     causes = [cause for cause in (error.__cause__, error.__context__) if cause is not None]
-    if any(redact(words) != words for words in map(said, _tree(causes))):
+    if any(redact(words) != words for words in map(describe, _tree(causes))):
         error.__cause__, error.__suppress_context__ = None, True
 
 

@@ -45,14 +45,14 @@ from agentmagic.providers.base import (
     OutputSchema,
     PlanQuestion,
     Request,
-    honoured,
+    honoured_settings,
     hosts,
 )
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.traffic import TurnTraffic
 from agentmagic.runtime.engine import void
 from agentmagic.secrets import redact
-from agentmagic.tools.base import Completion, Tool, Toolset, as_of_now, list_connected
+from agentmagic.tools.base import Completion, Tool, Toolset, current_tools, list_connected
 from agentmagic.tools.output_cache import find_result, reader
 from agentmagic.undo.watcher import Watcher
 
@@ -100,7 +100,7 @@ class TurnContext:
     tape: Callable[[Event], Event] | None = None
     traffic: TurnTraffic = field(default_factory=TurnTraffic)
     values: tuple[PromptValue, ...] = ()
-    noted: set[str] = field(default_factory=set[str])
+    seen_notices: set[str] = field(default_factory=set[str])
     unreachable: set[str] = field(default_factory=set[str])
     watcher: Watcher = field(default_factory=Watcher)
     purse: Purse = field(default_factory=Purse)
@@ -128,7 +128,7 @@ class Preview:
 
 async def preview(turn: TurnContext) -> Preview:
     """Return the first request that a turn would send. No server is connected for it, and nothing is sent."""
-    tools, own, unlisted = await _connected(turn)
+    tools, own, unlisted = await _list_connected(turn)
     steps = Steps(turn, tools, Fold(), void)
     steps.hosted = tuple(tool for tool in own if hosts(turn.model, tool.hosted))
     request = steps.first_request()
@@ -140,11 +140,11 @@ async def compact(turn: TurnContext) -> Compacted | None:
 
     Raises BudgetExhausted if a budget does not allow the request for the summary.
     """
-    tools, _, _ = await _connected(turn)
+    tools, _, _ = await _list_connected(turn)
     return await Steps(turn, tools, Fold(), void).compact_early()
 
 
-async def _connected(turn: TurnContext) -> tuple[dict[str, Tool], list[Tool], tuple[str, ...]]:
+async def _list_connected(turn: TurnContext) -> tuple[dict[str, Tool], list[Tool], tuple[str, ...]]:
     """Return a turn's tools, the tools that the provider runs itself, and the names of servers that are not connected.
 
     No server is connected for this.
@@ -152,7 +152,7 @@ async def _connected(turn: TurnContext) -> tuple[dict[str, Tool], list[Tool], tu
     listings = [await list_connected(source) for source in turn.toolsets]
     # Reversed, so that the first of several tools with one name is kept.
     tools = {tool.name: tool for source_tools, _ in reversed(listings) for tool in reversed(source_tools)}
-    available, _ = as_of_now(tools.values())
+    available, _ = current_tools(tools.values())
     own = take_hosted(available)
     return available, own, tuple(name for _, missing in listings for name in missing)
 
@@ -181,7 +181,7 @@ class Steps:
         self._stepper = stepper
         self._call_ids: set[str] = set()
         self.tell_of_project()
-        self._settings = honoured(turn.model, turn.agent.settings)
+        self._settings = honoured_settings(turn.model, turn.agent.settings)
         self._limits = Limits(turn.facts.window, turn.agent.compact_at, turn.agent.max_result)
 
     def tell_of_project(self) -> None:
@@ -301,7 +301,9 @@ class Steps:
         except BudgetExhausted as spent:
             message = f"The model was not asked. {spent}"
             raise ToolError(message) from None
-        request_messages = tuple(replace(message, parts=tuple(map(self._taken, message.parts))) for message in messages)
+        request_messages = tuple(
+            replace(message, parts=tuple(map(self._replace_media, message.parts))) for message in messages
+        )
         full_instructions = f"{instructions}\n\nAnswer in at most {max_tokens} tokens.".lstrip()
         text, usage = await self._complete(Request(request_messages, full_instructions), "The answer for a tool")
         self._emit(Sampled(call_id, server, usage))
@@ -405,7 +407,7 @@ class Steps:
         last = max(prompts, default=None)
         return None if last is None else await self._context.compact(messages, last, self._complete, early=True)
 
-    def _taken(self, part: Part) -> Part:
+    def _replace_media(self, part: Part) -> Part:
         """Replace media that the model does not accept by text that names them."""
         return Text(as_text(part)) if isinstance(part, Media) and not self._turn.facts.accepts(part) else part
 
@@ -430,5 +432,5 @@ class Steps:
 
 
 def _keep(budgets: Sequence[Budget], usage: Usage) -> None:
-    if reason := next(filter(None, (budget.exhausted(usage) for budget in budgets)), None):
+    if reason := next(filter(None, (budget.why_exhausted(usage) for budget in budgets)), None):
         raise BudgetExhausted(reason)

@@ -35,8 +35,8 @@ from agentmagic.messages import NOTEBOOK, Media, Message, Text, ToolCall, ToolRe
 from agentmagic.runtime.engine import engine, running_loop
 from agentmagic.runtime.timeouts import GRACE, await_all_with_grace
 from agentmagic.secrets import redact
-from agentmagic.serialization import own
-from agentmagic.text import close_names, cut, did_you_mean, listed
+from agentmagic.serialization import copy_call
+from agentmagic.text import close_names, cut, did_you_mean, join_names
 from agentmagic.tools.base import (
     NO_VALUE,
     Completion,
@@ -46,8 +46,8 @@ from agentmagic.tools.base import (
     Watch,
     failure,
     list_sources,
+    no_watch,
     notices_of,
-    unwatched,
 )
 from agentmagic.tools.calling import call_tool, carry_out, own_traceback, traceback_text, with_output
 from agentmagic.tools.output_cache import READER
@@ -69,17 +69,17 @@ Sample = Callable[[str, str, Sequence[Message], str, int], Awaitable[Completion]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CallOutcome:
     """How a call ended: its result, and the value that a function returned."""
 
     result: ToolResult
-    returned: Any = NO_VALUE
+    return_value: Any = NO_VALUE
 
     @property
     def value(self) -> Any:
         """The value for code that made the call: a function's value, a server's structured content, or the text."""
-        if self.returned is not NO_VALUE:
-            return self.returned
+        if self.return_value is not NO_VALUE:
+            return self.return_value
         match self.result.structured:
             case None:
                 return self.result.text
@@ -117,7 +117,7 @@ class ToolExecutor:
     _done: str | None = None
     _running: dict[str, int] = field(default_factory=dict[str, int])
     """The calls under way, each with the number of calls around it."""
-    _told: list[Event] = field(default_factory=list[Event])
+    _notices: list[Event] = field(default_factory=list[Event])
     _streaks: dict[str, int] = field(default_factory=dict[str, int])
 
     def refuse(self, calls: Sequence[ToolCall], message: str) -> None:
@@ -132,7 +132,7 @@ class ToolExecutor:
         good, after every call has a result.
         """
         # Count in how many consecutive steps each call was made; calls that this step does not make are forgotten.
-        self._streaks = {key: self._streaks.get(key, 0) + 1 for key in map(_same, calls)}
+        self._streaks = {key: self._streaks.get(key, 0) + 1 for key in map(_call_key, calls)}
         for group in self._groups(calls):
             tasks = [asyncio.create_task(self._call(call)) for call in group]
             inside = any(self.tools[call.name].agent for call in group if call.name in self.tools)
@@ -153,7 +153,7 @@ class ToolExecutor:
             together = tuple(group)
             yield from ((call,) for call in together) if is_alone else (together,)
 
-    async def _call(self, call: ToolCall, depth: int = 0) -> Ended:
+    async def _call(self, call: ToolCall, depth: int = 0) -> CallOutcome:
         """Settle one call: find its tool, ask the user if needed, run it, emit its result, write a line of the audit.
 
         Each reader of the call gets a copy, so that the approved call is the call that runs. `depth` is the number of
@@ -167,14 +167,14 @@ class ToolExecutor:
                 entry.decision, entry.outcome = "no such tool", "error"
                 return self._refuse(call, failure(call, self._unknown(call.name)), inner=inner)
             try:
-                call = own(call)
+                call = copy_call(call)
             except ToolError as error:
                 entry.decision, entry.outcome = "not asked", "error"
                 return self._refuse(call, failure(call, str(error)), inner=inner)
             permit = await self.gate.admit(tool, call)
-            if self.stepper is not None and isinstance(permit, Granted) and permit.how == "allowed":
+            if self.stepper is not None and isinstance(permit, Granted) and permit.decision == "allowed":
                 permit = await self.stepper.before_call(tool, permit)
-            entry.decision = permit.how
+            entry.decision = permit.decision
             if isinstance(permit, Refused):
                 entry.outcome = permit.status
                 return self._refuse(call, permit.result(call), inner=inner)
@@ -183,27 +183,27 @@ class ToolExecutor:
         finally:
             log.audit(entry)
 
-    def _refuse(self, call: ToolCall, result: ToolResult, *, inner: bool) -> Ended:
-        self.emit(ToolFinished(result if inner else self._warned(call, result)))
-        return Ended(result)
+    def _refuse(self, call: ToolCall, result: ToolResult, *, inner: bool) -> CallOutcome:
+        self.emit(ToolFinished(result if inner else self._with_warning(call, result)))
+        return CallOutcome(result)
 
-    async def _run(self, tool: Tool, permit: Granted, entry: log.Audit, depth: int) -> Ended:
+    async def _run(self, tool: Tool, permit: Granted, entry: log.Audit, depth: int) -> CallOutcome:
         """Run a call that the gate has allowed, in a trace span."""
         with traces.execute_tool(tool.definition, permit.call) as span:
             return await self._carry_out(tool, permit, entry, depth, span)
 
     async def _carry_out(
         self, tool: Tool, permit: Granted, entry: log.Audit, depth: int, span: traces.TraceSpan
-    ) -> Ended:
-        call, server, inner = own(permit.call), tool.definition.server, depth > 0
-        self.emit(ToolStarted(own(call), server))
+    ) -> CallOutcome:
+        call, server, inner = copy_call(permit.call), tool.definition.server, depth > 0
+        self.emit(ToolStarted(copy_call(call), server))
         self._running[call.id] = depth
         began, context = time.monotonic(), self._context(call, server)
         try:
             # The gate has already checked the arguments of a call that it asked about.
-            run = call_tool if permit.how == "allowed" else carry_out
-            plain = _signed(await run(tool, call, context), tool)
-            result = permit.told(plain if inner else self._warned(call, plain))
+            run = call_tool if permit.decision == "allowed" else carry_out
+            plain = _with_server(await run(tool, call, context), tool)
+            result = permit.with_notice(plain if inner else self._with_warning(call, plain))
         except ServerError as error:
             entry.outcome = "server gone"
             self._finish_call(failure(call, str(error)), began)
@@ -219,11 +219,11 @@ class ToolExecutor:
             for task in self._inner.pop(call.id, ()):
                 task.cancel()
         entry.outcome = result.status
-        traces.carried_out(span, plain, context.error)
+        traces.record_call(span, plain, context.error)
         rich = ("", *context.rich) if permit.edited else context.rich  # the result begins with a note about the edit
         visible_result = _beginning(result) if inner else result
         self._finish_call(visible_result, began, self._traceback(tool, context), rich if any(rich) else ())
-        return Ended(plain, context.value)
+        return CallOutcome(plain, context.value)
 
     async def _call_inside(self, parent: ToolCall, context: Context, name: str, arguments: Mapping[str, Any]) -> Any:
         """Carry out a call that a running tool makes, and return its value. Raises ToolError if it fails."""
@@ -241,8 +241,8 @@ class ToolExecutor:
         tasks = self._inner.setdefault(parent.id, [])
         if len(tasks) >= MOST_INNER:
             raise ToolError(f"{parent.name} has made {MOST_INNER:,} calls, which is the most that one call may make.")
-        call = own(ToolCall(f"call_{uuid.uuid4().hex}", name, arguments))
-        self.emit(InnerCall(parent.id, own(call)))
+        call = copy_call(ToolCall(f"call_{uuid.uuid4().hex}", name, arguments))
+        self.emit(InnerCall(parent.id, copy_call(call)))
         task = asyncio.create_task(self._call(call, depth), context=context.copy())
         tasks.append(task)
         try:
@@ -255,8 +255,8 @@ class ToolExecutor:
             raise ToolError(end.result.text)
         return end.value
 
-    def _warned(self, call: ToolCall, result: ToolResult) -> ToolResult:
-        count = self._streaks.get(_same(call), 0)
+    def _with_warning(self, call: ToolCall, result: ToolResult) -> ToolResult:
+        count = self._streaks.get(_call_key(call), 0)
         if count < self.max_repeats:
             return result
         note = (
@@ -270,7 +270,7 @@ class ToolExecutor:
         if context.error is None or tool.definition.server != NOTEBOOK:
             return ""
         if text := traceback_text(context.error):
-            engine().main.leave(context.error.with_traceback(own_traceback(context.error)))
+            engine().main.store_exception(context.error.with_traceback(own_traceback(context.error)))
         return text
 
     def _finish_call(self, result: ToolResult, began: float, traceback: str = "", rich: tuple[str, ...] = ()) -> None:
@@ -282,7 +282,7 @@ class ToolExecutor:
     def _unknown(self, name: str) -> str:
         if close := close_names(name, self.tools, n=3, cutoff=0.5):
             return f"There is no tool {name!r}. Close names: {', '.join(close)}."
-        return f"There is no tool {name!r}. Tools: {listed(self.tools, 10)}."
+        return f"There is no tool {name!r}. Tools: {join_names(self.tools, 10)}."
 
     def _context(self, call: ToolCall, server: str) -> ToolContext:
         loop = asyncio.get_running_loop()
@@ -299,7 +299,7 @@ class ToolExecutor:
             ask=self._question,
             progress=lambda call_id, done, total, words: tell(ToolProgress(call_id, done, total, words)),
             # A server's request comes from the task of its connection, which has no span, so carry this span over.
-            complete=None if self.sample is None else traces.carried_async(partial(self.sample, call.id, server)),
+            complete=None if self.sample is None else traces.with_span_async(partial(self.sample, call.id, server)),
             tell=lambda words: tell(Notice("info", words)),
             propose=tell,
             call_tool=partial(self._call_inside, call, copy_context()),
@@ -312,17 +312,17 @@ class ToolExecutor:
 
     def _watch(self, call: ToolCall) -> Watch:
         watcher = self.watcher
-        return unwatched if watcher is None else lambda function: watcher.around(call, function, self.changes)
+        return no_watch if watcher is None else lambda function: watcher.watch(call, function, self.changes)
 
     def _tell(self, call: ToolCall, event: ToolProgress | Notice | CellProposed) -> None:
         """Emit what a call reports or proposes; the same notice is emitted once.
 
         Nothing is emitted after the call is settled: a tool in a thread may still be running then.
         """
-        if call.id not in self._running or event in self._told:
+        if call.id not in self._running or event in self._notices:
             return
         if isinstance(event, Notice):
-            self._told.append(event)
+            self._notices.append(event)
         self.emit(event)
 
     async def _question(self, text: str) -> str:
@@ -333,18 +333,18 @@ class ToolExecutor:
 
     async def ask_user(self, text: str) -> str | None:
         """Put a question to the user. Return the answer, or None without one."""
-        return await self.put(QuestionAsked(uuid.uuid4().hex, text))
+        return await self.ask_question(QuestionAsked(uuid.uuid4().hex, text))
 
-    async def put(self, asked: QuestionAsked) -> str | None:
+    async def ask_question(self, question: QuestionAsked) -> str | None:
         """Put a prepared question to the user. Return the answer, or None without one."""
-        intent = await self.gate.put(asked)
+        intent = await self.gate.ask_question(question)
         if not isinstance(intent, Reply):
             return None
-        self.emit(QuestionAnswered(asked.id, intent.text))
+        self.emit(QuestionAnswered(question.id, intent.text))
         return intent.text
 
 
-def _signed(result: ToolResult, tool: Tool) -> ToolResult:
+def _with_server(result: ToolResult, tool: Tool) -> ToolResult:
     """Return a result that names the server that wrote it. The result of a function is returned unchanged."""
     server = tool.definition.server
     return result if result.server or server == NOTEBOOK else replace(result, server=server)
@@ -361,7 +361,7 @@ def _beginning(result: ToolResult) -> ToolResult:
     return replace(result, content=content, structured=None)
 
 
-def _same(call: ToolCall) -> str:
+def _call_key(call: ToolCall) -> str:
     """Return a key that is the same for calls with the same name and arguments."""
     return f"{call.name} {json.dumps(dict(call.arguments), sort_keys=True, default=repr)}"
 

@@ -17,7 +17,7 @@ from agentmagic.approval.approvals import Ask, Gate, ask_no_one
 from agentmagic.approval.policy import policy_of
 from agentmagic.classroom import class_settings
 from agentmagic.context.project_questions import NO, YES, is_yes
-from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, code_of, said
+from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, code_of, describe
 from agentmagic.events import (
     Event,
     Fold,
@@ -36,14 +36,14 @@ from agentmagic.events import (
     TurnStarted,
     VariablesChanged,
     Working,
+    as_inner_event,
     is_delta,
-    within,
 )
 from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.loop.hosting import settle_hosted
 from agentmagic.loop.outer_turn import InnerPurse, OuterTurn
 from agentmagic.loop.planning import Planner
-from agentmagic.loop.retry import hide_secrets, words_of
+from agentmagic.loop.retry import error_text, hide_secrets
 from agentmagic.loop.step import Steps, TurnContext
 from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.tool_calls import Emit, ToolExecutor
@@ -54,9 +54,9 @@ from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import GRACE, Deadline, await_with_grace
 from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean
-from agentmagic.tools.base import Choosing, Tool, as_of_now, list_source, not_told, notices_of
+from agentmagic.tools.base import Choosing, Tool, current_tools, list_source, new_problems, notices_of
 from agentmagic.tools.output_cache import READER
-from agentmagic.undo.changes import Changes, told
+from agentmagic.undo.changes import Changes, summarize
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ class TurnLoop:
     over: bool = False
     final: str | None = None
     value: Any = None
-    spent: str = ""
+    exhausted_budget: str = ""
     span: traces.TraceSpan = traces.NOTHING
     started: float = field(default_factory=time.monotonic)
     deadline: Deadline = field(init=False)
@@ -134,7 +134,7 @@ class TurnLoop:
         self.deadline = Deadline(agent.timeout)
         policy = policy_of(agent.permission)
         around = None if self.turn.around is None else self.turn.around.gate
-        gate = Gate(policy, self.turn.approvals, self.deadline, self.emit, self.channel.ask, around=around)
+        gate = Gate(policy, self.turn.approvals, self.deadline, self.emit, self.channel.ask, outer=around)
         self.equip(gate)
 
     def equip(self, gate: Gate) -> None:
@@ -165,7 +165,7 @@ class TurnLoop:
             project=turn.project,
             account=turn.account,
             gate=executor.gate,
-            tell=lambda event: self.emit(within(call.id, event)),
+            tell=lambda event: self.emit(as_inner_event(call.id, event)),
             ask=self.channel.ask_inside or self.channel.ask,
             purse=InnerPurse(turn.purse, self.steps.keep_inner_budgets, self.steps.spend),
             watcher=turn.watcher,
@@ -197,12 +197,12 @@ class TurnLoop:
             async with self.deadline:
                 reason = await self.take_steps()
         except BudgetExhausted as spent:
-            reason, self.spent = "budget", str(spent)
+            reason, self.exhausted_budget = "budget", str(spent)
         except asyncio.CancelledError:
             reason = "cancelled"
             take_cancellation()
         except Exception as failed:  # noqa: BLE001  (a turn ends with TurnFinished after any failure)
-            reason, error = self._failed(failed)
+            reason, error = self._failure_reason(failed)
         await self._tell_changes()
         return self._settle(reason, error)
 
@@ -213,12 +213,12 @@ class TurnLoop:
         """
         if running := [one for one in self.executor.changes if not one.settled.is_set()]:
             await engine().in_pool(lambda: running[-1].wait(GRACE))
-        if (changes := self.changed(told(self.executor.changes))) is not None:
+        if (changes := self.turn_changes(summarize(self.executor.changes))) is not None:
             for closing in tuple(self.fold.closing()):  # close open calls, so that the changes come after every result
                 self.emit(closing)
             self.emit(changes)
 
-    def changed(self, changes: VariablesChanged | None) -> VariablesChanged | None:
+    def turn_changes(self, changes: VariablesChanged | None) -> VariablesChanged | None:
         """Return what the turn changed, given what its tools changed; None for nothing."""
         return changes
 
@@ -238,13 +238,13 @@ class TurnLoop:
         while self.turn.notices and not isinstance(event, TurnFinished):
             self.emit(self.turn.notices.popleft())
 
-    def warn(self, words: str) -> None:
+    def warn(self, message: str) -> None:
         """Emit a warning."""
-        self.emit(Notice("warning", words))
+        self.emit(Notice("warning", message))
 
     # -- the end -------------------------------------------------------------------------------
 
-    def _failed(self, error: Exception) -> tuple[StopReason, AgentMagicError]:
+    def _failure_reason(self, error: Exception) -> tuple[StopReason, AgentMagicError]:
         if self.deadline.expired:
             message = (
                 f"The turn took longer than {self.turn.agent.timeout:g} s and was stopped; what was finished is kept. "
@@ -255,7 +255,7 @@ class TurnLoop:
             return "timeout", error
         if isinstance(error, AgentMagicError):
             return "error", error
-        failure = AgentMagicError(f"The turn failed: {words_of(error)}")
+        failure = AgentMagicError(f"The turn failed: {error_text(error)}")
         failure.__cause__ = error
         return "error", failure
 
@@ -280,15 +280,15 @@ class TurnLoop:
             stop_reason=reason,
             usage=self.steps.usage,
             seconds=time.monotonic() - self.started - self.deadline.paused_for,  # without waiting for the user
-            error=redact(said(error)) if error else self.spent,
-            error_code=code_of(error) if error else BudgetExhausted.code if self.spent else "",
+            error=redact(describe(error)) if error else self.exhausted_budget,
+            error_code=code_of(error) if error else BudgetExhausted.code if self.exhausted_budget else "",
             value=self.value,
             wrapped_in=schema.wrapped_in if schema and self.value is not None else "",
         )
         last_event: Event = TurnFinished(result)
         if self.turn.tape is not None and isinstance(last_event := self.turn.tape(last_event), TurnFinished):
             result = last_event.result
-        traces.turn_ended(self.span, result, error)
+        traces.record_turn(self.span, result, error)
         if self.span.trace_id:  # the id belongs to this run, so it is added after the tape has recorded the result
             result = replace(result, trace=self.span.trace_id)
             last_event = TurnFinished(result)
@@ -350,7 +350,7 @@ class TurnLoop:
         """Do what a response asks for. Return why the turn ends, or None if it continues."""
         calls = self.fold.unanswered
         if not calls:
-            return None if await self.goes_on(response) else "answer"
+            return None if await self.continues(response) else "answer"
         if not self.turn.toolsets:
             self.executor.refuse(calls, "There are no tools in this conversation; answer without one.")
             return "no_tools"
@@ -362,7 +362,7 @@ class TurnLoop:
             self.final = await self.executor.carry_out(calls)
         return "done" if response.last or self.final is not None else None
 
-    async def goes_on(self, response: ModelFinished) -> bool:
+    async def continues(self, response: ModelFinished) -> bool:
         """Return whether the turn continues after an answer, because it must be repaired or a hook has a prompt."""
         answer = self.fold.messages[-1]
         if response.cut:
@@ -403,7 +403,7 @@ class TurnLoop:
         try:
             prompt = await await_with_grace(engine().call_user(hook, answer))
         except Exception as error:
-            raise UsageError(f"The before_finish hook failed: {words_of(error)}") from error
+            raise UsageError(f"The before_finish hook failed: {error_text(error)}") from error
         if prompt is not None and not isinstance(prompt, str):
             raise UsageError(f"The before_finish hook returned {prompt!r:.80}. Return a prompt to go on with, or None.")
         self.prompts += bool(prompt)
@@ -412,19 +412,19 @@ class TurnLoop:
     async def _settle_project(self) -> None:
         """Ask the user about new project files, and give the approved files to the model."""
         project = self.turn.project
-        if project.new:
+        if project.new_files:
             text, files_text, files = await engine().in_pool(project.question)
             question = QuestionAsked(uuid.uuid4().hex, text, choices=(YES, NO), files=files_text)
-            agreed = is_yes(await self.executor.put(question))
-            await engine().in_pool(partial(project.settle, files, agreed=agreed))
+            agreed = is_yes(await self.executor.ask_question(question))
+            await engine().in_pool(partial(project.store_answer, files, is_yes=agreed))
             self.steps.tell_of_project()
         self._tell_once(project.notices(), "info")
         project.check_commands(self.turn.values)
 
     def _tell_once(self, notices: Iterable[str], level: Level = "warning") -> None:
         """Emit those notices that no earlier turn of the session has emitted."""
-        new = [notice for notice in dict.fromkeys(notices) if notice not in self.turn.noted]
-        self.turn.noted.update(new)
+        new = [notice for notice in dict.fromkeys(notices) if notice not in self.turn.seen_notices]
+        self.turn.seen_notices.update(new)
         for notice in new:
             self.emit(Notice(level, redact(notice)))
 
@@ -443,7 +443,7 @@ class TurnLoop:
                 if first is not tool and not (first.hosted and tool.hosted):
                     self.warn(f"Two tools are named {tool.name}; the first of them is used.")
         self._tell_once(words for source in self.turn.toolsets for words in notices_of(source))
-        available, missing = as_of_now(self.tools.values())
+        available, missing = current_tools(self.tools.values())
         self.tools.clear()  # change the dict itself, which the executor shares
         self.tools.update(available)
         for problem in missing:
@@ -461,7 +461,7 @@ class TurnLoop:
         """Warn about servers that cannot be reached, unless an earlier turn of the session gave the same warning."""
         # A toolset that chooses from other toolsets reports only servers with chosen tools, so the list is incomplete.
         complete = bool(self.turn.toolsets) and not any(isinstance(one, Choosing) for one in self.turn.toolsets)
-        for problem in not_told(problems, self.turn.unreachable, complete=complete):
+        for problem in new_problems(problems, self.turn.unreachable, complete=complete):
             self.warn(redact(f"This turn runs without a tool server. {problem}"))
 
     def _leave_out(self) -> None:

@@ -172,12 +172,12 @@ class TurnSettings:
         if self.resume and old_plan is None:
             raise UsageError("The last turn left no plan that could be resumed.")
         if old_plan is not None and not self.resume and not self.attended:
-            raise UsageError(old_plan.in_the_way)
+            raise UsageError(old_plan.open_plan_message)
         planning = PlanOptions(self.judge, self.confirm, old_plan, self.resume, self.plan)
         return planning if self.plan or old_plan is not None else None
 
 
-def spelled_out(options: type, settings: type) -> Callable[[F], F]:
+def spell_out(options: type, settings: type) -> Callable[[F], F]:
     """Return a decorator that gives a method a signature with each option, for help and completion in a notebook.
 
     `settings` is the class that has the default values of the options.

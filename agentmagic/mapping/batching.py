@@ -16,14 +16,14 @@ from agentmagic.mapping.purse import Costs
 from agentmagic.mapping.turns import RowTurns
 from agentmagic.messages import Usage
 from agentmagic.providers.base import Request
-from agentmagic.providers.batch import PRICE, BatchAnswer, Batches, Collected, batches_of, split
+from agentmagic.providers.batch import PRICE, BatchAnswer, BatchedModel, Batches, batches_of, split
 from agentmagic.runtime.engine import void
 from agentmagic.secrets import redact
-from agentmagic.text import clip, counted
+from agentmagic.text import clip, plural
 
 FIRST_LOOK, LONGEST_WAIT = 5.0, 60.0
 """Seconds until a batch is first checked, and at most between two checks; a batch takes minutes to hours."""
-PATIENT = 1.5
+WAIT_FACTOR = 1.5
 """The factor by which the time between two checks grows."""
 
 
@@ -38,7 +38,7 @@ class BatchedRows:
         self._ledger = ledger
         self._costs = costs
         self._turns = turns
-        self._aside: dict[str, Usage] = {}
+        self._reserved_usage: dict[str, Usage] = {}
         """The usage reserved for each row that is in a batch, by the row's key."""
         work = ledger.work
         if work.path is None:
@@ -62,14 +62,14 @@ class BatchedRows:
         earlier = {key for keys in under_way.values() for key in keys}
         remaining = [prompt for prompt in self.waiting if prompt.key not in earlier]
         for key in earlier:
-            self._aside[key] = self._worst(rows[key])
-            self._costs.shared.owe(self._aside[key])
-        if remaining and not self._costs.measured.is_set():  # a first row measures how tokens count
+            self._reserved_usage[key] = self._worst(rows[key])
+            self._costs.shared.owe(self._reserved_usage[key])
+        if remaining and not self._costs.is_measured.is_set():  # a first row measures how tokens count
             await self._turns.start(remaining.pop(0))
-            await self._costs.measured.wait()
+            await self._costs.is_measured.wait()
         try:
             while remaining or under_way:
-                fitting, reason = self._fitting(remaining)
+                fitting, reason = self._reserve(remaining)
                 under_way |= await self._send(fitting)
                 remaining = remaining[len(fitting) :]
                 if not under_way:
@@ -79,17 +79,17 @@ class BatchedRows:
                     await self._collect(name, {key: rows[key] for key in keys})
                 under_way = {}
         except asyncio.CancelledError:
-            self._leave(rows)
+            self._note_rows_in_batches(rows)
             raise
 
-    def _fitting(self, prompts: Sequence[RowPrompt]) -> tuple[list[RowPrompt], str]:
+    def _reserve(self, prompts: Sequence[RowPrompt]) -> tuple[list[RowPrompt], str]:
         """Reserve usage for as many rows as the budgets allow. Return these rows, and why no further row fits."""
         fitting: list[RowPrompt] = []
         for prompt in prompts:
             worst = self._worst(prompt)
             if reason := self._costs.shared.reserve(worst):
                 return fitting, reason
-            self._aside[prompt.key] = worst
+            self._reserved_usage[prompt.key] = worst
             fitting.append(prompt)
         return fitting, ""
 
@@ -103,12 +103,12 @@ class BatchedRows:
         rows = {prompt.key: prompt for prompt in prompts}
         async for piece in split(self._batches, [(prompt.key, self._request(prompt)) for prompt in prompts]):
             keys = tuple(key for key, _ in piece)
-            self._ledger.write(*(self._ledger.asked(rows[key]) for key in keys))
+            self._ledger.write(*(self._ledger.asked_line(rows[key]) for key in keys))
             try:
                 name = await self._batches.submit(piece)
             except ProviderError as error:
                 if not error.retryable:  # the batch was refused, so its rows were not asked
-                    self._ledger.write(*(self._failed(rows[key], error) for key in keys))
+                    self._ledger.write(*(self._failure(rows[key], error) for key in keys))
                 raise
             self._ledger.write(BatchSent(name, keys))
             batches[name] = set(keys)
@@ -121,17 +121,17 @@ class BatchedRows:
 
     async def _collect(self, name: str, rows: dict[str, RowPrompt]) -> None:
         """Wait for a batch, and begin the turn of each row with its answer."""
-        await self._done(name, len(rows))
+        await self._wait_until_done(name, len(rows))
         async for key, answer in self._answers(name, rows):
             prompt = rows.pop(key)
             self._ledger.running -= 1
             await self._take(prompt, answer)
 
-    async def _done(self, name: str, number: int) -> None:
+    async def _wait_until_done(self, name: str, number: int) -> None:
         """Wait until a batch is done. Raises ProviderError if the provider does not know the batch."""
         wait = FIRST_LOOK
         self._ledger.tally.notices.append(
-            f"The batch {name} has {counted(number, 'row')} and may take up to a day. You can stop, or shut the "
+            f"The batch {name} has {plural(number, 'row')} and may take up to a day. You can stop, or shut the "
             "kernel: running the map again collects it."
         )
         while True:
@@ -139,7 +139,7 @@ class BatchedRows:
                 if (await self._batches.state(name)).done:
                     return
             await asyncio.sleep(wait)
-            wait = min(LONGEST_WAIT, wait * PATIENT)
+            wait = min(LONGEST_WAIT, wait * WAIT_FACTOR)
 
     async def _answers(self, name: str, rows: dict[str, RowPrompt]) -> AsyncIterator[tuple[str, BatchAnswer]]:
         """Yield the answers of a batch. If the provider is unavailable, wait and continue with the remaining rows."""
@@ -150,27 +150,27 @@ class BatchedRows:
                     yield key, answer
             except Unavailable:
                 await asyncio.sleep(wait)
-                wait = min(LONGEST_WAIT, wait * PATIENT)
+                wait = min(LONGEST_WAIT, wait * WAIT_FACTOR)
 
     async def _take(self, prompt: RowPrompt, answer: BatchAnswer) -> None:
-        worst = self._aside.pop(prompt.key)
+        worst = self._reserved_usage.pop(prompt.key)
         if isinstance(answer, ProviderError):
             self._costs.shared.give_back(worst, answer.usage or Usage())
-            outcome = self._failed(prompt, answer)
+            outcome = self._failure(prompt, answer)
             self._ledger.write(outcome)
             self._ledger.note(prompt, outcome)
             return
         purse = self._turns.purse(prompt)
         purse.hold(worst)
-        await self._turns.begin(prompt, purse, Collected(self._ledger.work.turn.model, answer))
+        await self._turns.begin(prompt, purse, BatchedModel(self._ledger.work.turn.model, answer))
 
-    def _failed(self, prompt: RowPrompt, error: ProviderError) -> RowEnded:
+    def _failure(self, prompt: RowPrompt, error: ProviderError) -> RowEnded:
         message = clip(redact(str(error)), LONGEST_ERROR)
         return RowEnded(prompt.key, self._ledger.label(prompt), "failed", error=message)
 
-    def _leave(self, rows: dict[str, RowPrompt]) -> None:
+    def _note_rows_in_batches(self, rows: dict[str, RowPrompt]) -> None:
         """Save the outcome "in a batch" for rows that the provider still works on."""
         file = self._ledger.file
         batch_keys = {key for keys in file.batches.values() for key in keys} if file is not None else set[str]()
-        for key in batch_keys & self._aside.keys():  # the provider still works on these rows
+        for key in batch_keys & self._reserved_usage.keys():  # the provider still works on these rows
             self._ledger.note(rows[key], RowEnded(key, self._ledger.label(rows[key]), "in a batch"))

@@ -10,7 +10,7 @@ from agentmagic.context.request_view import tokens_of_message, tokens_of_tools
 from agentmagic.errors import AgentMagicError, UsageError
 from agentmagic.events import MapEnd
 from agentmagic.loop.budgets import Budget, BudgetExhausted
-from agentmagic.loop.retry import words_of
+from agentmagic.loop.retry import error_text
 from agentmagic.loop.step import TurnContext
 from agentmagic.mapping.batching import BatchedRows
 from agentmagic.mapping.file import MapFile, Recipe, RowEnded
@@ -25,8 +25,8 @@ from agentmagic.messages import Usage
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
 from agentmagic.serialization import encode
-from agentmagic.text import counted, listed, written_json
-from agentmagic.tools.base import Tool, as_of_now, list_sources, not_told
+from agentmagic.text import join_names, json_line, plural
+from agentmagic.tools.base import Tool, current_tools, list_sources, new_problems
 
 
 class Driver:
@@ -56,7 +56,7 @@ class Driver:
         except AgentMagicError as error:
             ledger.error = ledger.error or error
         except Exception as error:  # noqa: BLE001  (a map ends with its rows so far after any failure)
-            ledger.error = MapFailed(f"The map failed: {words_of(error)}")
+            ledger.error = MapFailed(f"The map failed: {error_text(error)}")
             ledger.error.__cause__ = error
         await self._settle(why)
 
@@ -82,9 +82,9 @@ class Driver:
         """Return the tools of the rows, and add notices about missing tools and about calls that are denied."""
         turn, notices = self._ledger.work.turn, self._ledger.tally.notices
         tools, problems = await list_sources(turn.toolsets)
-        notices.extend(redact(problem) for problem in not_told(problems, turn.unreachable))
-        current, _ = as_of_now(tools.values())
-        notices.extend(_denied(turn, list(current.values())))
+        notices.extend(redact(problem) for problem in new_problems(problems, turn.unreachable))
+        current, _ = current_tools(tools.values())
+        notices.extend(_denial_notices(turn, list(current.values())))
         return list(current.values())
 
     async def _ask(self, tools: Sequence[Tool]) -> None:
@@ -96,14 +96,14 @@ class Driver:
         file = await self._open(tools)
         costs = self._costs(file, tools)
         turns = self._turns = RowTurns(ledger, costs)
-        turns.doubts |= file.doubtful | file.repeated
+        turns.doubts |= file.doubtful_keys | file.repeated_keys
         batches = BatchedRows(ledger, costs, turns, [tool.name for tool in tools]) if work.settings.batch else None
         if self._tape is not None:
             self._tape.start()
         unreadable: UsageError | None = None
         try:
-            async for prompt in self.reader.wanted():
-                if self._is_known(prompt, file):
+            async for prompt in self.reader.prompts_to_ask():
+                if self._settle_row(prompt, file):
                     continue
                 if batches is None:
                     await turns.start(prompt)
@@ -126,19 +126,19 @@ class Driver:
             file = await engine().in_pool(partial(MapFile, path, recipe, again=ledger.work.settings.again))
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror or error}. Name another file.") from error
-        if file.damaged:
-            lines = counted(file.damaged, "line")
+        if file.damaged_lines:
+            lines = plural(file.damaged_lines, "line")
             ledger.tally.notices.append(f"{path} has {lines} that cannot be read; their rows are asked again.")
         ledger.file = file
         return file
 
     def _costs(self, file: MapFile, tools: Sequence[Tool]) -> Costs:
         """Return the costs of the map. They include the rows in its file; a row in doubt counts at average cost."""
-        work, usage = self._ledger.work, file.spent
+        work, usage = self._ledger.work, file.usage
         if self._tape is not None:
-            usage += self._tape.spent(file)
-        if (doubt_count := file.lost + len(file.doubtful)) and file.ended:
-            share = doubt_count / len(file.ended)
+            usage += self._tape.recorded_usage(file)
+        if (doubt_count := file.lost_requests + len(file.doubtful_keys)) and file.outcomes:
+            share = doubt_count / len(file.outcomes)
             cost = None if usage.cost is None else usage.cost * share
             usage += Usage(int(usage.input_tokens * share), 0, int(usage.output_tokens * share), cost=cost)
         common = tokens_of_tools(work.turn.agent.whole_instructions, [tool.definition for tool in tools])
@@ -149,11 +149,11 @@ class Driver:
             self._ledger.tally.notices.append(costs.notice)
         return costs
 
-    def _is_known(self, prompt: RowPrompt, file: MapFile) -> bool:
+    def _settle_row(self, prompt: RowPrompt, file: MapFile) -> bool:
         """Return whether a row has an answer already, or cannot be asked. If so, add its outcome to the result."""
         if self._tape is not None and self._tape.keep(prompt):
             return True
-        outcome = file.ended.get(prompt.key)
+        outcome = file.outcomes.get(prompt.key)
         if outcome is not None and outcome.status == "answered" and self._ledger.keep(prompt, outcome):
             return True
         if prompt.prompt is None:
@@ -173,16 +173,16 @@ class Driver:
         parts = {
             "prompt": prompts.digest,
             "model": turn.model.name,
-            "type": digest("" if schema is None else written_json(schema.schema)),
+            "type": digest("" if schema is None else json_line(schema.schema)),
             "instructions": digest(turn.agent.instructions),
-            "tools": digest(*map(written_json, definitions)),
+            "tools": digest(*map(json_line, definitions)),
             "settings": digest(repr(turn.agent.settings)),
             "conversation": digest(*map(encode, turn.history.messages)),
         }
-        return Recipe(prompts.written, turn.model.name, parts)
+        return Recipe(prompts.text, turn.model.name, parts)
 
 
-def _denied(turn: TurnContext, tools: Sequence[Tool]) -> list[str]:
+def _denial_notices(turn: TurnContext, tools: Sequence[Tool]) -> list[str]:
     """Return a notice about tools whose calls need approval: they are denied, because a row cannot ask the user."""
     gate = ApprovalGate(policy_of(turn.agent.permission), turn.approvals)
     names = [
@@ -193,5 +193,5 @@ def _denied(turn: TurnContext, tools: Sequence[Tool]) -> list[str]:
     if not names:
         return []
     rules = ", ".join(f'Rule("allow", "{name}")' for name in names[:3])
-    sentence = f"A row cannot ask you, so calls of {listed(names, 5)} are denied."
+    sentence = f"A row cannot ask you, so calls of {join_names(names, 5)} are denied."
     return [f"{sentence} To let them run, give the agent permission=Policy([{rules}])."]

@@ -23,8 +23,8 @@ from agentmagic.errors import UsageError
 from agentmagic.events import Event
 from agentmagic.history.journal import append, file_lock
 from agentmagic.messages import Usage
-from agentmagic.serialization import LONGEST_LINE, decoder, encode_record, fitting, own_version
-from agentmagic.text import listed
+from agentmagic.serialization import LONGEST_LINE, decoder, encode_record, own_version, shrink
+from agentmagic.text import join_names
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -144,13 +144,13 @@ class MapFile:
 
     def __init__(self, path: Path | None, recipe: Recipe | None, *, again: bool = False) -> None:
         self.path = path
-        self.ended: dict[str, RowEnded] = {}
-        self.doubtful: set[str] = set()
+        self.outcomes: dict[str, RowEnded] = {}
+        self.doubtful_keys: set[str] = set()
         self.batches: dict[str, set[str]] = {}
-        self.repeated: set[str] = set()
-        self.spent = Usage()
-        self.lost = 0
-        self.damaged = 0
+        self.repeated_keys: set[str] = set()
+        self.usage = Usage()
+        self.lost_requests = 0
+        self.damaged_lines = 0
         self._logs: dict[str, tuple[int, int]] = {}
         self._guard = threading.Lock()
         self._lock: BaseFileLock | None = None
@@ -158,19 +158,19 @@ class MapFile:
         if recipe is None:
             assert path is not None  # noqa: S101  (of the caller)
             self._hold(path.open("rb", buffering=0))
-            if _beginning(path):
+            if _is_map_file(path):
                 self._read(path)
             return
         if path is None:
             self._hold(tempfile.TemporaryFile(buffering=0))  # noqa: SIM115  (see there)
             self.write(recipe.line)
             return
-        header = _beginning(path)
-        self._lock = _locked(path)
+        header = _is_map_file(path)
+        self._lock = _acquire_lock(path)
         try:
             header = self._read(path) if header else None
             self._hold(path.open("ab+", buffering=0))
-            self._go_on(header, recipe, again=again)
+            self._continue_or_begin(header, recipe, again=again)
         except BaseException:
             self.close()
             raise
@@ -182,7 +182,7 @@ class MapFile:
 
     def write(self, *lines: Line) -> None:
         """Append lines, and return when the operating system has accepted them. Raises OSError."""
-        texts = [encode_record(fitting(line)[0]) for line in lines]
+        texts = [encode_record(shrink(line)[0]) for line in lines]
         whole = b"".join(texts)
         with self._guard:
             offset = self._file.seek(0, os.SEEK_END)
@@ -197,7 +197,7 @@ class MapFile:
         with self._guard:
             self._file.seek(offset)
             text = self._file.read(size)
-        line = decoded_line(text) if size else None
+        line = decode_line(text) if size else None
         return line.events if isinstance(line, RowLog) else ()
 
     def close(self) -> None:
@@ -213,7 +213,7 @@ class MapFile:
         with path.open("rb") as file:
             for text in iter(lambda: file.readline(LONGEST_LINE), b""):
                 log = _LOG.match(text)
-                line = RowLog(log[1].decode(), ()) if log else decoded_line(text)
+                line = RowLog(log[1].decode(), ()) if log else decode_line(text)
                 header = line if isinstance(line, MapBegun) else header
                 self._note(line if text.endswith(b"\n") else None, offset, len(text))
                 offset += len(text)
@@ -222,33 +222,33 @@ class MapFile:
     def _note(self, line: Line | None, offset: int, size: int) -> None:
         match line:
             case MapBegun():
-                self.ended.clear()
-                self.doubtful.clear()
+                self.outcomes.clear()
+                self.doubtful_keys.clear()
                 self.batches.clear()
-                self.repeated.clear()
-                self.spent, self.lost = Usage(), 0
+                self.repeated_keys.clear()
+                self.usage, self.lost_requests = Usage(), 0
             case RowAsked():
-                outcome = self.ended.get(line.key)
-                if line.key in self.doubtful or (outcome is not None and outcome.status == "in doubt"):
-                    self.repeated.add(line.key)
-                    self.lost += line.key in self.doubtful
-                self.doubtful.add(line.key)
+                outcome = self.outcomes.get(line.key)
+                if line.key in self.doubtful_keys or (outcome is not None and outcome.status == "in doubt"):
+                    self.repeated_keys.add(line.key)
+                    self.lost_requests += line.key in self.doubtful_keys
+                self.doubtful_keys.add(line.key)
             case RowEnded():
-                self.ended[line.key] = line
-                self.spent += line.usage
-                self.lost += line.status == "in doubt"
-                self.doubtful.discard(line.key)
+                self.outcomes[line.key] = line
+                self.usage += line.usage
+                self.lost_requests += line.status == "in doubt"
+                self.doubtful_keys.discard(line.key)
                 for keys in self.batches.values():
                     keys.discard(line.key)
             case BatchSent():
                 self.batches[line.id] = set(line.keys)
-                self.doubtful.difference_update(line.keys)
+                self.doubtful_keys.difference_update(line.keys)
             case RowLog():
                 self._logs[line.key] = offset, size
             case None:
-                self.damaged += 1
+                self.damaged_lines += 1
 
-    def _go_on(self, header: MapBegun | None, recipe: Recipe, *, again: bool) -> None:
+    def _continue_or_begin(self, header: MapBegun | None, recipe: Recipe, *, again: bool) -> None:
         """Continue the file, or begin a new one. Raises UsageError if the recipe differs, unless `again` is set."""
         if header is None:  # the file is empty, or has only a part of the first line
             self._file.truncate(0)
@@ -257,8 +257,8 @@ class MapFile:
         changes = [] if header is None else recipe.changes(header)
         if changes and not again:
             raise UsageError(
-                f"{self.path} holds the answers to another {listed(changes)}, and was left as it is. Ask all rows anew "
-                "with again=True (--again), or name another file."
+                f"{self.path} holds the answers to another {join_names(changes)}, and was left as it is. Ask all rows "
+                "anew with again=True (--again), or name another file."
             )
         if header is None or changes:
             self.write(recipe.line)
@@ -269,7 +269,7 @@ def _ends_line(file: Any) -> bool:
     return file.read(1) == b"\n"
 
 
-def decoded_line(text: bytes) -> Line | None:
+def decode_line(text: bytes) -> Line | None:
     """Return the decoded line, or None if the text is not a valid line."""
     try:
         return _lines().validate_python(json.loads(text))
@@ -277,14 +277,14 @@ def decoded_line(text: bytes) -> Line | None:
         return None
 
 
-def _beginning(path: Path) -> bool:
+def _is_map_file(path: Path) -> bool:
     """Return whether the path has the file of a map. Raises UsageError for any other file, and for a newer format."""
     try:
         with path.open("rb") as file:
             text = file.readline(LONGEST_LINE)
     except FileNotFoundError:
         return False
-    header = decoded_line(text)
+    header = decode_line(text)
     if isinstance(header, MapBegun) and header.version <= VERSION:
         return True
     if isinstance(header, MapBegun):
@@ -297,7 +297,7 @@ def _beginning(path: Path) -> bool:
     return False
 
 
-def _locked(path: Path) -> "BaseFileLock":
+def _acquire_lock(path: Path) -> "BaseFileLock":
     """Lock a file, and return the lock. Raises UsageError if another map has locked it."""
     from filelock import Timeout
 

@@ -36,9 +36,9 @@ class Ledger:
         self.running = 0
         self.file: MapFile | None = None
         self.error: AgentMagicError | None = None
-        self.recorded: Callable[[RowEnded], object] = void
-        self._told = on_progress
-        self._changed = on_row
+        self.on_outcome: Callable[[RowEnded], object] = void
+        self._on_progress = on_progress
+        self._on_row = on_row
         self._schema = work.turn.agent.output_schema
         self.main: asyncio.Task[Any] | None = None
         self.request = ""
@@ -54,7 +54,7 @@ class Ledger:
             except ValueError:
                 return False
         row = self.note(prompt, outcome, value, kept=True)
-        if self.file is not None and row.key in self.file.repeated:
+        if self.file is not None and row.key in self.file.repeated_keys:
             self.doubtful.append(row)
         return True
 
@@ -74,8 +74,8 @@ class Ledger:
         self.rows[prompt.place] = row
         self.finished.append(row)
         self.tally.note(row, kept=kept)
-        self.recorded(outcome)
-        self._changed()
+        self.on_outcome(outcome)
+        self._on_row()
         self.tell_soon()
         return row
 
@@ -83,7 +83,7 @@ class Ledger:
         """Return the label of a row, cut to 100 characters."""
         return clip(str(self.work.rows.label(prompt.place)), 100)
 
-    def asked(self, prompt: RowPrompt) -> RowAsked:
+    def asked_line(self, prompt: RowPrompt) -> RowAsked:
         """Return the line for the file which says that a row is about to be asked."""
         return RowAsked(prompt.key, self.label(prompt), digest(self.request, prompt.key))
 
@@ -119,7 +119,7 @@ class Ledger:
         if self._report is not None:
             self._report.cancel()
             self._report = None
-        self._told(self.progress())
+        self._on_progress(self.progress())
 
     def progress(self) -> MapProgress:
         """Return the current progress of the map."""

@@ -14,7 +14,7 @@ from agentmagic.mapping.rows import Answers, Rows
 from agentmagic.mapping.sample import Estimate
 from agentmagic.messages import Usage, value_class
 from agentmagic.providers.base import OutputSchema
-from agentmagic.text import counted, listed
+from agentmagic.text import join_names, plural
 
 ANSWER = "answer"
 """The name of the column for answers without fields."""
@@ -65,9 +65,9 @@ class MapResult:
 
     def __repr__(self) -> str:
         progress, cost = self.progress, self.usage.cost
-        parts = [counted(progress.total or len(self.rows), "row"), f"{progress.answered:,} answered"]
+        parts = [plural(progress.total or len(self.rows), "row"), f"{progress.answered:,} answered"]
         parts += [f"{progress.failed:,} failed"] if progress.failed else []
-        parts += [f"{counted(len(self.doubtful), 'row')} in doubt"] if self.doubtful else []
+        parts += [f"{plural(len(self.doubtful), 'row')} in doubt"] if self.doubtful else []
         parts += [] if not cost else [f"${cost:.4f}"]
         return f"<MapResult: {', '.join(parts)}>"
 
@@ -88,11 +88,11 @@ class MapResult:
         The last columns are `_status`, `_error`, `_cost` (US dollars), `_tokens`, `_steps` and `_run`, the place to
         give to `run(place=...)`. Raises UsageError if the input is a list and pandas is not installed.
         """
-        return self._frame(list(self._all()))
+        return self._frame(list(self._frame_rows()))
 
     def head(self, rows: int = 10) -> Any:
         """Return the first rows of the frame, without building the whole frame."""
-        return self._frame(list(islice(self._all(), rows)))
+        return self._frame(list(islice(self._frame_rows(), rows)))
 
     @property
     def failed(self) -> Any:
@@ -108,7 +108,7 @@ class MapResult:
         matches = [row for row in self.rows if (row.index == index if place is None else row.place == place)]
         name = index if place is None else place
         if len(matches) > 1:
-            places = listed([str(row.place) for row in matches], 5)
+            places = join_names([str(row.place) for row in matches], 5)
             raise UsageError(f"{len(matches)} rows have the index {name!r}. Choose one by its place: {places}.")
         if not matches:
             raise UsageError(f"There is no row {name!r} with an outcome.")
@@ -119,16 +119,16 @@ class MapResult:
             raise UsageError(f"Row {name!r} was not asked, so it has no run: {matches[0].error or matches[0].status}.")
         return _result(events)
 
-    def _all(self) -> Iterator[MapRow]:
+    def _frame_rows(self) -> Iterator[MapRow]:
         """Yield the rows of the frame: all rows, or after a sample only the rows with an outcome."""
         if self.estimate is not None or self._source.total is None:
             yield from self.rows
             return
         rows_by_place = {row.place: row for row in self.rows}
         for place in range(self._source.total):
-            yield rows_by_place.get(place) or self._unasked(place)
+            yield rows_by_place.get(place) or self._empty_row(place)
 
-    def _unasked(self, place: int) -> MapRow:
+    def _empty_row(self, place: int) -> MapRow:
         return MapRow(place, self._source.label(place), "", "not asked")
 
     def _frame(self, rows: Sequence[MapRow]) -> Any:
@@ -142,7 +142,7 @@ class MapResult:
             "_run": [row.place for row in rows],
         }
         places = [row.place for row in rows]
-        return self._source.frame(places, _renamed(columns, self._source.names))
+        return self._source.frame(places, _with_free_names(columns, self._source.names))
 
 
 def _fields(rows: Sequence[MapRow], schema: OutputSchema | None) -> Answers:
@@ -165,7 +165,7 @@ def _plain(value: Any) -> Any:
     return record(value) if is_record else value
 
 
-def _renamed(columns: Answers, input_names: Collection[str]) -> Answers:
+def _with_free_names(columns: Answers, input_names: Collection[str]) -> Answers:
     """Return the columns, with `_2` added to each name that an input column has already."""
     return {f"{name}_2" if name in input_names else name: values for name, values in columns.items()}
 

@@ -8,16 +8,16 @@ from typing import cast, get_args
 
 from agentmagic.errors import CassetteError
 from agentmagic.events import MapEnd
-from agentmagic.mapping.file import MapFile, RowEnded, decoded_line
+from agentmagic.mapping.file import MapFile, RowEnded, decode_line
 from agentmagic.mapping.ledger import Ledger
 from agentmagic.mapping.prompts import RowPrompt
 from agentmagic.mapping.reader import RowReader
 from agentmagic.mapping.work import MapFailed, MapWork
 from agentmagic.messages import Usage
 from agentmagic.providers.base import Request
-from agentmagic.replay.map_tape import MapTape, rounded
+from agentmagic.replay.map_tape import MapTape, round_seconds
 from agentmagic.runtime.engine import engine
-from agentmagic.serialization import encode_record, fitting
+from agentmagic.serialization import encode_record, shrink
 from agentmagic.tools.base import Tool
 
 
@@ -50,24 +50,24 @@ class Playback:
             return ""
         recording = await engine().in_pool(partial(_RecordedRows, tape, ledger.work.path))
         prompts_by_key: dict[str, tuple[RowPrompt, str]] = {}
-        async for prompt in self._reader.wanted():
+        async for prompt in self._reader.prompts_to_ask():
             if len(prompts_by_key) == tape.count:
                 break
             prompts_by_key[prompt.key] = replace(prompt, prompt=None), ledger.label(prompt)
         if not recording.has(prompts_by_key):
-            self.rows = recording.kept()
+            self.rows = recording.reusable()
             return ""
         ledger.file = recording.file
-        for key in [key for key in recording.ended if key in prompts_by_key]:
-            if not ledger.keep(prompts_by_key[key][0], recording.ended[key]):
+        for key in [key for key in recording.outcomes if key in prompts_by_key]:
+            if not ledger.keep(prompts_by_key[key][0], recording.outcomes[key]):
                 raise CassetteError(
                     f"The recorded answer of row {prompts_by_key[key][1]} does not fit. Record the cell again."
                 )
-        return self._over(tools)
+        return self._apply_recorded_totals(tools)
 
-    def _over(self, tools: Sequence[Tool]) -> MapEnd:
+    def _apply_recorded_totals(self, tools: Sequence[Tool]) -> MapEnd:
         """Set the totals to the recorded totals, and return why the recorded map ended."""
-        ledger, figures, end = self._ledger, self._tape.figures, self._tape.end
+        ledger, figures, end = self._ledger, self._tape.totals, self._tape.end
         tally, rows = ledger.tally, {row.key: row for row in ledger.finished}
         tally.notices = [*ledger.work.notices, *map(str, figures.get("notices", ()))]
         if tools and self._tape.mode == "replay-model":
@@ -77,14 +77,14 @@ class Playback:
         tally.total = figures.get("total", ledger.work.rows.total)
         tally.fix(figures.get("kept", 0), figures.get("rate", 0.0), end.get("seconds", 0.0))
         ledger.doubtful = [rows[key] for key in figures.get("doubtful", ()) if key in rows]
-        ledger.work.replayed(self._tape.spent)
+        ledger.work.on_replayed_usage(self._tape.usage)
         if end["end"] == "failed":
             ledger.error = MapFailed(str(end.get("error", "")))
         return cast("MapEnd", end["end"] if end["end"] in get_args(MapEnd) else "done")
 
-    def spent(self, file: MapFile) -> Usage:
+    def recorded_usage(self, file: MapFile) -> Usage:
         """Return the usage of the recorded rows that are not in the file."""
-        return sum((outcome.usage for key, outcome in self.rows.items() if key not in file.ended), Usage())
+        return sum((outcome.usage for key, outcome in self.rows.items() if key not in file.outcomes), Usage())
 
     def live(self) -> MapWork:
         """Return the work with the live model, for the rows that must be asked."""
@@ -93,7 +93,7 @@ class Playback:
 
     def start(self) -> None:
         """Start recording if the mode records. Raises CassetteError if the cassette cannot be written."""
-        self._ledger.recorded = self.note
+        self._ledger.on_outcome = self.note
         self._tape.start(self._ledger.work.path)
 
     def keep(self, prompt: RowPrompt) -> bool:
@@ -115,15 +115,15 @@ class Playback:
         if self._tape.recorder is None:
             return
         ledger, tally, progress = self._ledger, self._ledger.tally, self._ledger.progress()
-        rate, seconds = rounded(progress.rate), rounded(progress.seconds)
-        tally.fix(tally.kept, rate, seconds)
+        rate, seconds = round_seconds(progress.rate), round_seconds(progress.seconds)
+        tally.fix(tally.kept_count, rate, seconds)
         notices = tally.notices[len(ledger.work.notices) :]  # without the notices of this environment
-        figures = {"kept": tally.kept, "total": tally.total, "rate": rate, "seconds": seconds, "notices": notices}
+        figures = {"kept": tally.kept_count, "total": tally.total, "rate": rate, "seconds": seconds, "notices": notices}
         doubtful = [row.key for row in ledger.doubtful]
         keys = [row.key for _, row in sorted(ledger.rows.items())]
         error = "" if ledger.error is None else str(ledger.error)
         try:
-            self._tape.finish(tally.ended, error, keys, tally.spent, **figures, doubtful=doubtful)
+            self._tape.finish(tally.end_reason, error, keys, tally.run_usage, **figures, doubtful=doubtful)
         except CassetteError as cassette_error:
             ledger.error = ledger.error or cassette_error
 
@@ -138,18 +138,18 @@ class _RecordedRows:
     def __init__(self, tape: MapTape, path: Path | None) -> None:
         self._tape = tape
         self.file: MapFile | None = None
-        self.ended: dict[str, RowEnded] = {}
+        self.outcomes: dict[str, RowEnded] = {}
         if tape.file is None:
             for key, line in tape.lines.items():
-                outcome = decoded_line(line.encode())
+                outcome = decode_line(line.encode())
                 if not isinstance(outcome, RowEnded):
                     raise CassetteError(f"{tape.cassette.path.name}: row {key!r:.40} cannot be read. Record it again.")
-                self.ended[key] = outcome
+                self.outcomes[key] = outcome
             return
         file = path if path is not None and path.is_file() else tape.file
         if file.is_file():
             self.file = MapFile(file, None)
-            self.ended = self.file.ended
+            self.outcomes = self.file.outcomes
         elif tape.record is None:
             raise CassetteError(
                 f"{file} has the recorded rows of {tape.prompt!r:.60}, and is not there. Restore it, or record the "
@@ -160,19 +160,19 @@ class _RecordedRows:
         """Return whether these rows, with their labels, are the recorded rows. Raises ReplayMismatch."""
         if self.file is not None:  # the file does not have the rows that could not be asked
             unaskable = {key: (prompt, label) for key, (prompt, label) in rows.items() if prompt.problem}
-            self.ended |= {
+            self.outcomes |= {
                 key: RowEnded(key, label, "failed", error=prompt.problem) for key, (prompt, label) in unaskable.items()
             }
-        recorded_labels = {key: outcome.row for key, outcome in self.ended.items()}
-        lines = (line_of(self.ended[key]) for key in rows if key in self.ended)
+        recorded_labels = {key: outcome.row for key, outcome in self.outcomes.items()}
+        lines = (line_of(self.outcomes[key]) for key in rows if key in self.outcomes)
         return self._tape.has({key: label for key, (_, label) in rows.items()}, recorded_labels, lines)
 
-    def kept(self) -> dict[str, RowEnded]:
+    def reusable(self) -> dict[str, RowEnded]:
         """Return the recorded outcomes to reuse: answers, and also errors if the recorded map was complete."""
-        statuses = ("answered", "failed") if self._tape.ended == "done" else ("answered",)
-        return {key: outcome for key, outcome in self.ended.items() if outcome.status in statuses}
+        statuses = ("answered", "failed") if self._tape.end_reason == "done" else ("answered",)
+        return {key: outcome for key, outcome in self.outcomes.items() if outcome.status in statuses}
 
 
 def line_of(outcome: RowEnded) -> bytes:
     """Return an outcome as a line of JSON, as in the file of a map."""
-    return encode_record(fitting(outcome)[0])
+    return encode_record(shrink(outcome)[0])

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentmagic.context.request_view import tokens_of_message
-from agentmagic.errors import UsageError, said
+from agentmagic.errors import UsageError, describe
 from agentmagic.events import PromptValue
 from agentmagic.mapping.rows import ROW, Rows, Values, is_missing
 from agentmagic.messages import Content, Media, Message, Prompt, Text, as_prompt, user
 from agentmagic.prompt.attachments import Attacher, Attachment
-from agentmagic.prompt.braces import WORD, BracedExpression, Filled, Template, free_names
+from agentmagic.prompt.braces import WORD, BracedExpression, FilledPrompt, Template, free_names
 from agentmagic.serialization import encode
-from agentmagic.text import did_you_mean, listed, one_line
+from agentmagic.text import did_you_mean, join_names, single_line
 from agentmagic.values.describe import CHARACTERS
 
 KEY = 24
@@ -57,41 +57,41 @@ class RowPrompts:
         first_part, *further = as_prompt(prompt).parts
         if not isinstance(first_part, Text):
             raise UsageError("The prompt of a map begins with a text that names a column, as {review} does.")
-        self.written = first_part.text
+        self.text = first_part.text
         self._rows = rows
         self._attacher = attacher
         self._further: list[Content] = [part for part in further if isinstance(part, Content)]
         names = {*rows.names, ROW}
-        words = {*WORD.findall(self.written)} - names  # only names in the text: each row copies the namespace
+        words = {*WORD.findall(self.text)} - names  # only names in the text: each row copies the namespace
         self._namespace = {name: namespace[name] for name in words if name in namespace}
-        template = Template.read(self.written, {**self._namespace, **dict.fromkeys(names)})
-        unbound = [*template.unbound, *_misspelt(self.written, rows)]
+        template = Template.read(self.text, {**self._namespace, **dict.fromkeys(names)})
+        unbound = [*template.unbound, *_near_columns(self.text, rows)]
         if unbound and (rows.total or rows.names):
-            raise UsageError(_unbound(unbound[0], rows))
+            raise UsageError(_unknown_name_error(unbound[0], rows))
         if unbound:  # the columns of an empty list are unknown, so these names count as columns
             names |= {name for one in unbound for name in WORD.findall(one.partition("}")[0])[:1]}
-            template = Template.read(self.written, {**self._namespace, **dict.fromkeys(names)})
-        self._template = template.settled(names, self._namespace, attacher)
-        self.used = frozenset(name for one in self._template.expressions for name in free_names(one.tree) & names)
-        if not self.used and rows.total != 0:
+            template = Template.read(self.text, {**self._namespace, **dict.fromkeys(names)})
+        self._template = template.evaluate_constants(names, self._namespace, attacher)
+        self.columns = frozenset(name for one in self._template.expressions for name in free_names(one.tree) & names)
+        if not self.columns and rows.total != 0:
             raise UsageError(
                 "The prompt names no column, so every row would be asked the same. Write one in braces: "
-                f"{listed([f'{{{name}}}' for name in rows.names], 5)}."
+                f"{join_names([f'{{{name}}}' for name in rows.names], 5)}."
             )
 
     @property
     def whole(self) -> Message:
         """The prompt that all rows share: the text as the user wrote it, with the pictures of the notebook."""
-        pictures = [attachment.part for attachment in self._settled if isinstance(attachment.part, Media)]
-        return as_prompt(user(self.written, *self._further, *pictures))
+        pictures = [attachment.part for attachment in self._notebook_values if isinstance(attachment.part, Media)]
+        return as_prompt(user(self.text, *self._further, *pictures))
 
     @property
     def values(self) -> tuple[PromptValue, ...]:
         """The values of the notebook, as they are written in the prompt of every row."""
-        return tuple(attachment.told for attachment in self._settled)
+        return tuple(attachment.value for attachment in self._notebook_values)
 
     @property
-    def _settled(self) -> list[Attachment]:
+    def _notebook_values(self) -> list[Attachment]:
         return [piece for piece in self._template.pieces if isinstance(piece, Attachment)]
 
     @property
@@ -104,40 +104,40 @@ class RowPrompts:
     def read(self) -> Iterator[RowPrompt]:
         """Yield the prompt of each row."""
         counts = Counter[str]()
-        for place, values in enumerate(self._rows.read(self.used)):
-            prompt = self._of(place, values)
+        for place, values in enumerate(self._rows.read(self.columns)):
+            prompt = self._row_prompt(place, values)
             counts[prompt.key] += 1
             if (number := counts[prompt.key]) > 1:
                 prompt = RowPrompt(place, f"{prompt.key}-{number}", prompt.prompt, prompt.values, prompt.problem)
             yield prompt
 
-    def _of(self, place: int, values: Values) -> RowPrompt:
+    def _row_prompt(self, place: int, values: Values) -> RowPrompt:
         if problem := self._problem(values):
             return RowPrompt(place, digest("", str(place)), None, (), problem)
         try:
             filling = self._template.fill({**self._namespace, **values}, self._attacher)
             prompt = self._prompt(filling)
         except Exception as error:  # noqa: BLE001  (a value of the user's class may raise anything)
-            return RowPrompt(place, digest("", str(place)), None, (), one_line(said(error), LONGEST_PROBLEM))
+            return RowPrompt(place, digest("", str(place)), None, (), single_line(describe(error), LONGEST_PROBLEM))
         own = [attachment for attachment in filling.attachments if attachment not in self._template.pieces]
         key = digest(*(encode(attachment.part) for attachment in own))
-        if filling.left:
-            return RowPrompt(place, key, None, (), one_line(filling.left[0], LONGEST_PROBLEM))
+        if filling.problems:
+            return RowPrompt(place, key, None, (), single_line(filling.problems[0], LONGEST_PROBLEM))
         if problem := next((self._loss(attachment) for attachment in own if attachment.loss), ""):
             return RowPrompt(place, key, None, (), problem)
-        return RowPrompt(place, key, prompt, tuple(attachment.told for attachment in filling.attachments))
+        return RowPrompt(place, key, prompt, tuple(attachment.value for attachment in filling.attachments))
 
-    def _prompt(self, filling: Filled) -> Message:
+    def _prompt(self, filling: FilledPrompt) -> Message:
         pictures = [attachment.part for attachment in filling.attachments if isinstance(attachment.part, Media)]
         return as_prompt(user(filling.text, *pictures, *self._further))
 
     def _problem(self, values: Values) -> str:
         """Return why a row cannot be asked, "" if it can be asked."""
-        for name in sorted(self.used):
+        for name in sorted(self.columns):
             if name not in values:
                 return f"The row has no {name}."
         for expression in self._template.expressions:  # only plain names: other expressions can handle missing values
-            if expression.source in self.used and is_missing(values[expression.source]):
+            if expression.source in self.columns and is_missing(values[expression.source]):
                 return (
                     f"{expression.source} is missing in this row, so nothing was asked. Fill it, or leave the row out."
                 )
@@ -145,14 +145,14 @@ class RowPrompts:
 
     def _loss(self, attachment: Attachment) -> str:
         """Return why a row is not asked whose value cannot be sent complete: an answer for a part could be wrong."""
-        name, advice = attachment.told.written[1:-1], ""
+        name, advice = attachment.value.written[1:-1], ""
         if attachment.loss.startswith("is longer"):
             most = self._attacher.budget * CHARACTERS
             advice = f" Shorten it first, as {{{name}[:{most}]}} does." if name.isidentifier() else " Shorten it first."
-        return f"{attachment.told.written} {attachment.loss}, so nothing was asked.{advice}"
+        return f"{attachment.value.written} {attachment.loss}, so nothing was asked.{advice}"
 
 
-def _misspelt(text: str, rows: Rows) -> list[str]:
+def _near_columns(text: str, rows: Rows) -> list[str]:
     """Return the braces that almost name a column, if its name is not an identifier. Other braces are plain text."""
     names = [name for name in rows.names if not name.isidentifier()]
     braces = [content.strip() for content in _BRACES.findall(text)] if names else []
@@ -163,11 +163,11 @@ def _misspelt(text: str, rows: Rows) -> list[str]:
     ]
 
 
-def _unbound(braces: str, rows: Rows) -> str:
+def _unknown_name_error(braces: str, rows: Rows) -> str:
     """Return the error message for a name in braces that is neither a column nor a variable."""
     name = braces.partition("}")[0].removeprefix("{")
     hint = did_you_mean(name, rows.names)
-    return f"{{{name}}} names no column and no variable.{hint} The columns: {listed(rows.names)}."
+    return f"{{{name}}} names no column and no variable.{hint} The columns: {join_names(rows.names)}."
 
 
 def digest(*texts: str) -> str:

@@ -10,7 +10,7 @@ from agentmagic.loop.budgets import Budget, Payment, Purse, SharedPurse
 from agentmagic.loop.step import TurnContext
 from agentmagic.mapping.prompts import RowPrompt
 from agentmagic.messages import Usage
-from agentmagic.providers.base import Request, honoured
+from agentmagic.providers.base import Request, honoured_settings
 from agentmagic.providers.registry import address_of, priced
 
 
@@ -24,15 +24,15 @@ class Costs:
 
     def __init__(self, turn: TurnContext, common: int, budgets: Sequence[Budget]) -> None:
         self.shared = SharedPurse(budgets)
-        self.measured = asyncio.Event()
+        self.is_measured = asyncio.Event()
         self._turn = turn
         self._common = common
         self._scale = 1.0
         self._has_cost_cap = budgets[0].max_cost is not None
         self._is_capped = any(budget.max_cost is not None or budget.max_tokens is not None for budget in budgets)
         if not self._is_capped:
-            self.measured.set()
-        self._longest = honoured(turn.model, turn.agent.settings).max_output_tokens or turn.facts.output
+            self.is_measured.set()
+        self._longest = honoured_settings(turn.model, turn.agent.settings).max_output_tokens or turn.facts.output
 
     @property
     def notice(self) -> str:
@@ -66,19 +66,19 @@ class RowPurse(Purse):
     """Pays for the requests of one row. `on_first` is called before the first request is sent."""
 
     def __init__(self, costs: Costs, on_first: Callable[[], None]) -> None:
-        self.sent = False
+        self.is_sent = False
         self._costs = costs
         self._on_first = on_first
-        self._aside: Usage | None = None
+        self._reserved_usage: Usage | None = None
 
     async def open(self, worst: Usage) -> None:
         """Reserve the largest usage of the first request. Raises BudgetExhausted if a budget does not allow it."""
         await self._costs.shared.set_aside(worst)
-        self._aside = worst
+        self._reserved_usage = worst
 
     def hold(self, worst: Usage) -> None:
         """Take over the reserved usage of a request that was already sent in a batch."""
-        self._aside, self.sent = worst, True
+        self._reserved_usage, self.is_sent = worst, True
 
     def close(self) -> None:
         """Release the reserved usage if the first request was not sent."""
@@ -92,9 +92,9 @@ class RowPurse(Purse):
             await self._costs.shared.set_aside(aside := self._costs.worst_of(request))
         payment = Payment()
         try:
-            if not self.sent:
+            if not self.is_sent:
                 self._on_first()
-                self.sent = True
+                self.is_sent = True
             yield payment
         except asyncio.CancelledError:
             payment.usage = aside  # the provider may still charge for the answer
@@ -105,9 +105,9 @@ class RowPurse(Purse):
             self._give_back(aside, payment.usage)
 
     def _take(self) -> Usage | None:
-        aside, self._aside = self._aside, None
+        aside, self._reserved_usage = self._reserved_usage, None
         return aside
 
     def _give_back(self, aside: Usage, usage: Usage) -> None:
         self._costs.shared.give_back(aside, usage)
-        self._costs.measured.set()
+        self._costs.is_measured.set()

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import islice
 
 from agentmagic.errors import UsageError
-from agentmagic.loop.retry import words_of
+from agentmagic.loop.retry import error_text
 from agentmagic.mapping.prompts import RowPrompt
 from agentmagic.mapping.sample import choose
 from agentmagic.mapping.tally import Tally
@@ -24,15 +24,15 @@ class RowReader:
 
     def __init__(self, work: MapWork, tally: Tally) -> None:
         self.sizes: list[int] = []
-        self.chosen: list[int] | None = None
+        self.sample_places: list[int] | None = None
         self._work = work
         self._tally = tally
 
-    async def wanted(self) -> AsyncIterator[RowPrompt]:
+    async def prompts_to_ask(self) -> AsyncIterator[RowPrompt]:
         """Yield the prompts of the rows to ask. Raises UsageError if the rows cannot be read."""
         if self._work.settings.sample is not None:
             await self._choose(self._work.settings.sample)
-        places = None if self.chosen is None else set(self.chosen)
+        places = None if self.sample_places is None else set(self.sample_places)
         async for prompt in self._prompts():
             if places is None or prompt.place in places:
                 yield prompt
@@ -42,8 +42,8 @@ class RowReader:
         if self._work.rows.total is None:
             raise UsageError("A sample is taken of rows whose number is known. Make a list of the iterable first.")
         self.sizes = [prompt.size async for prompt in self._prompts()]
-        self.chosen = choose(self.sizes, number, self._work.settings.seed)
-        self._tally.total = len(self.chosen)
+        self.sample_places = choose(self.sizes, number, self._work.settings.seed)
+        self._tally.total = len(self.sample_places)
 
     async def _prompts(self) -> AsyncIterator[RowPrompt]:
         """Yield the prompts of the rows. They are read in a thread, because describing a value can be slow."""
@@ -53,9 +53,9 @@ class RowReader:
             for prompt in together:
                 yield prompt
             if error is not None:
-                raise UsageError(f"The rows cannot be read: {words_of(error)}") from error
+                raise UsageError(f"The rows cannot be read: {error_text(error)}") from error
             if not together:
-                if self.chosen is None:  # all rows were read, so their number is known now
+                if self.sample_places is None:  # all rows were read, so their number is known now
                     self._tally.total = self._work.rows.total
                 return
 

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import Any, cast
 
 from agentmagic.errors import UsageError
-from agentmagic.text import a_type, listed
+from agentmagic.text import a_type, join_names
 from agentmagic.values.frames import is_frame
 
 ROW = "row"
@@ -66,7 +66,7 @@ class _FrameRows(Rows):
         self._frame = frame
         names: list[str] = [str(name) for name in frame.columns]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise UsageError(f"The frame has more than one column of the name {listed(twice)}. Rename them first.")
+            raise UsageError(f"The frame has more than one column of the name {join_names(twice)}. Rename them first.")
         super().__init__(names, len(frame))
         self._columns = dict(zip(names, frame.columns, strict=True))
 
@@ -87,10 +87,10 @@ class _FrameRows(Rows):
             series = [polars.Series(name, list(values), strict=False) for name, values in answers.items()]
             return self._frame[list(places)].with_columns(series)
         selection = self._frame if list(places) == list(range(len(self._frame))) else self._frame.iloc[list(places)]
-        return selection.assign() if not answers else _beside(selection, answers)
+        return selection.assign() if not answers else _with_columns(selection, answers)
 
 
-def _beside(frame: Any, answers: Answers) -> Any:
+def _with_columns(frame: Any, answers: Answers) -> Any:
     """Return a copy of a pandas frame with the answers as further columns."""
     pandas: Any = import_module("pandas")
     return pandas.concat([frame, pandas.DataFrame(dict(answers), index=frame.index)], axis=1)
@@ -101,28 +101,28 @@ class _ListedRows(Rows):
 
     def __init__(self, rows: Iterable[Any]) -> None:
         is_list = isinstance(rows, Sequence)
-        self._kept: list[Any] = list(rows) if is_list else []
+        self._rows: list[Any] = list(rows) if is_list else []
         self._rest = iter(()) if is_list else iter(rows)
-        if not self._kept and (first := next(self._rest, self)) is not self:
-            self._kept.append(first)
-        first: Any = self._kept[0] if self._kept else {}
+        if not self._rows and (first := next(self._rest, self)) is not self:
+            self._rows.append(first)
+        first: Any = self._rows[0] if self._rows else {}
         names = [str(key) for key in cast("Mapping[Any, Any]", first)] if isinstance(first, Mapping) else [ROW]
-        super().__init__(names, len(self._kept) if is_list or not self._kept else None)
+        super().__init__(names, len(self._rows) if is_list or not self._rows else None)
 
     def read(self, names: Iterable[str]) -> Iterator[Values]:  # noqa: ARG002  (each row has what it has)
-        yield from map(_values, tuple(self._kept))
+        yield from map(_values, tuple(self._rows))
         for row in self._rest:
-            self._kept.append(row)
+            self._rows.append(row)
             yield _values(row)
-        self.total = len(self._kept)
+        self.total = len(self._rows)
 
     def frame(self, places: Sequence[int], answers: Answers) -> Any:
         if find_spec("pandas") is None:
             raise UsageError("A frame of these rows needs pandas, which is not installed. The result has them as rows.")
         pandas: Any = import_module("pandas")
-        rows = [self._kept[place] for place in places]
+        rows = [self._rows[place] for place in places]
         records = [dict(cast("Values", row)) if isinstance(row, Mapping) else {ROW: row} for row in rows]
-        return _beside(pandas.DataFrame(records, index=list(places)), answers)
+        return _with_columns(pandas.DataFrame(records, index=list(places)), answers)
 
 
 def _values(row: Any) -> Values:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import sqrt
 from statistics import linear_regression
 
-from agentmagic.text import about_seconds, counted
+from agentmagic.text import about_seconds, plural
 
 STUDENT = (63.66, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17)
 """The 99.5 % quantiles of Student's t for 1 to 10 degrees of freedom. For more, the last one is slightly too large."""
@@ -34,15 +34,15 @@ class Estimate:
         """Return a sentence with the cost of all rows, and if `times` is set, with the time they take."""
         low, middle, high = self.cost
         figures, unit = ((low, middle, high), "$") if high else (self.tokens, "")
-        low, middle, high = (_figure(one, unit) for one in figures)
+        low, middle, high = (_amount(one, unit) for one in figures)
         amount = f"{middle} ({low} to {high})" + ("" if unit else " tokens")
         shortest, longest = (about_seconds(one) for one in self.seconds)
         time = f"about {longest}" if shortest == longest else f"{shortest} to {longest}"
         took = f" and take {time}" if times else ""
-        return f"All {counted(self.rows, 'row')} may cost {amount}{took}, as {self.asked} of them tell."
+        return f"All {plural(self.rows, 'row')} may cost {amount}{took}, as {self.asked} of them tell."
 
 
-def _figure(number: float, unit: str) -> str:
+def _amount(number: float, unit: str) -> str:
     if not unit:
         return f"{number:,.0f}"
     return f"{unit}{number:,.2f}" if number >= 1 else f"{unit}{number:.2g}"

@@ -22,14 +22,14 @@ class Tally:
     """The counts of a map: `kept` rows from an earlier run, `asked` rows and `spent` usage of this run, and totals."""
 
     total: int | None = None
-    kept: int = 0
-    asked: int = 0
+    kept_count: int = 0
+    asked_count: int = 0
     usage: Usage = Usage()  # noqa: RUF009  (a frozen value)
-    spent: Usage = Usage()  # noqa: RUF009
+    run_usage: Usage = Usage()  # noqa: RUF009
     statuses: Counter[str] = field(default_factory=Counter[str])
     errors: Counter[str] = field(default_factory=Counter[str])
     notices: list[str] = field(default_factory=list[str])
-    ended: MapEnd = ""
+    end_reason: MapEnd = ""
 
     def __post_init__(self) -> None:
         self._id = uuid4().hex
@@ -40,7 +40,7 @@ class Tally:
 
     def end(self, why: MapEnd) -> None:
         """Store why the map ended, and stop its clock."""
-        self.ended, self._over = why, time.monotonic()
+        self.end_reason, self._over = why, time.monotonic()
 
     def settle(self, rows: Iterable[MapRow]) -> None:
         """Count again in the order of the rows, so that sums of costs and the first errors are the same in each run."""
@@ -50,18 +50,18 @@ class Tally:
 
     def fix(self, kept: int, rate: float, seconds: float) -> None:
         """Replace counts by recorded values: the number of kept rows, the rate, and the seconds."""
-        self.asked += self.kept - kept
-        self.kept, self._figures = kept, (rate, seconds)
+        self.asked_count += self.kept_count - kept
+        self.kept_count, self._figures = kept, (rate, seconds)
 
     def note(self, row: MapRow, *, kept: bool) -> None:
         """Count a row that has an outcome."""
         self._add(row)
         self.statuses[row.status] += 1
         if kept:
-            self.kept += 1
+            self.kept_count += 1
             return
-        self.spent += row.usage
-        self.asked += 1
+        self.run_usage += row.usage
+        self.asked_count += 1
         self._recent.append(time.monotonic())
 
     def _add(self, row: MapRow) -> None:
@@ -77,7 +77,7 @@ class Tally:
         seconds = now - self._began
         rate = 60 * len(self._recent) / max(min(seconds, RECENT), 0.001)
         rate, seconds = self._figures or (rate, seconds)
-        count = self.kept + self.asked
+        count = self.kept_count + self.asked_count
         remaining = None if self.total is None or not rate else 60 * (self.total - count) / rate
         cost = self.usage.cost
         return MapProgress(
@@ -85,7 +85,7 @@ class Tally:
             total=self.total,
             answered=self.statuses["answered"],
             failed=self.statuses["failed"],
-            kept=self.kept,
+            kept=self.kept_count,
             running=running,
             usage=self.usage,
             projected=None if cost is None or self.total is None or not count else cost * self.total / count,
@@ -94,7 +94,7 @@ class Tally:
             left=remaining,
             errors=tuple(islice(self.errors.items(), KINDS_OF_ERROR)),
             notices=tuple(self.notices),
-            ended=self.ended,
+            ended=self.end_reason,
             file=file,
             in_doubt=self.statuses["in doubt"],
         )

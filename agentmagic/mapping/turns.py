@@ -22,7 +22,7 @@ from agentmagic.providers.traffic import TurnTraffic
 from agentmagic.serialization import json_form
 from agentmagic.text import clip
 
-MOST = 10_000
+MOST_ROWS = 10_000
 """Maximum number of rows that are asked at a time, if no other limit applies."""
 ALIKE = 10
 """If the first rows, this many, all fail with the same error, the other rows are not asked."""
@@ -40,7 +40,7 @@ class RowTurns:
         self._work = ledger.work
         self._schema = ledger.work.turn.agent.output_schema
         self._tasks: set[asyncio.Task[None]] = set()
-        self._bound = asyncio.Semaphore(self._work.settings.concurrency or _usual_bound(self._work.turn.model.name))
+        self._bound = asyncio.Semaphore(self._work.settings.concurrency or _default_limit(self._work.turn.model.name))
 
     def __bool__(self) -> bool:
         return bool(self._tasks)
@@ -49,7 +49,7 @@ class RowTurns:
         """Begin to ask a row as soon as the number of rows, the provider's pace and the budgets allow it."""
         model = self._work.turn.model
         if self._tasks:
-            await self._costs.measured.wait()  # the first row shows how the provider counts tokens
+            await self._costs.is_measured.wait()  # the first row shows how the provider counts tokens
         await gate_of(model).room()
         await self._bound.acquire()  # first: money reserved before this wait would be missing for the rows under way
         purse = self.purse(prompt)
@@ -62,7 +62,7 @@ class RowTurns:
 
     def purse(self, prompt: RowPrompt) -> RowPurse:
         """Return the purse that pays for a row's requests. It writes to the file before the first request is sent."""
-        return RowPurse(self._costs, partial(self._ledger.write, self._ledger.asked(prompt)))
+        return RowPurse(self._costs, partial(self._ledger.write, self._ledger.asked_line(prompt)))
 
     async def begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
         """Begin to ask a row with this model as soon as the number of rows under way allows it."""
@@ -115,12 +115,12 @@ class RowTurns:
             outcome = await self._work.within(run_turn(turn, Channel(events, keep)))
         finally:
             purse.close()
-        self._work.spent(outcome.result.usage)
-        record = self._outcome(prompt, outcome, sent=purse.sent)
+        self._work.on_usage(outcome.result.usage)
+        record = self._outcome(prompt, outcome, sent=purse.is_sent)
         row = self._ledger.note(prompt, record, outcome.result.value)
         if prompt.key in self.doubts or record.status == "in doubt":
             self._ledger.doubtful.append(row)
-        self._ledger.write(RowLog(prompt.key, tuple(map(_kept, events))), record)
+        self._ledger.write(RowLog(prompt.key, tuple(map(_event_for_file, events))), record)
         self._judge(row, outcome.error)
 
     def _outcome(self, prompt: RowPrompt, outcome: Outcome, *, sent: bool) -> RowEnded:
@@ -160,13 +160,16 @@ class RowTurns:
         if row.status != "failed" or self._ledger.error is not None:
             return
         hopeless = isinstance(error, HOPELESS) or (isinstance(error, RateLimited) and not error.retryable)
-        alike = self._ledger.tally.asked >= ALIKE and self._ledger.tally.errors[row.error] == self._ledger.tally.asked
+        alike = (
+            self._ledger.tally.asked_count >= ALIKE
+            and self._ledger.tally.errors[row.error] == self._ledger.tally.asked_count
+        )
         if hopeless or alike or self._work.settings.on_error == "stop":
             why = f"All of the first {ALIKE} rows failed alike. " if alike and not hopeless else ""
             self._ledger.end(MapFailed(f"{why}Row {clip(str(row.index), 80)} failed: {row.error}"))
 
 
-def _kept(event: Event) -> Event:
+def _event_for_file(event: Event) -> Event:
     """Return an event for the file: pictures and documents in the prompt, which the input has, are only named."""
     if not isinstance(event, TurnStarted) or not any(isinstance(part, Media) for part in event.prompt.parts):
         return event
@@ -174,6 +177,6 @@ def _kept(event: Event) -> Event:
     return replace(event, prompt=replace(event.prompt, parts=parts))
 
 
-def _usual_bound(model: str) -> int:
+def _default_limit(model: str) -> int:
     """Return how many rows can be asked at a time by default: one if the model runs in this process."""
-    return 1 if model.partition(":")[0] in ("scripted", "local") else MOST
+    return 1 if model.partition(":")[0] in ("scripted", "local") else MOST_ROWS

@@ -37,10 +37,10 @@ class MapWork:
     settings: MapSettings
     budgets: Sequence[Budget]
     within: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]
-    spent: Callable[[Usage], None]
+    on_usage: Callable[[Usage], None]
     notices: tuple[str, ...] = ()
     tape: MapTape | None = None
-    replayed: Callable[[Usage], None] = void
+    on_replayed_usage: Callable[[Usage], None] = void
 
     @property
     def path(self) -> Path | None:

@@ -12,17 +12,18 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
+from agentmagic import errors
 from agentmagic.context.request_view import FRAME, tokens_of_message
-from agentmagic.errors import UsageError, said
+from agentmagic.errors import UsageError
 from agentmagic.events import PromptValue, ValueKind
 from agentmagic.messages import Content, Media, Resource, Text, user
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.secrets import learn, redact
-from agentmagic.text import counted, cut, one_line, shown
+from agentmagic.text import cut, plural, sanitize, single_line
 from agentmagic.tools.calling import traceback_text
 from agentmagic.values import frames, labelled_arrays
 from agentmagic.values.describe import BUDGET, CHARACTERS, CUT, describe, schema, summary
-from agentmagic.values.pictures import NoPicture, fitted, in_words, is_picture, picture
+from agentmagic.values.pictures import NoPicture, describe_figure, fit_image, is_picture, picture
 from agentmagic.values.reprs import LONGEST_SECRET, in_time
 
 ONE_LINE = 60
@@ -55,7 +56,7 @@ class Attachment:
     `loss` says which part of the value the model does not get, or is "" if it gets everything that the user expects.
     """
 
-    told: PromptValue
+    value: PromptValue
     part: Content
     loss: str = ""
 
@@ -72,7 +73,7 @@ class Attacher:
     schema_only: bool = False
     budget: int = BUDGET
 
-    def formatted(self, reference: str, name: str, value: Any, conversion: str, spec: str) -> Attachment:
+    def attach_formatted(self, reference: str, name: str, value: Any, conversion: str, spec: str) -> Attachment:
         """Return the attachment for `{expression!conversion:spec}`.
 
         Raises UsageError for an invalid format, and each exception that formatting the value raises.
@@ -92,7 +93,7 @@ class Attacher:
 
     def attach(  # noqa: PLR0913  (how the value is named and sent)
         self,
-        written: str,
+        reference: str,
         name: str,
         value: Any,
         *,
@@ -105,51 +106,51 @@ class Attacher:
             learn(name, value[:LONGEST_SECRET])
         if self.schema_only or only_schema:
             line = f"{summary(value)}: names and types"
-            return _attachment(written, SCHEMA, line, name, schema(value), uri)
+            return _attachment(reference, SCHEMA, line, name, schema(value), uri)
         if isinstance(value, BaseException):
-            return _attachment(written, "error", type(value).__name__, name, _traceback(value), uri)
+            return _attachment(reference, "error", type(value).__name__, name, _traceback(value), uri)
         if is_picture(value):
-            return self._picture(written, name, value, uri)
+            return self._picture(reference, name, value, uri)
         if (media := _media_of(value)) is not None:
-            line = f"{media.media_type}, {counted(len(media.data), 'byte')}"
-            return self._media(written, media.name or name, media.data, media.media_type, line, uri=uri)
+            line = f"{media.media_type}, {plural(len(media.data), 'byte')}"
+            return self._media(reference, media.name or name, media.data, media.media_type, line, uri=uri)
         kind: ValueKind = "text"
-        if frames.is_frame(value) or labelled_arrays.is_labelled(value):
+        if frames.is_frame(value) or labelled_arrays.is_labelled_array(value):
             kind = "table"
         elif isinstance(value, type) or callable(value):
             kind = "code"
         text = describe(value, self.budget, rows=rows)
         line = summary(value) if kind != "text" or "\n" in text or len(text) > ONE_LINE else text
-        attachment = _attachment(written, kind, line, name, text, uri)
+        attachment = _attachment(reference, kind, line, name, text, uri)
         return replace(attachment, loss=_loss(value, text, self.budget * CHARACTERS)) if kind == "text" else attachment
 
-    def output(self, written: str, name: str, text: str, kind: ValueKind = "text") -> Attachment:
+    def output(self, reference: str, name: str, text: str, kind: ValueKind = "text") -> Attachment:
         """Return the attachment for the source of a cell, or for the text of its output."""
-        line = counted(text.rstrip().count("\n") + 1, "line")
+        line = plural(text.rstrip().count("\n") + 1, "line")
         if self.schema_only:
-            return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
-        return _attachment(written, kind, line, name, cut(text.rstrip(), BUDGET * CHARACTERS, CUT), f"cell:{name}")
+            return _attachment(reference, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
+        return _attachment(reference, kind, line, name, cut(text.rstrip(), BUDGET * CHARACTERS, CUT), f"cell:{name}")
 
-    def image(self, written: str, name: str, data: bytes, kind: str) -> Attachment:
+    def image(self, reference: str, name: str, data: bytes, kind: str) -> Attachment:
         """Return the attachment for an image in the output of a cell. Raises UsageError for an unreadable image."""
-        line = f"{kind}, {counted(len(data), 'byte')}"
+        line = f"{kind}, {plural(len(data), 'byte')}"
         if self.schema_only:
-            return _attachment(written, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
-        return self._media(written, name, data, kind, line)
+            return _attachment(reference, SCHEMA, f"{line}, not sent", name, f"({name}: {line}.)", f"cell:{name}")
+        return self._media(reference, name, data, kind, line)
 
-    def file(self, written: str, path: Path, name: str) -> Attachment:
+    def file(self, reference: str, path: Path, name: str) -> Attachment:
         """Return the attachment for a file: an image or a document as it is, any other file as text.
 
         Raises UsageError if the file cannot be read, is too large, or is neither text nor an image or a document.
         """
         try:
-            return self._read_file(written, path, name)
+            return self._read_file(reference, path, name)
         except OSError as error:
             raise UsageError(f"it cannot be read: {error.strerror or error}") from error
 
     def upload(self, name: str, data: bytes) -> Attachment:
         """Return the attachment for a file that the front end sends. Raises UsageError in the cases of `file`."""
-        name = one_line(shown(name), ONE_LINE)
+        name = single_line(sanitize(name), ONE_LINE)
         try:
             return self._file(name, name, len(data), BytesIO(data))
         except UsageError as problem:
@@ -161,7 +162,7 @@ class Attacher:
 
     def _file(self, reference: str, name: str, size: int, file: IO[bytes]) -> Attachment:
         kind = _TYPES.guess_type(name, strict=False)[0] or "text/plain"
-        line = f"{kind}, {counted(size, 'byte')}"
+        line = f"{kind}, {plural(size, 'byte')}"
         if self.schema_only:
             return _attachment(reference, SCHEMA, line, name, f"{name}: {line}", f"file:{name}")
         if kind.startswith("image/") or kind == "application/pdf":
@@ -185,7 +186,7 @@ class Attacher:
             media, problem = None, str(error)
         if media is None:
             why = f"{summary(value)}, in words: {problem}"
-            attachment = _attachment(reference, "text", why, name, f"({why}.)\n{in_words(value)}".rstrip(), uri)
+            attachment = _attachment(reference, "text", why, name, f"({why}.)\n{describe_figure(value)}".rstrip(), uri)
             return replace(attachment, loss=f"is an image: {problem}")
         return _image(reference, media, f"{summary(value)} as an image")
 
@@ -199,7 +200,7 @@ class Attacher:
             return replace(attachment, loss=f"is {kind}, which {self.model().name} does not read")
         if kind.startswith("image/"):
             try:
-                media = in_time(lambda: fitted(data, name), seconds=10)
+                media = in_time(lambda: fit_image(data, name), seconds=10)
             except (NoPicture, TimeoutError) as problem:
                 raise UsageError(str(problem)) from problem
             if not media.data.startswith((b"\x89PNG", b"\xff\xd8")):
@@ -208,9 +209,9 @@ class Attacher:
 
 
 def _attachment(reference: str, kind: ValueKind, line: str, name: str, text: str, uri: str) -> Attachment:  # noqa: PLR0913
-    text = redact(text, stored=True)
+    text = redact(text, keep_likely=True)
     part = Resource(uri, name, "text/plain", text) if uri else Text(text)
-    value = PromptValue(reference, kind, one_line(shown(line), 2 * ONE_LINE), _tokens(part), shown(text))
+    value = PromptValue(reference, kind, single_line(sanitize(line), 2 * ONE_LINE), _tokens(part), sanitize(text))
     return Attachment(value, part)
 
 
@@ -234,7 +235,7 @@ def _tokens(part: Content) -> int:
 
 
 def _image(reference: str, media: Media, line: str) -> Attachment:
-    value = PromptValue(reference, "image", one_line(shown(line), 2 * ONE_LINE), _tokens(media), "")
+    value = PromptValue(reference, "image", single_line(sanitize(line), 2 * ONE_LINE), _tokens(media), "")
     return Attachment(value, media)
 
 
@@ -243,5 +244,5 @@ def _traceback(error: BaseException) -> str:
 
     The reprs in it can be slow, so the time to format it is limited.
     """
-    text = in_time(lambda: traceback_text(error), seconds=1) or f"{type(error).__name__}: {said(error)}"
+    text = in_time(lambda: traceback_text(error), seconds=1) or f"{type(error).__name__}: {errors.describe(error)}"
     return cut(_UNDERLINES.sub("", text).rstrip(), BUDGET * CHARACTERS, CUT)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any
 
-from agentmagic.errors import UsageError, said
+from agentmagic.errors import UsageError, describe
 from agentmagic.messages import Media, Text
 from agentmagic.prompt.attachments import UNKNOWN, Attacher, Attachment
-from agentmagic.runtime.exits import CodeExit, contained_exits, exit_words
-from agentmagic.text import did_you_mean, one_line
+from agentmagic.runtime.exits import CodeExit, contained_exits, describe_exit
+from agentmagic.text import did_you_mean, single_line
 from agentmagic.undo.program import SHELL_NAMES, is_of_shell
 
 LONGEST_EXPRESSION = 500
@@ -35,7 +35,7 @@ _LOOK_BACK = 100
 
 _SPLIT = re.compile(r"!(?=[rsa]\s*(?::|$))|:(?![\s=])")
 """Matches where a conversion or a format can begin. In `{x: 1}` and `{x:=1}` none begins: they are other code."""
-_NAMED = (
+_NAME_PATTERNS = (
     re.compile(r"\s*(.+?)\s*()()"),
     re.compile(r"\s*(.+?)\s*(?:!([rsa]))?\s*(?::(.*))?"),
 )
@@ -53,18 +53,18 @@ _CODE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FilledPrompt:
     """A prompt with its values filled in.
 
     `left`: the braces that were kept as typed, each with the reason. `attachments`: the values, in order.
     """
 
     text: str
-    left: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
 
 
-def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(lambda: UNKNOWN)) -> Filled:  # noqa: B008
+def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(lambda: UNKNOWN)) -> FilledPrompt:  # noqa: B008
     """Replace the expressions in braces in a prompt with their values in a namespace.
 
     Text in braces is evaluated only if it parses, all its names are bound, and at least one name is a variable of the
@@ -98,7 +98,7 @@ class Template:
             expression = BracedExpression.read(source, namespace) if closing > 0 else None
             if expression is None:
                 if closing > 0 and not within(code, opening):
-                    unbound += _unbound(source, namespace, text[opening - 1 : opening])
+                    unbound += _unbound_messages(source, namespace, text[opening - 1 : opening])
                 end = _after_braces(text, opening)
                 pieces.append(text[position:end])
             else:
@@ -113,7 +113,9 @@ class Template:
         """The expressions that were not evaluated yet."""
         return tuple(piece for piece in self.pieces if isinstance(piece, BracedExpression))
 
-    def settled(self, names: Collection[str], namespace: Mapping[str, Any], attacher: Attacher) -> "Template":
+    def evaluate_constants(
+        self, names: Collection[str], namespace: Mapping[str, Any], attacher: Attacher
+    ) -> "Template":
         """Return the template with the values of all expressions that do not use any of `names`.
 
         Raises UsageError for an expression that fails.
@@ -125,12 +127,12 @@ class Template:
                     with contained_exits():
                         pieces.append(piece.attachment(namespace, attacher))
                 except Exception as error:
-                    raise UsageError(f"{piece.written} has no value: {_told(error)}") from error
+                    raise UsageError(f"{piece.written} has no value: {_reason(error)}") from error
             else:
                 pieces.append(piece)
         return Template(tuple(pieces), self.unbound)
 
-    def fill(self, namespace: Mapping[str, Any], attacher: Attacher) -> Filled:
+    def fill(self, namespace: Mapping[str, Any], attacher: Attacher) -> FilledPrompt:
         """Return the prompt with each expression replaced by its value in a namespace."""
         pieces: list[str | Attachment] = []
         problems = list(self.unbound)
@@ -143,13 +145,13 @@ class Template:
                     pieces.append(piece.attachment(namespace, attacher))
             except Exception as error:  # noqa: BLE001  (the text stays, whichever error it is)
                 pieces.append(piece.written)
-                problems.append(f"{piece.written} stays as it is: {_told(error)}")
+                problems.append(f"{piece.written} stays as it is: {_reason(error)}")
         text = ""
         for number, piece in enumerate(pieces):
             after = self.pieces[number + 1] if number + 1 < len(pieces) else ""
             text += piece if isinstance(piece, str) else _in_place(piece, text[-1:], after)
         attachments = tuple(piece for piece in pieces if isinstance(piece, Attachment))
-        return Filled(text, tuple(dict.fromkeys(problems)), attachments)
+        return FilledPrompt(text, tuple(dict.fromkeys(problems)), attachments)
 
 
 def _in_place(attachment: Attachment, before: str, following: "str | BracedExpression | Attachment") -> str:
@@ -162,21 +164,21 @@ def _in_place(attachment: Attachment, before: str, following: "str | BracedExpre
     if not isinstance(attachment.part, Text):
         return ""
     text = attachment.part.text
-    if attachment.told.kind == "text" or "\n" not in text:
+    if attachment.value.kind == "text" or "\n" not in text:
         return text
     after = following[:1] if isinstance(following, str) else "{"
     start, end = ("" if beside in ("", "\n") else "\n\n" for beside in (before, after))
     return start + text + end
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, UsageError):
         return f"{error}."
     if isinstance(error, TimeoutError):
         return "to format it takes too long."
     if isinstance(error, CodeExit):
-        return one_line(f"it {exit_words(error.code)}", LONGEST_PROBLEM)
-    return one_line(f"{type(error).__name__}: {said(error)}", LONGEST_PROBLEM)
+        return single_line(f"it {describe_exit(error.code)}", LONGEST_PROBLEM)
+    return single_line(f"{type(error).__name__}: {describe(error)}", LONGEST_PROBLEM)
 
 
 def _is_other(text: str, opening: int) -> bool:
@@ -223,7 +225,7 @@ class BracedExpression:
     @classmethod
     def read(cls, source: str, namespace: Mapping[str, Any]) -> "BracedExpression | None":
         """Parse the text between two braces. Return None if it is not an expression over names of a namespace."""
-        for pattern in _NAMED:  # For example the column "Review text" of a data frame, or "class".
+        for pattern in _NAME_PATTERNS:  # For example the column "Review text" of a data frame, or "class".
             name, conversion, spec = match.groups("") if (match := pattern.fullmatch(source)) else ("", "", "")
             if name in namespace and (not name.isidentifier() or iskeyword(name)):
                 tree = ast.Expression(ast.Name(name, ast.Load(), lineno=1, col_offset=0))
@@ -231,11 +233,11 @@ class BracedExpression:
         # Most braces contain no name of the notebook. This look-up is much faster than parsing them all.
         if not any(word in namespace for word in WORD.findall(source)):
             return None
-        expression = cls.parsed(source)
-        return expression if expression is not None and _is_meant(expression.tree, namespace) else None
+        expression = cls.parse(source)
+        return expression if expression is not None and _is_over_variables(expression.tree, namespace) else None
 
     @classmethod
-    def parsed(cls, source: str) -> "BracedExpression | None":
+    def parse(cls, source: str) -> "BracedExpression | None":
         """Split a text into expression, conversion and format, or return None if it does not parse.
 
         The expression is the whole text if that parses, or else the shortest text before a conversion or a format.
@@ -254,7 +256,7 @@ class BracedExpression:
         """Return the attachment for the value. Raises every exception of the expression and its format."""
         value = eval(compile(self.tree, "<prompt>", "eval"), dict(namespace))  # noqa: S307  (the user's own code)
         spec = fill(self.spec, namespace).text if self.spec else ""
-        return attacher.formatted(self.written, self.source, value, self.conversion, spec)
+        return attacher.attach_formatted(self.written, self.source, value, self.conversion, spec)
 
 
 def free_names(tree: ast.AST) -> set[str]:
@@ -287,7 +289,7 @@ def shell_names(expression: ast.AST, namespace: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in names if name not in namespace or is_of_shell(name, namespace[name]))
 
 
-def _is_meant(tree: ast.Expression, namespace: Mapping[str, Any]) -> bool:
+def _is_over_variables(tree: ast.Expression, namespace: Mapping[str, Any]) -> bool:
     if any(isinstance(node, ast.Await | ast.Yield | ast.YieldFrom | ast.NamedExpr) for node in ast.walk(tree)):
         return False
     if shell_names(tree, namespace):
@@ -296,7 +298,7 @@ def _is_meant(tree: ast.Expression, namespace: Mapping[str, Any]) -> bool:
     return bool(free & namespace.keys()) and all(name in namespace or hasattr(builtins, name) for name in free)
 
 
-def _unbound(source: str, namespace: Mapping[str, Any], before: str) -> Iterator[str]:
+def _unbound_messages(source: str, namespace: Mapping[str, Any], before: str) -> Iterator[str]:
     """Yield a message for the user if braces contain a name that is not bound.
 
     The name can have attributes, items and calls after it, but must not be part of another expression. For a name that
@@ -305,7 +307,7 @@ def _unbound(source: str, namespace: Mapping[str, Any], before: str) -> Iterator
     if (
         before == "$"
         or not (WORD.match(source.strip()) or SHELL_NAMES.intersection(WORD.findall(source)))
-        or (expression := BracedExpression.parsed(source)) is None
+        or (expression := BracedExpression.parse(source)) is None
         or not _FORMAT.fullmatch(expression.spec)
     ):
         return
@@ -329,6 +331,6 @@ def code_spans(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in _CODE.finditer(text)]
 
 
-def within(spans: Sequence[tuple[int, int]], place: int) -> bool:
+def within(spans: Sequence[tuple[int, int]], position: int) -> bool:
     """Return whether a position is inside one of the spans."""
-    return any(start <= place < end for start, end in spans)
+    return any(start <= position < end for start, end in spans)

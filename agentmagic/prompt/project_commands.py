@@ -9,21 +9,21 @@ from agentmagic.errors import UsageError
 from agentmagic.events import PromptValue
 from agentmagic.messages import Content, Prompt, Text, as_prompt, user
 from agentmagic.platforms import split_command
-from agentmagic.text import close_names, listed, shown
+from agentmagic.text import close_names, join_names, sanitize
 
-_TYPED = re.compile(rf"/({COMMAND_NAME.pattern})(?:\s+|\Z)")
+_COMMAND = re.compile(rf"/({COMMAND_NAME.pattern})(?:\s+|\Z)")
 """Matches a command at the beginning of a message, but not a path: its first name has a slash or a dot after it."""
 _PLACE = re.compile(r"\$(ARGUMENTS|[1-9])(?![A-Za-z0-9_])")
 _CLOSE = 0.75
 """Minimum similarity, from 0 to 1, of a misspelt command to a real name. A less similar word after / is a prompt."""
 
 
-def typed_command(message: str, commands: Sequence[ProjectFile], others: Sequence[str] = ()) -> tuple[str, str] | None:
+def parse_command(message: str, commands: Sequence[ProjectFile], others: Sequence[str] = ()) -> tuple[str, str] | None:
     """Return the name of the command at the beginning of a message, and the text after it; None without a command.
 
     Raises UsageError for a misspelt name: one that is similar to the name of a command or to one of `others`.
     """
-    if (match := _TYPED.match(message)) is None:
+    if (match := _COMMAND.match(message)) is None:
         return None
     name, names = match[1], [one.name for one in commands]
     if name in names:
@@ -42,9 +42,9 @@ def find_command(name: str, commands: Sequence[ProjectFile]) -> ProjectFile:
         return by_name[name]
     close = close_names(name, by_name)
     hint = f" Did you mean /{close[0]}?" if close else ""
-    names = listed([f"/{one}" for one in by_name])
+    names = join_names([f"/{one}" for one in by_name])
     where = f"Commands: {names}." if by_name else f"Write one as {COMMANDS}/NAME.md."
-    raise UsageError(f"The project has no command /{shown(name)[:80]}.{hint} {where}")
+    raise UsageError(f"The project has no command /{sanitize(name)[:80]}.{hint} {where}")
 
 
 def command_prompt(command: ProjectFile, arguments: Prompt, before: str = "") -> tuple[Prompt, PromptValue]:
@@ -54,18 +54,18 @@ def command_prompt(command: ProjectFile, arguments: Prompt, before: str = "") ->
     text. Braces and attachments in the text of the command itself are not evaluated.
     """
     first, *attachments = user(arguments).parts if isinstance(arguments, str) else as_prompt(arguments).parts
-    text = filled_in(command.body, "\n".join(filter(None, (before, first.text if isinstance(first, Text) else ""))))
+    text = fill_template(command.body, "\n".join(filter(None, (before, first.text if isinstance(first, Text) else ""))))
     parts: list[str | Content] = [text, *(part for part in attachments if isinstance(part, Content))]
     value = PromptValue(f"/{command.name}", "command", command.file, tokens_of_text(command.body), command.body)
     return parts if attachments else text, value
 
 
-def filled_in(template: str, arguments: str) -> str:
+def fill_template(template: str, arguments: str) -> str:
     """Return a template with `$ARGUMENTS` and `$1` to `$9` filled in, as in Claude Code.
 
     If the template has none of these placeholders, the arguments are appended.
     """
-    words = _words(arguments)
+    words = _split_arguments(arguments)
 
     def argument_for(match: re.Match[str]) -> str:
         if match[1] == "ARGUMENTS":
@@ -78,7 +78,7 @@ def filled_in(template: str, arguments: str) -> str:
     return f"{template}\n\nARGUMENTS: {arguments}" if arguments else template
 
 
-def _words(arguments: str) -> list[str]:
+def _split_arguments(arguments: str) -> list[str]:
     try:
         return split_command(arguments)
     except ValueError:  # An unclosed quote, for example an apostrophe.

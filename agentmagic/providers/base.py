@@ -14,8 +14,8 @@ from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.json_schema import misfit
 from agentmagic.messages import HostedTool, Message, ToolCall, ToolDef, ToolResult, Usage
 
-_FENCED = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)\n[^\S\n]*```", re.DOTALL)
-WRAPPED = "value"
+_CODE_BLOCK = re.compile(r"```(?:json)?[^\S\n]*\n(.*?)\n[^\S\n]*```", re.DOTALL)
+WRAPPER_PROPERTY = "value"
 """The name of the property that holds a requested value that is not an object, as providers require an object."""
 
 
@@ -57,7 +57,7 @@ class OutputSchema:
 def answer_data(text: str) -> Any:
     """Return the JSON data of an answer. Raises ValueError if the answer is not JSON."""
     # Models often put JSON into a fenced code block, with or without text around the block.
-    block = _FENCED.search(text)
+    block = _CODE_BLOCK.search(text)
     try:
         return json.loads(block[1] if block and not text.lstrip().startswith(("{", "[")) else text)
     except (ValueError, RecursionError):
@@ -119,7 +119,7 @@ class ModelSettings:
 
     def __or__(self, other: "ModelSettings") -> "ModelSettings":
         values: dict[str, Any] = {name: getattr(other if name in other.given else self, name) for name in SETTINGS}
-        values["extra"] = merged(self.extra, other.extra, nulls=True)
+        values["extra"] = merge(self.extra, other.extra, nulls=True)
         return ModelSettings(**values)
 
     @property
@@ -153,7 +153,7 @@ def _check_setting(name: str, value: Any, kinds: tuple[type, ...], least: int, a
     raise UsageError(message)
 
 
-def merged(body: Mapping[str, Any], extra: Mapping[str, Any], *, nulls: bool = False) -> dict[str, Any]:
+def merge(body: Mapping[str, Any], extra: Mapping[str, Any], *, nulls: bool = False) -> dict[str, Any]:
     """Return a copy of `body` with the fields of `extra`: nested objects are merged, other values are replaced.
 
     A field that is None in `extra` is removed from the body; with `nulls` it is set to None.
@@ -163,7 +163,7 @@ def merged(body: Mapping[str, Any], extra: Mapping[str, Any], *, nulls: bool = F
         if isinstance(value, Mapping):
             old = both.get(key)
             one = cast("Mapping[str, Any]", old if isinstance(old, Mapping) else {})
-            both[key] = merged(one, cast("Mapping[str, Any]", value), nulls=nulls)
+            both[key] = merge(one, cast("Mapping[str, Any]", value), nulls=nulls)
         elif value is None and not nulls:
             both.pop(key, None)
         else:
@@ -183,7 +183,7 @@ class PlanQuestion:
     kind: Literal["route", "plan", "parameters", "judgement"]
     question: str
     tool: ToolDef | None = None
-    made: tuple[tuple[ToolCall, ToolResult], ...] = ()
+    calls: tuple[tuple[ToolCall, ToolResult], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +330,7 @@ class Hosting(Protocol):
 class Metered(Protocol):
     """A model that knows the cost of its answers: a replayed recording, or an answer from a batch."""
 
-    def metered(self, usage: Usage) -> Usage:
+    def price_usage(self, usage: Usage) -> Usage:
         """Return the usage of one request, with its cost."""
         ...
 
@@ -360,7 +360,7 @@ def is_played(model: "Model") -> bool:
     return isinstance(model, Taped) and not model.live
 
 
-def honoured(model: Model, settings: ModelSettings) -> ModelSettings:
+def honoured_settings(model: Model, settings: ModelSettings) -> ModelSettings:
     """Return the settings that a model honours. A model that is not `Adjustable` honours none."""
     return settings.only(model.honours(settings) if isinstance(model, Adjustable) else ())
 
@@ -434,4 +434,4 @@ class Provider:
     prices: str | None = None
     families: tuple[Family, ...] = ()
     all_models: Family | None = None
-    installed: Callable[[], Sequence[str]] | None = None
+    list_installed: Callable[[], Sequence[str]] | None = None

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, cast, runtim
 
 from agentmagic.errors import BadRequest, ProviderError, Unavailable
 from agentmagic.messages import Usage
-from agentmagic.providers.base import Model, ModelEvent, ModelFinished, ModelSettings, Request, honoured
-from agentmagic.providers.clients import LONGEST_EVENT, LONGEST_RESPONSE, Decoder, RemoteModel, counting
-from agentmagic.providers.failures import broken, cut_off, quoted
-from agentmagic.providers.registry import address_of, counted, priced, search_fees
+from agentmagic.providers.base import Model, ModelEvent, ModelFinished, ModelSettings, Request, honoured_settings
+from agentmagic.providers.clients import LONGEST_EVENT, LONGEST_RESPONSE, Decoder, RemoteModel, adding_usage
+from agentmagic.providers.failures import connection_broken, quote, stream_broken
+from agentmagic.providers.registry import address_of, priced, search_fees, usage_with_cost
 from agentmagic.providers.streams import read_json
 from agentmagic.providers.wire import Json, object_of, text_of
 
@@ -38,13 +38,13 @@ KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ID = re.compile(r"(?:[a-z]+/)?[A-Za-z0-9][A-Za-z0-9_.:=-]{0,199}")
 """A legal id of a batch or of a file. The id is used in URLs; an id of Gemini has two parts with a slash between."""
 
-_NOT_THERE = frozenset({404, 405, 410, 501})
+_MISSING_STATUSES = frozenset({404, 405, 410, 501})
 """HTTP statuses of a server that has no batch API, or does not know the batch."""
 
 _BYTES_OF_RESULT = 2**20
 """The most bytes of one result on average; reading a larger file of results is aborted."""
 
-_ENCODED_AT_ONCE = 100
+_ENCODE_CHUNK = 100
 """The number of requests that are encoded before other tasks of the event loop can run."""
 
 BatchAnswer = list[ModelEvent] | ProviderError
@@ -139,25 +139,25 @@ async def split(
             piece, size = [], 0
         piece.append((key, request))
         size += length
-        if len(piece) % _ENCODED_AT_ONCE == 0:
+        if len(piece) % _ENCODE_CHUNK == 0:
             await asyncio.sleep(0)
     if piece:
         yield piece
 
 
-def decoded(decoder: Decoder, answer: object) -> BatchAnswer:
+def decode_answer(decoder: Decoder, answer: object) -> BatchAnswer:
     """Return the events of a whole answer (any JSON), or the error that it reports or that decoding raised."""
     try:
-        with counting(decoder):
+        with adding_usage(decoder):
             events = [*decoder.feed(answer), *decoder.close()]
             if not any(isinstance(event, ModelFinished) for event in events):
-                raise broken("the provider paused it, and an answer of a batch cannot go on.")
+                raise stream_broken("the provider paused it, and an answer of a batch cannot go on.")
     except ProviderError as failure:
         return failure
     return events
 
 
-def unanswered(who: str, why: str) -> Unavailable:
+def unanswered_error(who: str, why: str) -> Unavailable:
     """Return the error for a request of a batch that got no answer; `who` is the server, `why` the reason."""
     return Unavailable(f"{who} did not answer this request: {why}. Ask it again.")
 
@@ -210,7 +210,7 @@ class RemoteBatches(ABC):
     def _result(self, line: Json) -> tuple[object, Callable[[], BatchAnswer]]:
         """Return the key in a line of results as the server sent it, and a function that decodes the answer."""
 
-    def _fate(self, batch: Json) -> ProviderError | None:
+    def _missing_reason(self, batch: Json) -> ProviderError | None:
         """Return the error for requests without a result, or None if the server's `batch` gives no reason."""
         del batch
 
@@ -226,11 +226,11 @@ class RemoteBatches(ABC):
         for place, (key, request) in enumerate(requests):
             content.write(joint if place else begin)
             content.write(self.line(key, request))
-            if place % _ENCODED_AT_ONCE == 0:
+            if place % _ENCODE_CHUNK == 0:
                 await asyncio.sleep(0)
         content.write(end)
-        with self._explained():
-            return self._made(await self._submit(content.getvalue()))
+        with self._explain_missing():
+            return self._new_id(await self._submit(content.getvalue()))
 
     async def state(self, batch_id: str) -> BatchState:
         """Return the progress of a batch."""
@@ -242,7 +242,7 @@ class RemoteBatches(ABC):
         if not (state := self._state(batch)).done:
             raise Unavailable(f"The batch {batch_id} of {self.who} is not done ({state.word}). Collect it later.")
         remaining, most = dict.fromkeys(keys), LONGEST_RESPONSE + len(keys) * _BYTES_OF_RESULT
-        for name in filter(None, map(_name, self._files(batch))):
+        for name in filter(None, map(_read_id, self._files(batch))):
             if not remaining:
                 return
             async with aclosing(self._lines(batch_id, name, most)) as lines:
@@ -250,36 +250,36 @@ class RemoteBatches(ABC):
                     raw_key, read = self._result(line)
                     if (key := text_of(raw_key)) in remaining:
                         del remaining[key]
-                        yield key, self._billed(read())
+                        yield key, self._add_cost(read())
         for key in remaining:
-            yield key, self._fate(batch) or unanswered(self.who, _NOT_NAMED)
+            yield key, self._missing_reason(batch) or unanswered_error(self.who, _NOT_NAMED)
 
     async def cancel(self, batch_id: str) -> None:
         """Request that the provider stops a batch."""
-        with self._explained(batch_id):
-            await (await self._open("cancel", _checked(batch_id))).aclose()
+        with self._explain_missing(batch_id):
+            await (await self._open("cancel", _check_id(batch_id))).aclose()
 
-    def _made(self, raw_id: object) -> str:
+    def _new_id(self, raw_id: object) -> str:
         """Return the id that a server gave to a new batch or file. Raises BadRequest if the id cannot be used."""
-        if (name := _name(raw_id)) is None:
+        if (name := _read_id(raw_id)) is None:
             raise BadRequest(f"{self.who} took the requests, but gave them no id that can be used. Check the base URL.")
         return name
 
     async def _batch(self, batch_id: str) -> Json:
         """Return a batch as the server describes it."""
-        with self._explained(batch_id):
-            return object_of(await self._remote.whole(await self._open("batch", _checked(batch_id))))
+        with self._explain_missing(batch_id):
+            return object_of(await self._remote.whole(await self._open("batch", _check_id(batch_id))))
 
     async def _lines(self, batch_id: str, name: str, most: int) -> AsyncGenerator[Json]:
         """Yield the lines of a file of results that are JSON objects."""
         import httpx2
 
-        with self._explained(batch_id):
+        with self._explain_missing(batch_id):
             response = await self._open("file", name)
         # The method of the class, not of the instance: `http_client` limits the instance's method to one answer's size.
         reads = type(response).aiter_bytes(response)
         try:
-            async with aclosing(response), aclosing(_cut(reads, self.who, most)) as lines:
+            async with aclosing(response), aclosing(_cut_lines(reads, self.who, most)) as lines:
                 async for line in lines:
                     try:
                         result = object_of(read_json(line.decode()))
@@ -287,9 +287,9 @@ class RemoteBatches(ABC):
                         continue
                     yield result
         except httpx2.HTTPError as error:
-            raise cut_off(self.who, error) from error
+            raise connection_broken(self.who, error) from error
 
-    def _billed(self, answer: BatchAnswer) -> BatchAnswer:
+    def _add_cost(self, answer: BatchAnswer) -> BatchAnswer:
         """Return an answer with its cost at the price of a batch added to its usage."""
         if isinstance(answer, ProviderError):
             answer.usage = answer.usage and self._cost(answer.usage)
@@ -299,7 +299,7 @@ class RemoteBatches(ABC):
 
     def _cost(self, usage: Usage) -> Usage:
         """Return the usage of one answer with its cost at the price of a batch."""
-        usage = self._priced(replace(usage, requests=1))
+        usage = self._price(replace(usage, requests=1))
         if usage.cost is None:
             return usage
         fees = search_fees(self._remote.name, usage, self._remote.base_url) or 0.0
@@ -307,20 +307,20 @@ class RemoteBatches(ABC):
         if usage.cached_tokens and not self.cheap_cache:
             # The price can depend on the prompt's length. So price a prompt of the same length that comes whole from
             # the cache, and take the share of the tokens that were cached.
-            cached_cost = self._priced(Usage(usage.input_tokens, usage.input_tokens, requests=1)).cost or 0.0
+            cached_cost = self._price(Usage(usage.input_tokens, usage.input_tokens, requests=1)).cost or 0.0
             cost += (1 - PRICE) * cached_cost * usage.cached_tokens / usage.input_tokens
         return replace(usage, cost=cost)
 
-    def _priced(self, usage: Usage) -> Usage:
+    def _price(self, usage: Usage) -> Usage:
         return priced(self._remote.name, usage, self._remote.base_url)
 
     @contextmanager
-    def _explained(self, batch_id: str = "") -> Generator[None]:
+    def _explain_missing(self, batch_id: str = "") -> Generator[None]:
         """Replace a "not found" error: the usual message is about a model, but here a batch or the API is missing."""
         try:
             yield
         except ProviderError as failure:
-            if failure.status not in _NOT_THERE:
+            if failure.status not in _MISSING_STATUSES:
                 raise
             message = f"{self.who} took no batch of {self._remote.model} ({failure.status}): it may have no batch API."
             advice = "Send the requests one by one, or check the name and the base URL."
@@ -330,25 +330,25 @@ class RemoteBatches(ABC):
             raise BadRequest(f"{message} {advice}", status=failure.status) from failure
 
 
-def _name(value: object) -> str | None:
+def _read_id(value: object) -> str | None:
     """Return an id of a batch or file that a server sent, or None if it is not a legal id."""
     return name if _ID.fullmatch(name := text_of(value)) else None
 
 
-def _checked(batch_id: str) -> str:
-    if (name := _name(batch_id)) is None:
-        raise BadRequest(f"{quoted(batch_id)[:80]!r} is not the id of a batch.")
+def _check_id(batch_id: str) -> str:
+    if (name := _read_id(batch_id)) is None:
+        raise BadRequest(f"{quote(batch_id)[:80]!r} is not the id of a batch.")
     return name
 
 
-async def _cut(reads: AsyncGenerator[bytes], who: str, most: int) -> AsyncGenerator[bytes]:
+async def _cut_lines(reads: AsyncGenerator[bytes], who: str, most: int) -> AsyncGenerator[bytes]:
     """Yield the lines of a file; a line over `LONGEST_EVENT` is cut. Raises StreamBroken after `most` bytes in all."""
     line, read = bytearray(), 0
     async with aclosing(reads):
         async for chunk in reads:
             read += len(chunk)
             if read > most:
-                failure = broken(f"{who} sent results of over {most >> 20} MB.")
+                failure = stream_broken(f"{who} sent results of over {most >> 20} MB.")
                 failure.retryable = False
                 raise failure
             *ends, rest = chunk.split(b"\n")
@@ -359,7 +359,7 @@ async def _cut(reads: AsyncGenerator[bytes], who: str, most: int) -> AsyncGenera
     yield bytes(line)
 
 
-class Collected:
+class BatchedModel:
     """A model that answers its first request with an answer from a batch.
 
     Further requests, such as the repair of a bad answer, go to the model itself. Closing does not close the model.
@@ -373,11 +373,11 @@ class Collected:
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of the settings that the model honours."""
-        return honoured(self._model, settings).given
+        return honoured_settings(self._model, settings).given
 
-    def metered(self, usage: Usage) -> Usage:
+    def price_usage(self, usage: Usage) -> Usage:
         """Return the usage of one request with its cost. The answer of the batch has its cost already."""
-        return counted(self._model, usage) if usage.cost is None else usage
+        return usage_with_cost(self._model, usage) if usage.cost is None else usage
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent]:
         """Yield the answer of the batch for the first request; send all further requests to the model."""

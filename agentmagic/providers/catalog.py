@@ -114,19 +114,19 @@ class Listing:
     @property
     def search_fee(self) -> float | None:
         """The price of one web search in US dollars, or None if it is unknown."""
-        match = _found(self)
+        match = _find(self)
         seller = self.seller or (match[0].id if match else "")
         fees = (fee for name, models, fee in SEARCH_FEES if name == seller and models.match(self.model))
         return next(fees, None)
 
 
 def _row(listing: Listing) -> "Row | None":
-    match = _found(listing)
+    match = _find(listing)
     return match[1] if match else None
 
 
 @cache
-def _found(listing: Listing) -> "tuple[Seller, Row] | None":
+def _find(listing: Listing) -> "tuple[Seller, Row] | None":
     """Return the seller and the model in the price table, or None. Cached, because a look-up takes a millisecond."""
     from genai_prices.data_snapshot import get_snapshot  # imported here, because the table takes long to import
 
@@ -175,16 +175,16 @@ def cost(price: "ModelPrice", usage: Usage) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class RegisteredFacts:
     """Facts from calls of `register_model`; `prices` are for input, output and cached tokens, per million tokens."""
 
     window: int | None = None
     takes: Mapping[Kind, bool] = field(default_factory=dict[Kind, bool])
     prices: tuple[float, float, float] | None = None
 
-    def under(self, later: "Registered") -> "Registered":
+    def under(self, later: "RegisteredFacts") -> "RegisteredFacts":
         """Return the facts of both; a fact in `later` replaces the same fact in this object."""
-        return Registered(later.window or self.window, {**self.takes, **later.takes}, later.prices or self.prices)
+        return RegisteredFacts(later.window or self.window, {**self.takes, **later.takes}, later.prices or self.prices)
 
     @property
     def price(self) -> "ModelPrice | None":
@@ -210,25 +210,25 @@ def _price_row(input_price: float, output_price: float, cached_price: float) -> 
     )
 
 
-_registered: dict[str, Registered] = {}
+_registrations: dict[str, RegisteredFacts] = {}
 _registering = Lock()
 
 
-def registered(name: str) -> Registered:
+def registered_facts(name: str) -> RegisteredFacts:
     """Return the facts that were registered for a model, under its full name and under patterns that match it.
 
     An administrator's price replaces a registered price. If the policy fixes prices, only an administrator's price
     counts.
     """
-    facts, full_name = Registered(), name.strip().lower()
+    facts, full_name = RegisteredFacts(), name.strip().lower()
     with _registering:  # another thread can register a model at the same time
-        entries = tuple(_registered.items())
+        entries = tuple(_registrations.items())
     for pattern, entry in entries:
         if full_name.startswith(pattern[:-1]) if pattern.endswith("*") else full_name == pattern:
             facts = facts.under(entry)
     bounds = class_settings()
     own = replace(facts, prices=None) if bounds.fixes_prices else facts
-    return own.under(Registered(prices=bounds.price(name)))
+    return own.under(RegisteredFacts(prices=bounds.price(name)))
 
 
 def register_model(  # noqa: PLR0913  (each parameter is a separate fact; most calls give one or two)
@@ -251,18 +251,18 @@ def register_model(  # noqa: PLR0913  (each parameter is a separate fact; most c
     """
     pattern = _pattern(name)
     kinds: dict[Kind, bool | None] = {"images": images, "documents": documents, "audio": audio, "video": video}
-    facts = Registered(
+    facts = RegisteredFacts(
         _window(pattern, window),
         {kind: _truth(pattern, kind, takes) for kind, takes in kinds.items() if takes is not None},
         _prices(pattern, input_price, output_price, cached_price),
     )
-    if facts == Registered():
+    if facts == RegisteredFacts():
         raise UsageError(
             f"Nothing is said of {pattern}. Give at least one of window, images, input_price and the like."
         )
     with _registering:
-        earlier = _registered.pop(pattern, Registered())  # removed, so that it moves to the end
-        _registered[pattern] = earlier.under(facts)
+        earlier = _registrations.pop(pattern, RegisteredFacts())  # removed, so that it moves to the end
+        _registrations[pattern] = earlier.under(facts)
 
 
 def _pattern(name: str) -> str:

@@ -17,13 +17,13 @@ Refusals arrive much sooner than an epoch ends.
 """
 CLOSE = 0.04
 """The search between an accepted rate and a refused one ends when they differ by less than this share."""
-TOLERATED = 0.05
+TOLERATED_SHARE = 0.05
 """A share of refusals up to this one is ignored: a rate that is slightly too high costs no throughput."""
-MOST = 0.5
+MOST_SHARE = 0.5
 """With this share of refusals or more, a cut of the rate is not reverted: its effect would be too small to measure."""
 PATIENCE, LONGEST_PATIENCE = 2, 40
 """Epochs until a refused rate is tried again, at first and at most; doubled each time the rate is refused again."""
-HELD = 15.0
+HOLD_SECONDS = 15.0
 """Seconds without a further cut after a cut that did not help: the refusals do not depend on the rate then."""
 FIRST_STEP, LARGEST_STEP, MEASURED_STEP = 0.02, 0.1, 0.25
 """The share by which a rate grows in an epoch without refusals: the first step, doubled up to the largest one.
@@ -55,12 +55,12 @@ class Ceiling:
         self.limit = math.inf  # the limit that the server names
         self.binding = False  # whether this limit made requests wait in this epoch
         self._step = FIRST_STEP
-        self._clean = 0.0  # the last value at which nothing was refused
+        self._accepted_value = 0.0  # the last value at which nothing was refused
         self._wait = 0
-        self._bad = math.inf
+        self._refused_value = math.inf
         self._patience = PATIENCE
-        self._before: tuple[float, float, float] | None = None  # at the last cut: value, rate and share of refusals
-        self._held = 0.0
+        self._last_cut: tuple[float, float, float] | None = None  # at the last cut: value, rate and share of refusals
+        self._hold_until = 0.0
         self._pool: tuple[int, int] = (0, 0)
         self._epoch = 0
         self.restart(0.0)
@@ -69,87 +69,96 @@ class Ceiling:
         """Begin a new epoch."""
         self._epoch += 1
         self._since, self._until = now, math.inf
-        self._sent = self._refused = 0
+        self._request_count = self._refusal_count = 0
         self.binding = False
 
     def send(self, now: float) -> int:
         """Count a request that is sent. Return its epoch, or 0 if this epoch counts no further requests."""
         if self._until < math.inf:
             return 0
-        self._since = self._since if self._sent else now
-        self._sent += 1
+        self._since = self._since if self._request_count else now
+        self._request_count += 1
         span = now - self._since
-        if self._before is not None and self._sent < 2 * FEW:
+        if self._last_cut is not None and self._request_count < 2 * FEW:
             pass
-        elif (self._sent >= FEW and span >= EPOCH) or span >= LONGEST_EPOCH:
+        elif (self._request_count >= FEW and span >= EPOCH) or span >= LONGEST_EPOCH:
             self._until = now
         return self._epoch
 
     def refuse(self, epoch: int) -> None:
         """Count the refusal of a request that was sent in `epoch`; refusals of earlier epochs are ignored."""
-        self._refused += epoch == self._epoch
+        self._refusal_count += epoch == self._epoch
 
     def settle(self, now: float, lag: float) -> None:
         """Adjust the value and begin a new epoch, if this epoch and the wait for its last refusals are over."""
         if now < self._until + lag:
             return
         span = self._until - self._since
-        share = self._refused / max(self._sent, FEW)
-        if share > TOLERATED and self._refused > 1:
+        share = self._refusal_count / max(self._request_count, FEW)
+        if share > TOLERATED_SHARE and self._refusal_count > 1:
             refusals, requests = self._pool
-            self._pool = refusals + self._refused, requests + max(self._sent, FEW)
+            self._pool = refusals + self._refusal_count, requests + max(self._request_count, FEW)
             value = self.value
-            self._shrink(self._pool[0] / self._pool[1], max(self._sent - 1, 1) / span)
+            self._shrink(self._pool[0] / self._pool[1], max(self._request_count - 1, 1) / span)
             if value != self.value:
                 self._pool = 0, 0
         else:
-            self._before = None
-            if self._until >= self._held:
+            self._last_cut = None
+            if self._until >= self._hold_until:
                 self._pool = 0, 0
-            if self._until >= self._held and self.binding and self.value < math.inf:
+            if self._until >= self._hold_until and self.binding and self.value < math.inf:
                 self._grow()
         self.restart(now)
 
     def _shrink(self, share: float, sent_rate: float) -> None:
         sent_rate = min(self.value, sent_rate)
         self._step = FIRST_STEP
-        if 0 < self._clean < self.value:  # the last step up was too large
-            self.value, self._clean, self._bad = self._clean * (1 - CLOSE / 2), 0.0, self.value
+        if 0 < self._accepted_value < self.value:  # the last step up was too large
+            self.value, self._accepted_value, self._refused_value = (
+                self._accepted_value * (1 - CLOSE / 2),
+                0.0,
+                self.value,
+            )
             return
-        if self._before is not None:
-            value, rate, before = self._before
+        if self._last_cut is not None:
+            value, rate, before = self._last_cut
             limited_share = (
                 1 - rate * (1 - before) / sent_rate
             )  # the share if as many requests are accepted as before the cut
-            if before < MOST and (before + 2 * limited_share) / 3 < share < before + 0.2:
-                self.value, self._held, self._bad, self._before = value, self._until + HELD, math.inf, None
+            if before < MOST_SHARE and (before + 2 * limited_share) / 3 < share < before + 0.2:
+                self.value, self._hold_until, self._refused_value, self._last_cut = (
+                    value,
+                    self._until + HOLD_SECONDS,
+                    math.inf,
+                    None,
+                )
                 return
-        if self._until < self._held:
+        if self._until < self._hold_until:
             return
-        self._before = (self.value, sent_rate, share)
-        self._bad = self.value if self._bad == math.inf else max(self._bad, self.value)
-        self.value = max(sent_rate * max(0.5, 1 - share + 1 / max(self._sent, FEW)), self.least)
+        self._last_cut = (self.value, sent_rate, share)
+        self._refused_value = self.value if self._refused_value == math.inf else max(self._refused_value, self.value)
+        self.value = max(sent_rate * max(0.5, 1 - share + 1 / max(self._request_count, FEW)), self.least)
 
     def _grow(self) -> None:
-        self._clean = self.value
-        if self.value * (1 + CLOSE) < self._bad < math.inf:
-            self.value = min((self.value + self._bad) / 2, self.value * 1.5)
-        elif self._bad < math.inf and self._wait < self._patience:
+        self._accepted_value = self.value
+        if self.value * (1 + CLOSE) < self._refused_value < math.inf:
+            self.value = min((self.value + self._refused_value) / 2, self.value * 1.5)
+        elif self._refused_value < math.inf and self._wait < self._patience:
             self._wait += 1
         else:
-            if self._bad < math.inf:
+            if self._refused_value < math.inf:
                 self._patience = min(self._patience * 2, LONGEST_PATIENCE)
-            self._bad, self._wait = math.inf, 0
+            self._refused_value, self._wait = math.inf, 0
             further = (self.value + self.limit) / 2 if self.limit < math.inf else 0.0
             self.value = min(max(self.value * (1 + self._step), further), self.limit)
             self._step = max(self._step, min(self._step * 2, LARGEST_STEP))
             if self._step > 2 * FIRST_STEP:
                 self._patience = PATIENCE
 
-    def found(self, value: float) -> None:
+    def set_measured(self, value: float) -> None:
         """Set the value to a measured one, and forget what was learned by trial."""
-        self.value, self._clean, self._wait, self._bad = max(value, self.least), 0.0, 0, math.inf
-        self._before, self._held, self._step = None, 0.0, MEASURED_STEP
+        self.value, self._accepted_value, self._wait, self._refused_value = max(value, self.least), 0.0, 0, math.inf
+        self._last_cut, self._hold_until, self._step = None, 0.0, MEASURED_STEP
 
 
 class Window(Ceiling):
@@ -160,9 +169,12 @@ class Window(Ceiling):
         self._growing = True
         self._full = False  # whether rows waited for the window in this round
         self._round: tuple[float, int] = (0.0, 0)  # when this round began, and its answers so far
-        self._most: tuple[float, float] = 0.0, float(FIRST_WINDOW)  # answers a second, and the window that brought them
+        self._best_round: tuple[float, float] = (
+            0.0,
+            float(FIRST_WINDOW),
+        )  # answers a second, and the window that brought them
         self._first: float = self.value  # the window at the beginning of the round
-        self._usual = math.inf  # the lowest latency of the rounds so far
+        self._best_latency = math.inf  # the lowest latency of the rounds so far
         self._times = FASTEST  # the factor by which the window can grow in a round
         self._largest = _most_sockets()
         self._rounds = 0
@@ -178,19 +190,19 @@ class Window(Ceiling):
         """Count an answer; `latency` is the usual latency in seconds, which is also the length of a round."""
         began, answers = self._round
         self._round = began, answers + 1
-        if self._growing and self._full and latency <= self._usual * SLOWER:
+        if self._growing and self._full and latency <= self._best_latency * SLOWER:
             self.value = max(self.value, min(self.value + 1, self._first * self._times, self._largest))
         if now - began < max(latency, EPOCH) or answers < FEW:
             return
-        if self._full and now >= self._held:
-            self._usual = min(self._usual, latency)
+        if self._full and now >= self._hold_until:
+            self._best_latency = min(self._best_latency, latency)
             self._judge(answers / (now - began), latency)
         self._round, self._full, self._first = (now, 0), False, self.value
 
     def _judge(self, rate: float, latency: float) -> None:
-        best, window = self._most
+        best, window = self._best_round
         if rate > best * GAIN:
-            self._most, self._growing, self._rounds = (rate, self._first), True, 0
+            self._best_round, self._growing, self._rounds = (rate, self._first), True, 0
             return
         self._rounds += 1
         if self._growing and self._rounds >= STALE:
@@ -198,8 +210,8 @@ class Window(Ceiling):
             self._times = CAREFUL
         elif not self._growing and self._rounds >= ROUNDS:
             self._growing, self._rounds = True, 0
-            self._most = max(rate, best * FADES), self.value
-            self._usual = min(latency, self._usual / FADES)
+            self._best_round = max(rate, best * FADES), self.value
+            self._best_latency = min(latency, self._best_latency / FADES)
 
 
 def _most_sockets() -> int:

@@ -23,19 +23,19 @@ from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, S
 from agentmagic.messages import Usage
 from agentmagic.providers.base import ModelEvent, Provider, Request
 from agentmagic.providers.failures import (
-    broken,
-    cut_off,
-    mend_of,
-    no_answer,
-    refused,
+    connection_broken,
+    field_notice,
+    find_refused_field,
     sentence,
+    stream_broken,
     usable_key,
     usable_url,
+    wrong_content_type,
 )
 from agentmagic.providers.proxies import RouteFault, async_client, network, sync_client
 from agentmagic.providers.rate_limits import note_limits
 from agentmagic.providers.streams import DONE, read_events, read_json
-from agentmagic.providers.traffic import HttpExchange, answered, note_request
+from agentmagic.providers.traffic import HttpExchange, exchange_of, note_request
 from agentmagic.providers.wire import object_of, objects_of, text_of
 from agentmagic.secrets import learn
 
@@ -57,7 +57,7 @@ A longer event or response is aborted with `StreamBroken`.
 """
 
 LIST_BYTES = 1_000_000
-LISTED = 200
+MOST_NAMES = 200
 LONGEST_NAME = 200
 """Limits for a server's list of models: its bytes, the models that are used, and the characters of a name."""
 
@@ -71,14 +71,14 @@ _REFUSALS = frozenset(range(400, 500)) - {401, 402, 403, 404, 407, 408, 409, 413
 
 
 @dataclass(slots=True)
-class _Shared:
+class _SharedClient:
     """A client that models share: the future that yields the client, and the number of models that use it."""
 
     client: "asyncio.Future[Any]"
     holders: int = 0
 
 
-_shared: dict[tuple[asyncio.AbstractEventLoop, Hashable], _Shared] = {}
+_clients: dict[tuple[asyncio.AbstractEventLoop, Hashable], _SharedClient] = {}
 
 
 class ClientLease(Generic[K, C]):
@@ -93,40 +93,40 @@ class ClientLease(Generic[K, C]):
         self._find = find
         self._make = make
         self._close = close
-        self._found: K | None = None
-        self._held: tuple[asyncio.AbstractEventLoop, Hashable] | None = None
+        self._params: K | None = None
+        self._slot: tuple[asyncio.AbstractEventLoop, Hashable] | None = None
 
     async def client(self) -> C:
         """Return the client for this event loop. Errors of `find` and `make` are raised."""
-        if self._found is None:
-            self._found = await asyncio.to_thread(self._find)
-        slot = (asyncio.get_running_loop(), (self._make, self._found, network()))
-        if self._held != slot:
+        if self._params is None:
+            self._params = await asyncio.to_thread(self._find)
+        slot = (asyncio.get_running_loop(), (self._make, self._params, network()))
+        if self._slot != slot:
             await self.release()
-            if slot not in _shared:
-                _shared[slot] = _Shared(asyncio.ensure_future(asyncio.to_thread(self._make, self._found)))
-            _shared[slot].holders += 1
-            self._held = slot
+            if slot not in _clients:
+                _clients[slot] = _SharedClient(asyncio.ensure_future(asyncio.to_thread(self._make, self._params)))
+            _clients[slot].holders += 1
+            self._slot = slot
         try:
             # Shielded: if this request is cancelled, the client is still made, for the next request.
-            return await asyncio.shield(_shared[slot].client)
+            return await asyncio.shield(_clients[slot].client)
         except Exception:
             await self.release()
             raise
 
     def forget(self) -> None:
         """Call `find` again at the next request, because the user can have set another address or key."""
-        self._found = None
+        self._params = None
 
     async def release(self) -> None:
         """Release the client. A later request acquires one again."""
-        slot, self._held = self._held, None
+        slot, self._slot = self._slot, None
         if slot is None:
             return
-        shared = _shared[slot]
+        shared = _clients[slot]
         shared.holders -= 1
         if shared.holders == 0:
-            del _shared[slot]
+            del _clients[slot]
             # Only the event loop that opened the connections can close them. If that loop has ended, they stay open.
             if slot[0] is asyncio.get_running_loop():
                 with suppress(Exception):  # the client could not be made
@@ -147,7 +147,7 @@ class Decoder(Protocol):
     """
 
     @property
-    def used(self) -> Usage | None:
+    def usage_so_far(self) -> Usage | None:
         """The tokens that the answer has used so far, or None if the server has not reported them."""
         ...
 
@@ -161,12 +161,12 @@ class Decoder(Protocol):
 
 
 @contextmanager
-def counting(decoder: Decoder) -> Generator[None]:
+def adding_usage(decoder: Decoder) -> Generator[None]:
     """Add the usage so far to a ProviderError of the `with` block: the provider bills a failed answer too."""
     try:
         yield
     except ProviderError as failure:
-        failure.usage = failure.usage or decoder.used
+        failure.usage = failure.usage or decoder.usage_so_far
         raise
 
 
@@ -193,7 +193,7 @@ class RemoteModel(Generic[K, C]):
         self._base_url = base_url
         self._api_key = api_key
         self._lease = ClientLease(self._find, self._connect, _close)
-        self._found_url = ""
+        self._lease_url = ""
         if api_key:
             learn("api_key", api_key, certain=True)
 
@@ -253,24 +253,24 @@ class RemoteModel(Generic[K, C]):
         """
         where = self.reached_at
         class_settings().check_address(self.name, where)
-        if self._found_url != where:
+        if self._lease_url != where:
             self._lease.forget()
         return await self._lease.client()
 
     def _find(self) -> K:
         """Return the address and the key. Raises BadRequest, AuthenticationMissing and AuthenticationFailed."""
-        self._found_url = url = self.reached_at
+        self._lease_url = url = self.reached_at
         return cast("K", (usable_url(url, self.row.base_url, self.example), self._find_key()))
 
     def _find_key(self) -> str:
         return usable_key(self.vendor, self._api_key, self.row.keys)
 
     @staticmethod
-    def _connect(found: K) -> C:
+    def _connect(access: K) -> C:
         """Return a new client for an address and a key."""
         raise NotImplementedError
 
-    def _refused(self, failure: ProviderError, body: dict[str, Any], error: object = None) -> ProviderError:
+    def _note_refusal(self, failure: ProviderError, body: dict[str, Any], error: object = None) -> ProviderError:
         """Return a failure, after taking note of a refused key or field.
 
         If the server refused a field of `body`, later requests leave the field out, and the failure is `mended`.
@@ -281,10 +281,10 @@ class RemoteModel(Generic[K, C]):
         if isinstance(failure, BadRequest) and failure.status in _REFUSALS:
             fields = ((name, pattern) for name, pattern in self.refusable.items() if name in body.keys() - self.without)
             field = next((name for name, pattern in fields if pattern.search(str(failure))), "")
-            name, other = (field, "") if field else refused(str(failure) if error is None else error, body)
+            name, other = (field, "") if field else find_refused_field(str(failure) if error is None else error, body)
             if name:
                 self.without[name] = other
-                failure.mended = mend_of(name, other)
+                failure.mended = field_notice(name, other)
         return failure
 
     @contextmanager
@@ -295,7 +295,7 @@ class RemoteModel(Generic[K, C]):
         try:
             yield
         except httpx2.HTTPError as error:
-            raise cut_off(self.who, error) from error
+            raise connection_broken(self.who, error) from error
 
     async def _events(
         self,
@@ -311,7 +311,7 @@ class RemoteModel(Generic[K, C]):
         """
         done, begun = False, False
         try:
-            with counting(decoder), self._reading():
+            with adding_usage(decoder), self._reading():
                 async with aclosing(response), aclosing(reader(response)) as reads:
                     async for chunks in reads:
                         for data in chunks:
@@ -327,9 +327,9 @@ class RemoteModel(Generic[K, C]):
                         yield event
         except ProviderError as failure:
             if not begun:
-                self._refused(failure, body)
+                self._note_refusal(failure, body)
             raise
-        with counting(decoder):
+        with adding_usage(decoder):
             for event in self._end(response, decoder, begun=begun, done=done):
                 yield event
 
@@ -362,27 +362,27 @@ class RemoteModel(Generic[K, C]):
         """Return the JSON of a whole response. Raises StreamBroken if it is not JSON, or the connection breaks."""
         with self._reading():
             async with aclosing(response):
-                return self._parsed(await response.aread())
+                return self._parse(await response.aread())
 
     def _chunk(self, data: bytes) -> object:
         """Return the JSON of one chunk of a response. Raises a ProviderError if the chunk reports a failure."""
-        return self._parsed(data)
+        return self._parse(data)
 
-    def _parsed(self, data: bytes) -> object:
+    def _parse(self, data: bytes) -> object:
         """Return the JSON in `data`. Raises StreamBroken, with the text, if it is not JSON."""
         try:
             return read_json(data.decode())
         except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
             message = sentence(data[:200].decode(errors="replace"))
-            raise broken(f"{self.who} sent something that cannot be read. It says: {message}") from error
+            raise stream_broken(f"{self.who} sent something that cannot be read. It says: {message}") from error
 
     def _check_type(self, response: "httpx2.Response") -> None:
         """Raise BadRequest if the content type of a response is not an event stream."""
         kind = str(response.headers.get("content-type", ""))
         if kind and "event-stream" not in kind:
-            exchange = answered(response) if "json" in kind else None  # often an error that came with status 200
-            text = b"".join(exchange.received).decode(errors="replace") if exchange else ""
-            raise no_answer(self.who, kind, self.row.base_url, response.status_code, text)
+            exchange = exchange_of(response) if "json" in kind else None  # often an error that came with status 200
+            text = b"".join(exchange.chunks).decode(errors="replace") if exchange else ""
+            raise wrong_content_type(self.who, kind, self.row.base_url, response.status_code, text)
 
 
 def _close(client: Any) -> Awaitable[None]:
@@ -442,23 +442,23 @@ def listed_names(url: str, where: tuple[str, str], seconds: float, key: str = ""
         names = [text_of(entry.get(where[1])) for entry in objects_of(object_of(json.loads(body)).get(where[0]))]
     except (httpx2.HTTPError, httpx2.InvalidURL, RouteFault, ValueError, RecursionError):
         return []
-    return [name for name in names if name and name.isprintable() and len(name) <= LONGEST_NAME][:LISTED]
+    return [name for name in names if name and name.isprintable() and len(name) <= LONGEST_NAME][:MOST_NAMES]
 
 
 async def _limit(response: "httpx2.Response") -> None:
     """Limit how much of a response is read, after decompression. This is an event hook of the HTTP clients."""
     read, lines = type(response).aiter_bytes, "event-stream" not in response.headers.get("content-type", "")
-    exchange = answered(response)
+    exchange = exchange_of(response)
     # A weak reference avoids a cycle. With a cycle, the garbage collector would close an unread stream, in any thread.
     owner = weakref.ref(response)
 
     def limited(chunk_size: int | None = None) -> AsyncGenerator[bytes]:
-        return _limited(read(cast("httpx2.Response", owner()), chunk_size), exchange, lines=lines)
+        return _limit_chunks(read(cast("httpx2.Response", owner()), chunk_size), exchange, lines=lines)
 
     response.aiter_bytes = limited
 
 
-async def _limited(
+async def _limit_chunks(
     chunks: AsyncGenerator[bytes], exchange: HttpExchange | None = None, *, lines: bool
 ) -> AsyncGenerator[bytes]:
     """Yield the chunks of a response, and record them in `exchange`.

@@ -24,10 +24,10 @@ from agentmagic.errors import (
     Unavailable,
 )
 from agentmagic.providers.proxies import proxy_for, route_fault
-from agentmagic.providers.wire import MAPS_OF_SCHEMAS, PLACES, Json, fields_of
+from agentmagic.providers.wire import FIELD_PLACES, MAPS_OF_SCHEMAS, Json, fields_of
 from agentmagic.secrets import redact
 from agentmagic.settings import require_key
-from agentmagic.text import encodable, is_loopback, one_line
+from agentmagic.text import encodable, is_loopback, single_line
 
 if TYPE_CHECKING:
     import httpx2
@@ -38,7 +38,7 @@ LONGEST_QUOTE = 500
 _PAGE = re.compile(r"<(!doctype html|html|head|title|meta|body|center|h1|div|p)\b", re.IGNORECASE)
 """A tag at the beginning of an HTML page."""
 
-AGAIN = "Send the request again."
+RETRY_ADVICE = "Send the request again."
 
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
 """OpenSSL's names for the error that a server's answer is not TLS."""
@@ -101,7 +101,7 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
             return AuthenticationFailed, f"{who} refused the key", f"Check {' and '.join(vendor.keys)}."
         case None:
             summary = f"The answer broke off, {who} reports {fault.code or 'an error'}"
-            return StreamBroken, summary if fault.message else f"{summary}: it gave no reason", AGAIN
+            return StreamBroken, summary if fault.message else f"{summary}: it gave no reason", RETRY_ADVICE
         case HTTPStatus.NOT_FOUND:
             advice = f"Check the name, and the base URL ({vendor.base_url}).{vendor.hint}"
             return BadRequest, f"{who} has no model {model!r}", advice
@@ -129,21 +129,21 @@ def _explain_page(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], st
     return kind, f"{vendor.who} did not answer: {page}", advice
 
 
-def broken(why: str) -> StreamBroken:
+def stream_broken(why: str) -> StreamBroken:
     """Return the error for a response that ended early; `why` is the reason as a clause or sentence."""
-    return StreamBroken(redact(f"The answer broke off: {sentence(why)} {AGAIN}"))
+    return StreamBroken(redact(f"The answer broke off: {sentence(why)} {RETRY_ADVICE}"))
 
 
-def cut_off(who: str, error: BaseException) -> StreamBroken:
+def connection_broken(who: str, error: BaseException) -> StreamBroken:
     """Return the error for a response whose connection broke."""
     proxy = None
     with suppress(AttributeError, RuntimeError):  # an error without a request
         proxy = proxy_for(str(cast("httpx2.HTTPError", error).request.url))
     through = f", through the proxy {proxy}," if proxy else ""
-    return broken(f"{who}{through} closed the connection ({str(error) or type(error).__name__})")
+    return stream_broken(f"{who}{through} closed the connection ({str(error) or type(error).__name__})")
 
 
-def no_answer(who: str, kind: str, variable: str, status: int | None = None, text: str = "") -> BadRequest:
+def wrong_content_type(who: str, kind: str, variable: str, status: int | None = None, text: str = "") -> BadRequest:
     """Return the error for a response of content type `kind`, which is not a stream of events.
 
     The cause can be the login page of a proxy, or a wrong address. `text` is the text of the response, if readable.
@@ -151,23 +151,23 @@ def no_answer(who: str, kind: str, variable: str, status: int | None = None, tex
     says = f" It says: {sentence(text)}" if text else ""
     page = " A firewall, a proxy or the login page of a network may have answered." if "html" in kind else ""
     message = (
-        f"{who} answered with {quoted(kind)[:80]} in place of a stream.{says}{page} Check the base URL ({variable})."
+        f"{who} answered with {quote(kind)[:80]} in place of a stream.{says}{page} Check the base URL ({variable})."
     )
     return BadRequest(redact(message), status=status)
 
 
 def sentence(message: str) -> str:
     """Return the message of a server or a library as `quoted` returns it, with a full stop at the end."""
-    message = quoted(message) or "it gave no reason."
+    message = quote(message) or "it gave no reason."
     return message if message.endswith((".", "!", "?")) else f"{message}."
 
 
-def quoted(message: object) -> str:
+def quote(message: object) -> str:
     """Return a server's message on one line, shortened and without secrets; "" for a value that is not a string."""
     if not isinstance(message, str):
         return ""
     # Secrets are removed before the text is cut: half of a secret would not be recognized.
-    return one_line(encodable(redact(message)), LONGEST_QUOTE)
+    return single_line(encodable(redact(message)), LONGEST_QUOTE)
 
 
 def usable_key(who: str, key: str | None, names: Sequence[str]) -> str:
@@ -190,7 +190,7 @@ def usable_url(url: str, variable: str, example: str) -> str:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return url
-    raise BadRequest(f"The base URL {quoted(url)[:200]!r} is no address. Set {variable} to one like {example}.")
+    raise BadRequest(f"The base URL {quote(url)[:200]!r} is no address. Set {variable} to one like {example}.")
 
 
 def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: str = "") -> Unavailable:
@@ -205,29 +205,29 @@ def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: 
         advice = (
             f"Check the base URL ({variable}); if {opener} opens the traffic, set SSL_CERT_FILE to its certificate."
         )
-        failure = Unavailable(redact(f"{who} cannot be reached safely: {quoted(fault)}. {advice}"))
+        failure = Unavailable(redact(f"{who} cannot be reached safely: {quote(fault)}. {advice}"))
         failure.retryable = False  # a retry would get the same certificate
         return failure
     if route:
         failure = Unavailable(redact(f"{who} cannot be reached: {route}"))
-        failure.retryable = not (route.lasting or (is_loopback(proxy) and _refused(error)))
+        failure.retryable = not (route.lasting or (is_loopback(proxy) and _is_connection_refused(error)))
         return failure
     cause = error.__cause__ or error
-    reason = quoted(str(cause)) or type(cause).__name__
+    reason = quote(str(cause)) or type(cause).__name__
     advice = f"Check the network, that the server runs, and the base URL ({variable}).{hint}"
     failure = Unavailable(redact(f"{who} cannot be reached ({reason}). {advice}"))
     # A retry does not help if the server is on this machine and does not run.
-    failure.retryable = not (is_loopback(url) and _refused(error))
+    failure.retryable = not (is_loopback(url) and _is_connection_refused(error))
     return failure
 
 
-def _refused(error: BaseException | None) -> bool:
+def _is_connection_refused(error: BaseException | None) -> bool:
     """Return whether an error means that no server listens: the connection was refused at every address of the host."""
     while error is not None:
         if isinstance(error, ConnectionRefusedError):
             return True
         if isinstance(error, BaseExceptionGroup):
-            return all(map(_refused, cast("BaseExceptionGroup[BaseException]", error).exceptions))
+            return all(map(_is_connection_refused, cast("BaseExceptionGroup[BaseException]", error).exceptions))
         error = error.__cause__ or error.__context__
     return False
 
@@ -243,8 +243,8 @@ def certificate_fault(error: BaseException | None) -> str:
     return ""
 
 
-_NEEDED = frozenset(
-    {"model", "stream", *PLACES, "system", "instructions", "systeminstruction"}
+_REQUIRED_FIELDS = frozenset(
+    {"model", "stream", *FIELD_PLACES, "system", "instructions", "systeminstruction"}
     | {"role", "content", "parts", "type", "text", "name", "id", "callid", "toolcallid", "tooluseid", "toolcalls"}
     | {"arguments", "args", "output", "response", "function", "functioncall", "functionresponse", "source", "data"}
     | {"imageurl", "images", "file", "filedata", "inlinedata", "mediatype", "mimetype", "url"}
@@ -264,14 +264,26 @@ _NEEDED = frozenset(
 _LIMITS = ("max_tokens", "max_completion_tokens")
 """Two names of one field. If a server refuses one and names the other, the value is sent under the other name."""
 
-_SAYS = ("message", "msg", "detail", "details", "error", "errors", "type", "code", "reason", "description", "raw")
-_SAYS_MORE = ("metadata", "fieldViolations", "error_message", "external_model_message")
+_MESSAGE_FIELDS = (
+    "message",
+    "msg",
+    "detail",
+    "details",
+    "error",
+    "errors",
+    "type",
+    "code",
+    "reason",
+    "description",
+    "raw",
+)
+_MORE_MESSAGE_FIELDS = ("metadata", "fieldViolations", "error_message", "external_model_message")
 """The fields of an error that hold the server's own message. Other fields can repeat text from the request."""
 
 _LONGEST_REFUSAL = 8_000
 """The most characters of an error that are searched for the name of a field."""
 
-_REFUSES = re.compile(
+_REFUSAL = re.compile(
     r"un(?:recogni[sz]ed|supported|known|expected|permitted)|extra(?:neous|_forbidden)|deprecated|cannot find field"
     r"|(?:\bnot|n't) (?:be |a |currently |yet )*(?:support|permit|allow|accept|recogni[sz]|implement)"
     r"|(?:not a valid|no such) (?:field|param|arg|key|prop|format)|\bonly\b.{1,80}\bsupported"
@@ -281,7 +293,7 @@ _REFUSES = re.compile(
     r"|(?:must|should) not be (?:set|sent|given|used|provided)",
     re.IGNORECASE,
 )
-_REFUSES_PATTERN = re.compile(
+_PATTERN_REFUSAL = re.compile(
     r"(?:regex|regular expression|look-?(?:around|ahead|behind)).{0,80}(?:invalid|support|error|fail|allow|permit)"
     r"|(?:invalid|support|not a|bad|fail).{0,40}(?:regex|regular expression|look-?(?:around|ahead|behind))"
     r"|pattern must|(?:pars\w+|compil\w+) .{0,20}(?:grammar|regex)",
@@ -292,12 +304,12 @@ _OTHER_NAMES = re.compile(
 )
 """Words in a refusal after which the server names fields that it accepts."""
 
-_QUOTED = re.compile(r"(?<!\w)(['\"`])((?:(?!\1)[^\n]){0,500})\1(?!\w)")
+_QUOTATION = re.compile(r"(?<!\w)(['\"`])((?:(?!\1)[^\n]){0,500})\1(?!\w)")
 _NO_FIELD = re.compile(r"context=\([^)]*\)|\b(?:function|tool)\s+['\"`]?[\w.-]+['\"`]?", re.IGNORECASE)
 """The places in an error where a quoted name is the name of a property or of a tool, not of a field."""
 _WORD = re.compile(r"[\w$-]+")
-_NAMED = re.compile(r"[\w$-]+(?:\.[\w$-]+|\[[\w$-]*\])*")
-_LED = re.compile(
+_FIELD_PATH = re.compile(r"[\w$-]+(?:\.[\w$-]+|\[[\w$-]*\])*")
+_BEFORE_NAME = re.compile(
     r"(?:['\"`\[(]|\b(?:argument|parameter|param|field|property|keyword|key|option|attribute|support|valid)s?:?\s+"
     r"|\b(?:supplied|supported|schema|unsupported|unknown|unrecogni[sz]ed|unexpected|permitted):\s+)$",
     re.IGNORECASE,
@@ -309,68 +321,68 @@ _REPEATED_ERROR = re.compile(
 """An error of pydantic that is quoted in the text of another error, in Python or JSON syntax."""
 
 
-def refused(error: object, body: Json) -> tuple[str, str]:
+def find_refused_field(error: object, body: Json) -> tuple[str, str]:
     """Return the field of a request that a server's error refuses, and the field to use in its place ("" for none).
 
     `error` is the error, as any JSON. A field is written as "body." and its path, or as "tools." or "messages." and its
     name. Both are "" if the error does not refuse a field of the request, or if the request needs that field.
     """
-    fields = [place for place in dict.fromkeys(fields_of(body)) if _can_go(place, body)]
-    text = "\n".join(islice(_words_of(error), 100))[:_LONGEST_REFUSAL]
-    names = _QUOTED.sub(lambda match: " " if re.search(r"\s", match[2]) else match[0], text)  # others are values
+    fields = [place for place in dict.fromkeys(fields_of(body)) if _can_omit(place, body)]
+    text = "\n".join(islice(_message_lines(error), 100))[:_LONGEST_REFUSAL]
+    names = _QUOTATION.sub(lambda match: " " if re.search(r"\s", match[2]) else match[0], text)  # others are values
     for sentence in re.split(r"\n|(?<=[.!?;])\s+", _NO_FIELD.sub(" ", names)):
         line = _OTHER_NAMES.split(sentence)[0]
-        if _REFUSES.search(line) and (field := next(_named_in(line, fields), None)):
+        if _REFUSAL.search(line) and (field := next(_fields_in(line, fields), None)):
             name = field.rpartition(".")[2]
             other = next((one for one in _LIMITS if name in _LIMITS and one != name and one in text), "")
             return field, other
     patterns = sorted((one for one in fields if one.endswith((".pattern", ".patternProperties"))), reverse=True)
-    return (patterns[0], "") if patterns and _REFUSES_PATTERN.search(text) else ("", "")
+    return (patterns[0], "") if patterns and _PATTERN_REFUSAL.search(text) else ("", "")
 
 
-def mend_of(field: str, other: str) -> str:
+def field_notice(field: str, other: str) -> str:
     """Return the notice for the user that a field found by `refused` is left out, or replaced by `other`."""
     place, _, path = field.partition(".")
     where = f" of the {place}" if place in ("messages", "tools") else ""
     how = f"with `{other}` in its place" if other else "without it"
-    return f"The server refused `{one_line(path or place, 80)}`{where}; the request was sent again {how}."
+    return f"The server refused `{single_line(path or place, 80)}`{where}; the request was sent again {how}."
 
 
-def _can_go(field: str, body: Json) -> bool:
+def _can_omit(field: str, body: Json) -> bool:
     """Return whether a request can be sent without a field."""
     # The id of a call is needed to match its result, except by Gemini, whose requests have `contents`.
     name = _bare(field.rpartition(".")[2])
-    return name not in _NEEDED or (name == "id" and field.startswith("messages") and "contents" in body)
+    return name not in _REQUIRED_FIELDS or (name == "id" and field.startswith("messages") and "contents" in body)
 
 
-def _words_of(value: object, depth: int = 8) -> Iterator[str]:
+def _message_lines(value: object, depth: int = 8) -> Iterator[str]:
     """Yield the lines of a server's own message in an error, without text that it repeats from the request."""
     if isinstance(value, str):
         value = value[:_LONGEST_REFUSAL]
         with suppress(ValueError, RecursionError):
             if value.lstrip()[:1] in ("{", "["):
-                yield from _words_of(json.loads(value), depth - 1)
+                yield from _message_lines(json.loads(value), depth - 1)
                 return
         errors = _REPEATED_ERROR.findall(value)
         yield from (f"{'.'.join(_WORD.findall(where))}: {kind} {why}" for kind, where, why in errors)
         yield from [] if errors else [value]
     elif isinstance(value, list) and depth > 0:
         for item in cast("list[object]", value):
-            yield from _words_of(item, depth - 1)
+            yield from _message_lines(item, depth - 1)
     elif isinstance(value, dict) and depth > 0:
         error = cast("Json", value)
         if isinstance(where := error.get("loc"), list):
             yield f"{'.'.join(map(str, cast('list[Any]', where)))}: {error.get('msg')} {error.get('type')}"
             return
-        words = [error[name] for name in (*_SAYS, *_SAYS_MORE) if name in error]
+        words = [error[name] for name in (*_MESSAGE_FIELDS, *_MORE_MESSAGE_FIELDS) if name in error]
         field = f"'{error['param']}' " if isinstance(error.get("param"), str) else ""
-        for line in (line for one in words for line in _words_of(one, depth - 1)):
+        for line in (line for one in words for line in _message_lines(one, depth - 1)):
             yield f"{field}{line}"
 
 
-def _named_in(line: str, fields: Sequence[str]) -> Iterator[str]:
+def _fields_in(line: str, fields: Sequence[str]) -> Iterator[str]:
     """Yield the fields among `fields` that a line of an error names, in the order in which they appear in the line."""
-    matches = [(match, _WORD.findall(match[0])) for match in _NAMED.finditer(line)]
+    matches = [(match, _WORD.findall(match[0])) for match in _FIELD_PATH.finditer(line)]
     paths = [(match, [one for one in parts if not one.isdigit()]) for match, parts in matches]
     roots = [_root(parts) for _, parts in paths]
     for match, parts in paths:
@@ -379,7 +391,7 @@ def _named_in(line: str, fields: Sequence[str]) -> Iterator[str]:
         ):  # the name of a property in a schema, not of a field
             continue
         before, after = line[: match.start()], line[match.end() :]
-        is_name = re.search(r"[_$]|[a-z][A-Z]", parts[-1]) or len(parts) > 1 or _LED.search(before[-40:])
+        is_name = re.search(r"[_$]|[a-z][A-Z]", parts[-1]) or len(parts) > 1 or _BEFORE_NAME.search(before[-40:])
         begins = not before.strip() and re.match(r"\s*:|\s+(?:is|are|was|cannot)\b", after)
         if not is_name and not begins:
             continue
@@ -393,7 +405,7 @@ def _named_in(line: str, fields: Sequence[str]) -> Iterator[str]:
 def _root(parts: Sequence[str]) -> str:
     """Return "messages" or "tools" if a path leads into them, or else ""."""
     at = parts[:1] == ["body"]
-    return PLACES.get(parts[at], "") if len(parts) > at + 1 else ""
+    return FIELD_PLACES.get(parts[at], "") if len(parts) > at + 1 else ""
 
 
 def _is_alias(name: str, field: str) -> bool:

@@ -44,7 +44,7 @@ class FoundServer:
         return OpenAIChat(name, base_url=self.address)
 
 
-async def found_servers() -> tuple[FoundServer, ...]:
+async def find_servers() -> tuple[FoundServer, ...]:
     """Return the servers on this machine that list models. Only loopback addresses are tried. Call it on the engine."""
     looks = [engine().in_pool(partial(_compatible, name, port)) for name, port in COMPATIBLE]
     servers = await asyncio.gather(engine().in_pool(_ollama), *looks)
@@ -52,7 +52,7 @@ async def found_servers() -> tuple[FoundServer, ...]:
 
 
 def _ollama() -> FoundServer:
-    return FoundServer("Ollama", "", tuple(ollama.installed()) if is_loopback(ollama.host()) else ())
+    return FoundServer("Ollama", "", tuple(ollama.list_installed()) if is_loopback(ollama.host()) else ())
 
 
 def _compatible(name: str, port: int) -> FoundServer:

@@ -23,19 +23,19 @@ from agentmagic.messages import Usage
 from agentmagic.providers.base import Model, Taped
 from agentmagic.providers.ceilings import EPOCH, FEW, Ceiling, Window
 from agentmagic.providers.clients import RemoteModel
-from agentmagic.providers.rate_limits import HEADERS, RateLimit, hear, read_limits
+from agentmagic.providers.rate_limits import HEADERS, RateLimit, on_response, read_limits
 from agentmagic.providers.registry import address_of
 
 CATCH_UP = 0.02
 """The most seconds of an event loop's delay after which requests are sent faster to catch up."""
-FIRST_PAUSE, LONGEST_PAUSE, LONGEST_ASKED = 0.5, 8.0, 120.0
+FIRST_PAUSE, LONGEST_PAUSE, LONGEST_REQUESTED = 0.5, 8.0, 120.0
 """Seconds between tries while every request is refused: at first, and at most, doubled each time.
 
 The third value is the longest pause in seconds that a server can request.
 """
 ROOM = 8
 """The least number of rows that can wait at the gate."""
-IN_A_ROW = 3, 8, 1.0
+REFUSALS_IN_A_ROW = 3, 8, 1.0
 """When the server counts as refusing everything: after this many refusals in a row, each without an acceptance.
 
 The first number applies to a slow rate. The second number, within the seconds of the third, applies to a fast rate.
@@ -72,7 +72,7 @@ class Ticket:
 
     def __init__(self, gate: "ProviderGate", tokens: int, *, row: bool) -> None:
         self.tokens, self.row = tokens, row
-        self.charged: dict[str, float] = {}
+        self.charges: dict[str, float] = {}
         self.epochs: tuple[int, int] = (0, 0)
         self.sent_at = 0.0
         self.decided = False  # whether the server has accepted or refused the request
@@ -81,21 +81,21 @@ class Ticket:
 
     async def __aenter__(self) -> Self:
         await self._gate.enter(self)
-        self._token = hear.set(self._hear)
+        self._token = on_response.set(self._read_response)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        hear.reset(self._token)
+        on_response.reset(self._token)
         self._gate.leave(self, error)
 
-    def used(self, usage: Usage) -> None:
+    def charge_usage(self, usage: Usage) -> None:
         """Replace the estimate of the request's tokens by the real usage."""
         self._gate.correct(self, usage)
 
-    def _hear(self, status: int, headers: Mapping[str, str]) -> None:
-        self._gate.hear(self, status, read_limits(headers))
+    def _read_response(self, status: int, headers: Mapping[str, str]) -> None:
+        self._gate.read_response(self, status, read_limits(headers))
 
 
 class ProviderGate:
@@ -125,9 +125,9 @@ class ProviderGate:
         self._probe: Ticket | None = None
         self._pause = FIRST_PAUSE
         self._shut_until = 0.0
-        self._undecided = deque[Ticket]()
+        self._undecided_tickets = deque[Ticket]()
         self._open_since = 0.0
-        self._sent = 0  # requests since `_open_since` that were not refused
+        self._sent_count = 0  # requests since `_open_since` that were not refused
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -135,7 +135,7 @@ class ProviderGate:
         """The requests per minute that are allowed now; infinite until a limit is met."""
         return self._requests.rate * 60
 
-    def admitted(self, tokens: int, *, row: bool = False) -> Ticket:
+    def ticket(self, tokens: int, *, row: bool = False) -> Ticket:
         """Return the asynchronous context manager in which one try of a request is sent.
 
         `tokens` is an estimate of the request's input and output. `row` marks a request for a row of a map. Any other
@@ -182,25 +182,25 @@ class ProviderGate:
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():  # admitted and cancelled in the same moment
                 ticket.decided = True
-                self._sent -= 1
-                self.leave(ticket, None, sent=False)
+                self._sent_count -= 1
+                self.leave(ticket, None, was_sent=False)
             else:
                 with suppress(ValueError):  # `_pump` has removed it already
                     queue.remove((future, ticket))
                 self._pump()
             raise
 
-    def leave(self, ticket: Ticket, error: BaseException | None, *, sent: bool = True) -> None:
+    def leave(self, ticket: Ticket, error: BaseException | None, *, was_sent: bool = True) -> None:
         """End the request of a ticket; `error` is the exception that ended it, or None if it succeeded."""
         now = self._now()
         self._under_way -= 1
-        if sent and not self._open_to_all and (error is None or isinstance(error, ProviderError)):
+        if was_sent and not self._open_to_all and (error is None or isinstance(error, ProviderError)):
             self._count(ticket, error, now)
         if ticket is self._probe:
             self._probe = None
         self._pump()
 
-    def hear(self, ticket: Ticket, status: int, limits: Mapping[str, RateLimit]) -> None:
+    def read_response(self, ticket: Ticket, status: int, limits: Mapping[str, RateLimit]) -> None:
         """Learn from the start of a response: the limits, and whether the request was accepted."""
         for name, limit in limits.items():
             if "tokens" in name:
@@ -209,17 +209,17 @@ class ProviderGate:
                 self._rate.limit = limit.limit / 60
                 self._rate.value = min(self._rate.value, self._rate.limit)
         if status == HTTPStatus.TOO_MANY_REQUESTS:
-            ticket.blameless = self._is_left(ticket, limits)
+            ticket.blameless = self._is_within_limits(ticket, limits)
         if status < HTTPStatus.MULTIPLE_CHOICES:
             self._accept(ticket, self._now())
         self._set_rate()
 
-    def _is_left(self, ticket: Ticket, limits: Mapping[str, RateLimit]) -> bool:
+    def _is_within_limits(self, ticket: Ticket, limits: Mapping[str, RateLimit]) -> bool:
         """Return whether a refused request was within all limits, so that its refusal is not the fault of the rate.
 
         The rate must also be near the limit of requests: only then is that limit known to be one per minute.
         """
-        need = {name: ticket.charged.get(name, 1) for name in limits}
+        need = {name: ticket.charges.get(name, 1) for name in limits}
         is_enough = all(one.remaining is not None and one.remaining > need[name] for name, one in limits.items())
         return bool(limits) and is_enough and self._rate.value > self._rate.limit / 2
 
@@ -227,8 +227,8 @@ class ProviderGate:
         """Charge the tokens that a request has really used, in place of the estimate."""
         for name, tokens in self._tokens.items():
             count = HEADERS[name](usage)
-            if name in ticket.charged:
-                tokens.due += (count - ticket.charged[name]) / tokens.rate
+            if name in ticket.charges:
+                tokens.due += (count - ticket.charges[name]) / tokens.rate
             if ticket.tokens:
                 tokens.share += (count / ticket.tokens - tokens.share) / FEW
 
@@ -254,19 +254,19 @@ class ProviderGate:
 
     def _admit(self, ticket: Ticket, now: float) -> None:
         if not self._under_way and not self._rows:  # requests before this idle time say nothing about the rate
-            self._open_since, self._sent = now, 0
+            self._open_since, self._sent_count = now, 0
         self._under_way += 1
         ticket.sent_at = now
         if not self._shut:
             ticket.epochs = self._rate.send(now), self._window.send(now)
         self._requests.charge(1, now)
         for name, tokens in self._tokens.items():
-            ticket.charged[name] = ticket.tokens * tokens.share
-            tokens.charge(ticket.charged[name], now)
-        self._undecided.append(ticket)
+            ticket.charges[name] = ticket.tokens * tokens.share
+            tokens.charge(ticket.charges[name], now)
+        self._undecided_tickets.append(ticket)
         if self._shut:
             self._probe = ticket
-        self._sent += 1
+        self._sent_count += 1
 
     def _count(self, ticket: Ticket, error: ProviderError | None, now: float) -> None:
         if isinstance(error, RateLimited):
@@ -292,10 +292,10 @@ class ProviderGate:
 
     def _assume(self, now: float) -> None:
         """Count requests as accepted that were not refused within the usual time: answers take longer than refusals."""
-        while self._undecided and (
-            self._undecided[0].decided or now >= self._undecided[0].sent_at + REFUSAL * self._lag
+        while self._undecided_tickets and (
+            self._undecided_tickets[0].decided or now >= self._undecided_tickets[0].sent_at + REFUSAL * self._lag
         ):
-            ticket = self._undecided.popleft()
+            ticket = self._undecided_tickets.popleft()
             if not ticket.decided:
                 self._accept(ticket, now)
 
@@ -313,32 +313,32 @@ class ProviderGate:
         ticket.decided = True
         self._lag += (now - ticket.sent_at - self._lag) / FEW
         self._in_a_row += 1
-        self._sent -= 1
+        self._sent_count -= 1
         if self._in_a_row == 1:
             self._first_refusal = ticket.sent_at
-        pause = min(error.retry_after or 0.0, LONGEST_ASKED)
+        pause = min(error.retry_after or 0.0, LONGEST_REQUESTED)
         too_fast = isinstance(error, RateLimited)
         if self._shut:
             if self._probe in (None, ticket) and now >= self._shut_until:
                 self._pause = min(self._pause * 2, LONGEST_PAUSE)
                 self._shut_until = now + (pause or self._pause)
-        elif (too_fast and self._rate.value == math.inf) or self._all_refused(now):
+        elif (too_fast and self._rate.value == math.inf) or self._refuses_all(now):
             self._shut, self._too_fast, self._pause = True, too_fast, FIRST_PAUSE
             self._shut_until = now + (pause or self._pause)
 
-    def _all_refused(self, now: float) -> bool:
+    def _refuses_all(self, now: float) -> bool:
         """Return whether all requests were refused for so long that this cannot be by chance."""
-        few, many, seconds = IN_A_ROW
+        few, many, seconds = REFUSALS_IN_A_ROW
         known_seconds = now - self._first_refusal - REFUSAL * self._lag  # seconds of known outcomes
         rate = self._requests.rate
         return self._in_a_row >= few and known_seconds >= max(few / rate, min(many / rate, seconds))
 
     def _open(self, now: float) -> None:
         self._shut = False
-        if self._too_fast and (self._sent >= FEW or self._rate.value == math.inf):
-            self._rate.found(min(self._rate.value, self._sent / max(now - self._open_since, EPOCH)))
-        if self._sent >= FEW:
-            self._open_since, self._sent = now, 0
+        if self._too_fast and (self._sent_count >= FEW or self._rate.value == math.inf):
+            self._rate.set_measured(min(self._rate.value, self._sent_count / max(now - self._open_since, EPOCH)))
+        if self._sent_count >= FEW:
+            self._open_since, self._sent_count = now, 0
         self._rate.restart(now)
         self._window.restart(now)
         self._set_rate()

@@ -17,9 +17,9 @@ from agentmagic.classroom import class_settings
 from agentmagic.errors import BadRequest, ContextTooLong, MissingExtra, ProviderError, UnknownModel
 from agentmagic.messages import Content, Media, Message, ProviderData, Reasoning, ToolCall, ToolDef, Usage, as_text
 from agentmagic.providers import failures, wire
-from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merged
+from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merge
 from agentmagic.providers.clients import RemoteModel, http_client, listed_names
-from agentmagic.providers.failures import Fault, Vendor, quoted, unreachable, usable_key
+from agentmagic.providers.failures import Fault, Vendor, quote, unreachable, usable_key
 from agentmagic.providers.streams import AFTER_END, read_objects
 from agentmagic.providers.wire import Json, Memo, clean, count_of, object_of, objects_of, text_of
 from agentmagic.text import is_loopback
@@ -43,7 +43,7 @@ LISTING_SECONDS = 0.3
 KEPT_SECONDS = 240.0
 """Seconds after its last use in which a model counts as loaded. The server keeps a model in memory for 5 minutes."""
 
-_used: dict[tuple[str, str], float] = {}
+_last_used: dict[tuple[str, str], float] = {}
 """The monotonic time when a model was last used by any session, by the server's address and the model's name."""
 
 _IMAGES = ("image/png", "image/jpeg", "image/webp")
@@ -63,7 +63,7 @@ def host(value: str | None = None) -> str:
     return "/".join(filter(None, (f"{scheme}://{name}{f':{port}' if port else ''}", path)))
 
 
-def installed() -> list[str]:
+def list_installed() -> list[str]:
     """Return the names of the models that are pulled on the server.
 
     The list is empty if no server answers within `LISTING_SECONDS`, or if the classroom settings forbid its address.
@@ -80,7 +80,7 @@ PROVIDERS = (
         about=f"a model on an Ollama server ({HOST})",
         base_url=HOST,
         prices=FREE,
-        installed=installed,
+        list_installed=list_installed,
     ),
 )
 
@@ -91,7 +91,7 @@ class Decoder:
     def __init__(self, model: str = "") -> None:
         self._model = model
         self._writer = wire.PartWriter(lambda text, _field: Reasoning(text, ProviderData(PROVIDER, {"model": model})))
-        self.used: Usage | None = None
+        self.usage_so_far: Usage | None = None
         self.rest: float | None = None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
@@ -100,7 +100,7 @@ class Decoder:
         if self.rest is not None:  # the answer has ended
             return
         if error := line.get("error"):
-            raise refusal(None, quoted(error), self._model)
+            raise refusal(None, quote(error), self._model)
         message = object_of(line.get("message"))
         if thinking := text_of(message.get("thinking")):
             yield from self._writer.think(thinking, "thinking")
@@ -112,18 +112,18 @@ class Decoder:
             self.rest = AFTER_END
             reason = text_of(line.get("done_reason")) or "stop"  # older servers give none
             input_tokens, output_tokens = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
-            self.used = Usage(input_tokens, 0, output_tokens, requests=1)
-            yield ModelFinished(self.used, reason, reason == "length", model=text_of(line.get("model")))
+            self.usage_so_far = Usage(input_tokens, 0, output_tokens, requests=1)
+            yield ModelFinished(self.usage_so_far, reason, reason == "length", model=text_of(line.get("model")))
 
     def close(self, *, done: bool = False) -> tuple[ModelEvent, ...]:  # noqa: ARG002  (this API has no `[DONE]`)
         """Return nothing. Raises StreamBroken if the answer was not complete."""
         if self.rest is None:
-            raise failures.broken("the response ended before it was complete")
+            raise failures.stream_broken("the response ended before it was complete")
         return ()
 
     def _call(self, entry: Json) -> Iterator[ModelEvent]:
         function = object_of(entry.get("function"))
-        name, arguments = wire.named(function.get("name")), wire.read_arguments(function.get("arguments"))
+        name, arguments = wire.tool_name(function.get("name")), wire.read_arguments(function.get("arguments"))
         yield from self._writer.whole(ToolCall(text_of(entry.get("id")) or wire.mint_id(), name, arguments))
 
 
@@ -143,7 +143,7 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     messages += (memo or _memo(model))(request.messages)
     # Without these two fields, Ollama would drop the first messages, or half of the context, if a request is too long.
     body: Json = {"model": model, "messages": messages, "stream": True, "truncate": False, "shift": False}
-    if tools := _offered(request):
+    if tools := _tools_to_offer(request):
         body["tools"] = [_tool(tool) for tool in tools]
     elif request.output:  # a model with a required format cannot call tools
         body["format"] = clean(request.output.schema)
@@ -154,10 +154,10 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
         body["options"] = options
     if model_settings.reasoning is not None:
         body["think"] = model_settings.reasoning != "none" and model_settings.reasoning
-    return merged(body, model_settings.extra)
+    return merge(body, model_settings.extra)
 
 
-def _offered(request: Request) -> Sequence[ToolDef]:
+def _tools_to_offer(request: Request) -> Sequence[ToolDef]:
     """Return the tools to offer. This API has no `tool_choice`, so the tools that must not be chosen are left out."""
     if request.tool_choice in ("auto", "required"):
         return request.tools
@@ -259,7 +259,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
 
     async def prepare(self) -> None:
         """Make the server load the model, which can take a minute. Errors are ignored: `stream` raises them again."""
-        if time.monotonic() - _used.get((self.base_url, self.model), -KEPT_SECONDS) >= KEPT_SECONDS:
+        if time.monotonic() - _last_used.get((self.base_url, self.model), -KEPT_SECONDS) >= KEPT_SECONDS:
             with suppress(ProviderError), self._reading():
                 async with aclosing(await self._open({"model": self.model, "messages": []})) as response:
                     await self._check(response, {})
@@ -267,7 +267,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request, still without the size of the context (`num_ctx`)."""
-        return wire.left_out(encode(request, self.model, self._memo), self.without)
+        return wire.omit_fields(encode(request, self.model, self._memo), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
@@ -286,7 +286,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
         import httpx2
 
         try:
-            request = client.build_request("POST", "/api/chat", content=self._written(body))
+            request = client.build_request("POST", "/api/chat", content=self._encode_body(body))
             return await client.send(request, stream=True)
         except ValueError as error:
             raise BadRequest(failures.sentence(f"The request cannot be sent: {error}")) from error
@@ -294,7 +294,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
             start = " To start it, run: ollama serve"
             raise unreachable(f"Ollama at {self.base_url}", error, HOST, self.base_url, start) from error
 
-    def _written(self, body: Json) -> bytes:
+    def _encode_body(self, body: Json) -> bytes:
         """Return a body as JSON with a context size (`num_ctx`) that is large enough for the body."""
         options = body.get("options", {})
         while True:
@@ -312,20 +312,20 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
                 error = answer.decode()
                 error = object_of(json.loads(answer)).get("error")
             error = object_of(error).get("message", error)  # servers that only resemble Ollama
-            failure = refusal(response.status_code, quoted(error), self.model, wire.retry_after(response.headers))
-            raise self._refused(failure, body, error)
+            failure = refusal(response.status_code, quote(error), self.model, wire.retry_after(response.headers))
+            raise self._note_refusal(failure, body, error)
         kind = str(response.headers.get("content-type", ""))
         if "html" in kind:
-            raise failures.no_answer(self.base_url, kind, HOST, response.status_code)
-        _used[self.base_url, self.model] = time.monotonic()
+            raise failures.wrong_content_type(self.base_url, kind, HOST, response.status_code)
+        _last_used[self.base_url, self.model] = time.monotonic()
 
     def _find_key(self) -> str:
         key = self._api_key or ("" if is_loopback(self.base_url) else settings.find_key([KEY]))
         return usable_key("Ollama", key, [KEY]) if key else ""
 
     @staticmethod
-    def _connect(found: tuple[str, str]) -> "httpx2.AsyncClient":
-        url, key = found
+    def _connect(access: tuple[str, str]) -> "httpx2.AsyncClient":
+        url, key = access
         if find_spec("httpx2") is None:
             raise MissingExtra("The Ollama provider", PROVIDER)
         return http_client(base_url=url, headers={"Authorization": f"Bearer {key}"} if key else {})

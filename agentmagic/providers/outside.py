@@ -6,12 +6,12 @@ from pathlib import PurePath
 from agentmagic.platforms import split_command
 from agentmagic.providers.base import FREE, KINDS, Family, Provider
 from agentmagic.secrets import redact
-from agentmagic.text import one_line
+from agentmagic.text import single_line
 
 PREFIX = "acp:"
 NAMES = ("claude", "codex", "copilot", "gemini", "goose", "kimi", "opencode", "qwen")
 """The names of the agents that `agentmagic.acp.agents` can start."""
-SHOWN = 100
+LONGEST_SHOWN = 100
 """The most characters of a command that a message shows."""
 
 PROVIDERS = (
@@ -32,7 +32,7 @@ def is_outside(model: object) -> bool:
     return isinstance(model, str) and model.strip().startswith(PREFIX)
 
 
-def shown_name(model: str) -> str:
+def display_name(model: str) -> str:
     """Return the name of a model as it is shown and recorded. The command of an outside agent loses folders and keys.
 
     The mark "…" replaces each folder, so that a shown command is never equal to the name of a known agent.
@@ -44,7 +44,7 @@ def shown_name(model: str) -> str:
         words = split_command(command)
     except ValueError:
         words = [command]
-    return f"{PREFIX}{redact(one_line(' '.join(map(_without_folder, words)), SHOWN))}"
+    return f"{PREFIX}{redact(single_line(' '.join(map(_without_folder, words)), LONGEST_SHOWN))}"
 
 
 def _without_folder(word: str) -> str:

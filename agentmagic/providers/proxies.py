@@ -18,7 +18,7 @@ from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
-from agentmagic.text import is_loopback, one_line
+from agentmagic.text import is_loopback, single_line
 
 if TYPE_CHECKING:
     import httpx2
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 """The environment variables that decide how a request leaves this machine."""
-_OF_PROXIES = frozenset({403, 451, 502, 503, 504, 511})
+_PROXY_STATUSES = frozenset({403, 451, 502, 503, 504, 511})
 """HTTP statuses with which a proxy sends an HTML page. Servers of models and of MCP do not send pages with them."""
 _PORTS = {"http": 80, "https": 443}
 _REASON = 200
@@ -41,9 +41,9 @@ class RouteFault(Exception):
     `lasting` is True if the next try would fail in the same way.
     """
 
-    def __init__(self, what: str, advice: str, proxy: str = "", *, lasting: bool = True) -> None:
-        super().__init__(f"{what}. {advice[:1].upper()}{advice[1:]}.")
-        self.what = what
+    def __init__(self, problem: str, advice: str, proxy: str = "", *, lasting: bool = True) -> None:
+        super().__init__(f"{problem}. {advice[:1].upper()}{advice[1:]}.")
+        self.problem = problem
         self.advice = advice
         self.proxy = proxy
         self.lasting = lasting
@@ -73,7 +73,7 @@ class ProxyRoute:
 
     def fault(self, error: Exception | str) -> RouteFault:
         """Return the `RouteFault` for an error of a request through this proxy, or for the proxy's own response."""
-        reason = one_line(str(error) or type(error).__name__, _REASON).rstrip(".")
+        reason = single_line(str(error) or type(error).__name__, _REASON).rstrip(".")
         if reason.startswith(str(HTTPStatus.PROXY_AUTHENTICATION_REQUIRED.value)):
             what = f"the proxy {self} asks for a user name and a password that it knows (407)"
             return RouteFault(what, f"write them into {self.variable}, as in http://USER:PASSWORD@HOST:PORT", str(self))
@@ -137,7 +137,7 @@ def sync_client(url: str, **options: Any) -> "httpx2.Client":
     """Return a new synchronous HTTP client for one address. Raises RouteFault."""
     import httpx2
 
-    return httpx2.Client(transport=_opened(httpx2.HTTPTransport, url, proxy_for(url), {}), **options)
+    return httpx2.Client(transport=_open_transport(httpx2.HTTPTransport, url, proxy_for(url), {}), **options)
 
 
 def _router(options: dict[str, Any]) -> "httpx2.AsyncBaseTransport":
@@ -156,7 +156,7 @@ def _router(options: dict[str, Any]) -> "httpx2.AsyncBaseTransport":
             if key not in self._ways:
                 try:
                     # Loading the certificates takes time, so the transport is made in a thread.
-                    way = await asyncio.to_thread(_opened, httpx2.AsyncHTTPTransport, url, proxy, options)
+                    way = await asyncio.to_thread(_open_transport, httpx2.AsyncHTTPTransport, url, proxy, options)
                 except RouteFault as fault:
                     raise httpx2.ConnectError(str(fault)) from fault
                 self._ways.setdefault(key, way)
@@ -170,7 +170,7 @@ def _router(options: dict[str, Any]) -> "httpx2.AsyncBaseTransport":
                 raise type(error)(str(fault)) from fault
             status = response.status_code
             page = "html" in response.headers.get("Content-Type", "") and request.method == "POST"
-            if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED or (page and status in _OF_PROXIES):
+            if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED or (page and status in _PROXY_STATUSES):
                 await response.aclose()
                 words = f"{status} {response.reason_phrase}" + (", with an HTML page" if page else "")
                 fault = proxy.fault(httpx2.ProxyError(words))
@@ -184,7 +184,7 @@ def _router(options: dict[str, Any]) -> "httpx2.AsyncBaseTransport":
     return Router()
 
 
-def _opened(transport: type[T], url: str, proxy: ProxyRoute | None, options: dict[str, Any]) -> T:
+def _open_transport(transport: type[T], url: str, proxy: ProxyRoute | None, options: dict[str, Any]) -> T:
     """Return a transport for an address through a proxy. Raises RouteFault."""
     import httpx2
 
@@ -230,4 +230,4 @@ def _tls_context(_network: tuple[str | None, ...]) -> ssl.SSLContext:
 
 def _no_certificates(variable: str, path: str, why: str) -> RouteFault:
     example = "a file with certificates in PEM form" if variable == "SSL_CERT_FILE" else "a folder with certificates"
-    return RouteFault(f"{variable} is {one_line(path, _REASON)}, which {why}", f"set it to {example}, or unset it")
+    return RouteFault(f"{variable} is {single_line(path, _REASON)}, which {why}", f"set it to {example}, or unset it")

@@ -60,11 +60,11 @@ def _count(text: str) -> float | None:
     return float(text) if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text) else None
 
 
-hear: ContextVar[Callable[[int, Mapping[str, str]], None] | None] = ContextVar("hear_limits", default=None)
+on_response: ContextVar[Callable[[int, Mapping[str, str]], None] | None] = ContextVar("hear_limits", default=None)
 """The function that gets the status and the headers of each response to this task's request; None for no function."""
 
 
 async def note_limits(response: "httpx2.Response") -> None:
     """Pass the status and headers of a response to `hear`. This is an event hook of the HTTP clients."""
-    if (listener := hear.get()) is not None:
+    if (listener := on_response.get()) is not None:
         listener(response.status_code, response.headers)

@@ -13,7 +13,7 @@ from agentmagic import secrets, settings
 from agentmagic.classroom import class_settings
 from agentmagic.errors import AuthenticationMissing, MissingExtra, UnknownModel
 from agentmagic.messages import Usage
-from agentmagic.patterns import lowered
+from agentmagic.patterns import lower_host
 from agentmagic.providers import anthropic, catalog, gemini, local, ollama, openai, outside, scripted
 from agentmagic.providers.base import FREE, KINDS, Family, Hosted, Kind, Metered, Model, Provider
 from agentmagic.providers.catalog import Listing, ModelInfo, register_model
@@ -25,18 +25,18 @@ __all__ = [
     "FREE",
     "ModelInfo",
     "Provider",
-    "answerer",
     "check_address",
     "choose_default",
-    "counted",
     "default_model",
     "info",
+    "model_sentence",
     "preload",
     "priced",
     "providers",
     "register_model",
     "resolve",
     "usable_models",
+    "usage_with_cost",
 ]
 
 ENTRY_POINTS = "agentmagic.providers"
@@ -110,7 +110,7 @@ def default_model() -> str | None:
     """
     usual = [(f"{row.name}:{row.default}", row) for row in providers().values() if row.keys]
     allowed_models = [(name, row) for name, row in usual if class_settings().allows_model(name)]
-    for name, row in (*_written(), *allowed_models):
+    for name, row in (*_class_models(), *allowed_models):
         if not row.keys or settings.find_key(row.keys):
             return name
     return next((name for name, row in usual if settings.find_key(row.keys, keyring=False)), None)
@@ -129,7 +129,7 @@ def choose_default() -> str:
     raise AuthenticationMissing(message, tuple(dict.fromkeys(key for keys in variables for key in keys)))
 
 
-def answerer(name: str, first: str) -> str:
+def model_sentence(name: str, first: str) -> str:
     """Return a sentence about a model: whether it can answer, and where its key comes from.
 
     `name` is "" if the user chose no model. `first` is the word for the user's first input, such as "message": if no
@@ -142,7 +142,7 @@ def answerer(name: str, first: str) -> str:
     name += row.default if row and name.endswith(":") else ""
     if row is None or not row.keys:
         return f"{name} answers."
-    if source := settings.key_place(row.keys):
+    if source := settings.find_key_with_place(row.keys):
         return f"{name} answers; its key is from {source[1]}."
     return f"{name} has no key yet: the first {first} asks for {row.keys[0]}."
 
@@ -156,14 +156,14 @@ def usable_models() -> list[str]:
     """
     rows, allows = providers().values(), class_settings().allows_model
     usual = [(f"{row.name}:{row.default}", row) for row in rows if row.default and allows(f"{row.name}:{row.default}")]
-    names = [name for name, row in (*_written(), *usual) if _is_usable(row)]
+    names = [name for name, row in (*_class_models(), *usual) if _is_usable(row)]
     installed_names = [
-        f"{row.name}:{name}" for row in rows if row.installed and _is_usable(row) for name in row.installed()
+        f"{row.name}:{name}" for row in rows if row.list_installed and _is_usable(row) for name in row.list_installed()
     ]
     return list(dict.fromkeys(names + list(filter(allows, installed_names))))
 
 
-def _written() -> list[tuple[str, Provider]]:
+def _class_models() -> list[tuple[str, Provider]]:
     """Return the models that the classroom settings list by full name (without "*"), each with its provider."""
     bounds, rows = class_settings(), providers()
     names = (name for name in bounds.models or () if "*" not in name and bounds.allows_model(name))
@@ -220,7 +220,7 @@ def info(name: str, base_url: str | None = None) -> ModelInfo:
     `base_url` is the model's server, if it differs from the server that the environment names.
     """
     provider, _, model = name.partition(":")
-    row, listing, facts = providers().get(provider), _listing(name, base_url), catalog.registered(name)
+    row, listing, facts = providers().get(provider), _listing(name, base_url), catalog.registered_facts(name)
     family = (row and row.all_models) or _family(model)
     takes: frozenset[Kind] = frozenset(kind for kind in KINDS if facts.takes.get(kind, kind in family.takes))
     free = row is not None and row.prices == FREE
@@ -242,7 +242,7 @@ def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
     the classroom settings or an administrator limit costs, the table counts before a registered price. The table
     identifies a seller by its address, so models on a server that is not in the table have no price.
     """
-    row, price, bounds = providers().get(name.partition(":")[0]), catalog.registered(name).price, class_settings()
+    row, price, bounds = providers().get(name.partition(":")[0]), catalog.registered_facts(name).price, class_settings()
     if price is None and row is not None and row.prices == FREE:
         return usage
     is_open = price is None or (bounds.bounds_costs and bounds.price(name) is None)
@@ -266,10 +266,10 @@ def is_free(name: str) -> bool:
     return row is not None and row.prices == FREE
 
 
-def counted(model: Model, usage: Usage) -> Usage:
+def usage_with_cost(model: Model, usage: Usage) -> Usage:
     """Return the usage of one request with its cost, which the model itself computes if it is `Metered`."""
     usage = replace(usage, requests=1)
-    return model.metered(usage) if isinstance(model, Metered) else priced(model.name, usage, address_of(model))
+    return model.price_usage(usage) if isinstance(model, Metered) else priced(model.name, usage, address_of(model))
 
 
 def _listing(name: str, base_url: str | None) -> Listing | None:
@@ -280,5 +280,5 @@ def _listing(name: str, base_url: str | None) -> Listing | None:
         return None
     if row.prices == "google":
         model = model.rpartition("models/")[2]  # Vertex AI names a model by its whole path
-    url = lowered((base_url or settings.variable(row.base_url) or "").strip())
+    url = lower_host((base_url or settings.variable(row.base_url) or "").strip())
     return Listing(model, url=url) if url else Listing(model, seller=row.prices)

@@ -211,7 +211,7 @@ def _citations(text: str, step: ScriptedStep) -> tuple[Citation, ...]:
 
 
 def _usage(request: Request, step: ScriptedStep) -> Usage:
-    inputs = [request.instructions, *(_words(part) for message in request.messages for part in message.parts)]
+    inputs = [request.instructions, *(_part_text(part) for message in request.messages for part in message.parts)]
     reasoning = step.get("reasoning", "")
     outputs = [step.get("text", ""), reasoning, json.dumps(step.get("calls", []))]
     searches = len(step.get("searches", []))
@@ -220,7 +220,7 @@ def _usage(request: Request, step: ScriptedStep) -> Usage:
     )  # the reasoning is part of the output too
 
 
-def _words(part: Part) -> str:
+def _part_text(part: Part) -> str:
     match part:
         case Text() | Reasoning() | ToolResult():
             return part.text

@@ -24,7 +24,7 @@ _ENDS = (DONE, b" [DONE]")
 _OBJECT = (b" {", b"{")
 """The beginnings of data that is a JSON object."""
 
-_MARKED = b"\xef\xbb\xbfdata:"
+_BOM_DATA = b"\xef\xbb\xbfdata:"
 """The beginning of a first line of data that has a byte order mark before it."""
 
 _NOTHING = re.compile(rb"\s*(?::.*|ping|keep-?alive|heartbeat)?\s*", re.IGNORECASE | re.DOTALL)
@@ -94,8 +94,8 @@ class _EventCutter:
         self.done = False
         self._data: list[bytes] = []
         self._name = b""  # the event's name, if it changes how the data is read
-        self._usual = b""  # the last event line whose name does not matter: it is skipped without parsing
-        self._plain: list[bytes] = []  # lines of JSON outside of events
+        self._skipped_line = b""  # the last event line whose name does not matter: it is skipped without parsing
+        self._loose_lines: list[bytes] = []  # lines of JSON outside of events
 
     def feed(self, lines: list[bytes]) -> list[bytes]:
         """Return the data of the events that are complete with these lines."""
@@ -104,7 +104,7 @@ class _EventCutter:
             if line.startswith(b"data:"):
                 data.append(line[5:])
             elif line:
-                if line != self._usual:
+                if line != self._skipped_line:
                     self._take(line)
             elif len(data) == 1 and not self._name and data[0].startswith(_OBJECT):  # nearly every event
                 events.append(data.pop())
@@ -120,16 +120,16 @@ class _EventCutter:
         """Return the complete data after the last event: an event without its closing line, and JSON outside events."""
         last = b"\n".join(self._data).strip()
         is_whole = last == DONE or (last.startswith(b"{") and _read(last) is not None)
-        return [*(self._end(last) if is_whole else ()), *_plain(self._plain)]
+        return [*(self._end(last) if is_whole else ()), *_loose_values(self._loose_lines)]
 
     def _take(self, line: bytes) -> None:
         if line.startswith(b"event:"):
             name = line[6:].strip().lower()
-            self._name, self._usual = (name, b"") if name in _NAMES else (b"", line)
-        elif line.startswith(_MARKED):
-            self._data.append(line[len(_MARKED) :])
-        elif self._plain or line.startswith((b"{", b"[")):
-            self._plain.append(line)
+            self._name, self._skipped_line = (name, b"") if name in _NAMES else (b"", line)
+        elif line.startswith(_BOM_DATA):
+            self._data.append(line[len(_BOM_DATA) :])
+        elif self._loose_lines or line.startswith((b"{", b"[")):
+            self._loose_lines.append(line)
 
     def _end(self, text: bytes) -> list[bytes]:
         """Return a list with the data of an event, or an empty list if the event has no content."""
@@ -147,7 +147,7 @@ class _EventCutter:
         return [text]
 
 
-def _plain(lines: list[bytes]) -> Iterator[bytes]:
+def _loose_values(lines: list[bytes]) -> Iterator[bytes]:
     """Yield the JSON of lines outside of events: one value, the values of one list, or one value in each line."""
     whole = b"\n".join(lines)
     match _read(whole):

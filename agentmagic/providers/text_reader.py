@@ -64,26 +64,28 @@ class TextReader:
     def __init__(self, is_call: Callable[[str], bool] | None = None) -> None:
         self._is_call = is_call
         self._tag, self._tags = (_TAG_OR_CALL, _TAGS_AND_CALL) if is_call else (_TAG, _TAGS)
-        self._held = ""  # text that is held back until its kind is clear
+        self._pending = ""  # text that is held back until its kind is clear
         self._blank = ""  # blanks before the first word of a part
         self._closing = ""  # the tag that ends the open thought
         self._code = _Code()
-        self._said: list[str] = []  # the text of the open part, calls included
-        self._thought: list[str] = []  # the text of the open thought
+        self._part_pieces: list[str] = []  # the text of the open part, calls included
+        self._thought_pieces: list[str] = []  # the text of the open thought
         self._skipped: str | None = None  # the open thought up to the first closing tag inside code
         self._drafts: list[str] = []  # the calls in the open part
         self._calls: list[str] = []
         self._spoke = False
-        self._lone = True  # whether a closing tag without an opening tag would still count
+        self._may_withdraw = True  # whether a closing tag without an opening tag would still count
         self.found_thinking = False
 
     def feed(self, text: str) -> Sequence[Piece]:
         """Add a piece of the text, and return the pieces whose kind is now clear."""
-        if self._said and not self._held and not self._closing and not _FIRST.search(text):  # nearly every piece
+        if (
+            self._part_pieces and not self._pending and not self._closing and not _FIRST.search(text)
+        ):  # nearly every piece
             self._code.add(text)
-            self._said.append(text)
+            self._part_pieces.append(text)
             return (Piece("text", text),)
-        self._held += text
+        self._pending += text
         return tuple(self._read(last=False))
 
     def close(self) -> Sequence[Piece]:
@@ -100,7 +102,7 @@ class TextReader:
 
     def _begin_part(self) -> None:
         self._code = _Code()
-        self._said, self._thought, self._drafts = [], [], []
+        self._part_pieces, self._thought_pieces, self._drafts = [], [], []
         self._skipped, self._blank = None, ""
 
     def _read(self, *, last: bool) -> Iterator[Piece]:
@@ -110,12 +112,12 @@ class TextReader:
 
     def _take(self, size: int) -> str:
         """Remove the first `size` characters from the text that is held back, and return them."""
-        text, self._held = self._held[:size], self._held[size:]
+        text, self._pending = self._pending[:size], self._pending[size:]
         return text
 
     def _take_clear(self, tags: Iterable[str], *, last: bool) -> str:
         """Remove and return the text that is held back, except an end that can be the beginning of a tag."""
-        clear = self._take(len(self._held) - (0 if last else _begun(self._held, tags)))
+        clear = self._take(len(self._pending) - (0 if last else _tag_prefix_length(self._pending, tags)))
         self._code.add(clear)
         return clear
 
@@ -123,7 +125,7 @@ class TextReader:
 
     def _speak(self, *, last: bool) -> Generator[Piece, None, bool]:
         """Read visible text up to and including the next tag. Return whether more can be read."""
-        match = self._tag.search(self._held)
+        match = self._tag.search(self._pending)
         if match is None:
             yield from self._say(self._take_clear(self._tags, last=last))
             return False
@@ -131,12 +133,12 @@ class TextReader:
         self._code.add(before)
         if tag == OPEN_CALL:
             return (yield from self._call(before, last=last))
-        in_code = self._code.holds(self._held, last=last)
+        in_code = self._code.holds(self._pending, last=last)
         if in_code is None:
             yield from self._say(before)
             return False
         self._take(len(tag))
-        if in_code or (tag in _CLOSES and not self._lone):
+        if in_code or (tag in _CLOSES and not self._may_withdraw):
             self._code.add(tag)
             yield from self._say(before + tag)
         elif tag in _CLOSES:
@@ -150,38 +152,38 @@ class TextReader:
     def _say(self, text: str) -> Iterator[Piece]:
         """Yield visible text. Blanks wait for the next word; blanks between thinking and the first word are dropped."""
         text, self._blank = self._blank + text, ""
-        if not self._said and not text.strip():
+        if not self._part_pieces and not text.strip():
             self._blank = text
             return
         if self.found_thinking and not self._spoke:
             text = text.lstrip()
         self._spoke = True
         if text:
-            self._said.append(text)
+            self._part_pieces.append(text)
             yield Piece("text", text)
 
     def _withdraw(self, before: str) -> Iterator[Piece]:
         """Turn the open part into thinking, because a closing tag without an opening tag has come."""
-        if self._said:
-            yield Piece("thought", "".join(self._said) + before)
+        if self._part_pieces:
+            yield Piece("thought", "".join(self._part_pieces) + before)
         elif before.strip():
             yield from (Piece("reasoning", before.lstrip()), Piece("end", ""))
         self._begin_part()  # this also drops the calls in the part
-        self._lone, self._spoke, self.found_thinking = False, False, True
+        self._may_withdraw, self._spoke, self.found_thinking = False, False, True
 
     def _call(self, before: str, *, last: bool) -> Generator[Piece, None, bool]:
         """Read a call; `_held` begins with its opening tag. Return whether more can be read."""
         assert self._is_call is not None  # noqa: S101  (without it, `_tag` does not match the tag of a call)
-        end = self._held.find(CLOSE_CALL)
-        body = self._held[len(OPEN_CALL) : end if end >= 0 else None]
+        end = self._pending.find(CLOSE_CALL)
+        body = self._pending[len(OPEN_CALL) : end if end >= 0 else None]
         if end < 0 and not last and body.lstrip()[:1] in ("", "{"):
             yield from self._say(before)
             return False
         if (end >= 0 or last) and self._is_call(body):  # a few models omit the closing tag
             visible = before.rstrip()
             yield from self._say(visible)
-            call_text = self._take(end + len(CLOSE_CALL) if end >= 0 else len(self._held))
-            self._said.append(self._blank + before[len(visible) :] + call_text)
+            call_text = self._take(end + len(CLOSE_CALL) if end >= 0 else len(self._pending))
+            self._part_pieces.append(self._blank + before[len(visible) :] + call_text)
             self._blank = ""
             self._drafts.append(body)
         else:
@@ -194,37 +196,37 @@ class TextReader:
 
     def _think(self, *, last: bool) -> Generator[Piece, None, bool]:
         """Read up to the end of a thought. Return whether more can be read."""
-        start = self._held.find(self._closing)
+        start = self._pending.find(self._closing)
         if start < 0:
             yield from self._reason(self._take_clear((self._closing,), last=last))
             if not last or self._skipped is None:
                 return False
             # No other tag closes the thought, so the first closing tag did, although it seemed to stand in code.
-            self._held = "".join(self._thought)[len(self._skipped) + len(self._closing) :]
+            self._pending = "".join(self._thought_pieces)[len(self._skipped) + len(self._closing) :]
             yield Piece("thought", self._skipped)
             self._end_thought()
             return True
         before = self._take(start)
         self._code.add(before)
         yield from self._reason(before)
-        in_code = self._code.holds(self._held, last=last)
+        in_code = self._code.holds(self._pending, last=last)
         if in_code is None:
             return False
         tag = self._take(len(self._closing))
         if not in_code:
-            if self._thought:
+            if self._thought_pieces:
                 yield Piece("end", "")
             self._end_thought()
             return True
-        self._skipped = "".join(self._thought) if self._skipped is None else self._skipped
+        self._skipped = "".join(self._thought_pieces) if self._skipped is None else self._skipped
         self._code.add(tag)
         yield from self._reason(tag)
         return True
 
     def _reason(self, text: str) -> Iterator[Piece]:
-        text = text if self._thought else text.lstrip()
+        text = text if self._thought_pieces else text.lstrip()
         if text:
-            self._thought.append(text)
+            self._thought_pieces.append(text)
             yield Piece("reasoning", text)
 
     def _end_thought(self) -> None:
@@ -307,7 +309,7 @@ class _Code:
             self._span = {"": run, run: ""}.get(self._span, self._span)
 
 
-def _begun(text: str, tags: Iterable[str]) -> int:
+def _tag_prefix_length(text: str, tags: Iterable[str]) -> int:
     """Return how many characters at the end of a text could be the beginning of a tag."""
     sizes = (size for tag in tags for size in range(1, len(tag)) if text.endswith(tag[:size]))
     return max(sizes, default=0)

@@ -10,14 +10,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agentmagic.errors import ProviderError, said
+from agentmagic.errors import ProviderError, describe
 from agentmagic.messages import Part
 from agentmagic.providers.base import ModelFinished, Request
 
 if TYPE_CHECKING:
     import httpx2
 
-KEPT_TURNS = 20
+MOST_TURNS = 20
 LONGEST_BODY = 4 * 2**20
 MOST_OF_A_TURN = 16 * 2**20
 MOST_OF_ALL = 64 * 2**20
@@ -36,17 +36,17 @@ class HttpExchange:
 
     method: str
     url: str
-    sent: bytes
+    request_body: bytes
     status: int = 0
-    received: list[bytes] = field(default_factory=list[bytes])
+    chunks: list[bytes] = field(default_factory=list[bytes])
     size: int = 0
     whole: bool = True
 
     def receive(self, chunk: bytes) -> None:
         """Keep a chunk of the response, unless the exchange has become too long."""
-        self.whole = self.whole and self.size + len(chunk) <= LONGEST_BODY + len(self.sent)
+        self.whole = self.whole and self.size + len(chunk) <= LONGEST_BODY + len(self.request_body)
         if self.whole:
-            self.received.append(chunk)
+            self.chunks.append(chunk)
             self.size += len(chunk)
 
 
@@ -63,14 +63,14 @@ class ModelExchange:
     step: int
     purpose: str = ""
     http: list[HttpExchange] = field(default_factory=list[HttpExchange])
-    dropped: bool = False
+    is_dropped: bool = False
     parts: dict[int, Part] = field(default_factory=dict[int, Part])
     finished: ModelFinished | None = None
     error: str = ""
 
     def drop(self) -> None:
         """Discard the HTTP requests and responses; the request and the answer as agentmagic objects stay."""
-        self.dropped = self.dropped or bool(self.http)
+        self.is_dropped = self.is_dropped or bool(self.http)
         self.http.clear()
 
 
@@ -94,7 +94,7 @@ class TurnTraffic:
         try:
             yield exchange
         except ProviderError as error:
-            exchange.error = said(error)
+            exchange.error = describe(error)
             raise
         finally:
             _current.reset(token)
@@ -114,7 +114,7 @@ class Traffic:
     """The traffic of the last turns of a session. A turn is identified by its object, `turn`."""
 
     def __init__(self) -> None:
-        self._turns = deque[tuple[object, TurnTraffic]](maxlen=KEPT_TURNS)
+        self._turns = deque[tuple[object, TurnTraffic]](maxlen=MOST_TURNS)
 
     def keep(self, turn: object, traffic: TurnTraffic) -> None:
         """Keep the traffic of a turn that has ended."""
@@ -144,7 +144,7 @@ async def note_request(request: "httpx2.Request") -> None:
         exchange.http.append(http_exchange)
 
 
-def answered(response: "httpx2.Response") -> HttpExchange | None:
+def exchange_of(response: "httpx2.Response") -> HttpExchange | None:
     """Note the status of a response, and return the exchange that keeps its chunks, or None if none is recorded."""
     exchange = _current.get()
     if exchange is None or not exchange.http:

@@ -72,19 +72,19 @@ def number_of(value: object) -> int | None:
     return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else None
 
 
-def words_of(value: object, depth: int = 8) -> str:
+def text_in(value: object, depth: int = 8) -> str:
     """Return the text in a string, in an object with a text field, or in a list of both; "" if there is no text."""
     if isinstance(value, str):
         return encodable(value)
     if depth and isinstance(value, list):
-        return "".join(words_of(one, depth - 1) for one in cast("list[object]", value))
+        return "".join(text_in(one, depth - 1) for one in cast("list[object]", value))
     if depth and isinstance(value, dict):
         fields = cast("Json", value)
-        return next(filter(None, (words_of(fields[name], depth - 1) for name in _WORDS if name in fields)), "")
+        return next(filter(None, (text_in(fields[name], depth - 1) for name in _TEXT_FIELDS if name in fields)), "")
     return ""
 
 
-_WORDS = ("text", "thinking", "content", "summary", "reasoning", "refusal", "value")
+_TEXT_FIELDS = ("text", "thinking", "content", "summary", "reasoning", "refusal", "value")
 """The fields of an object that can hold its text, or a nested object or list with its text."""
 
 _THOUGHTS = frozenset({"thinking", "reasoning", "reasoning_content"})
@@ -98,7 +98,7 @@ def pieces_of(content: object) -> Iterator[tuple[Literal["text", "reasoning"], s
     https://docs.databricks.com/aws/en/machine-learning/model-serving/query-reason-models
     """
     for piece in cast("list[object]", content) if isinstance(content, list) else [content]:
-        if words := words_of(piece):
+        if words := text_in(piece):
             yield "reasoning" if text_of(object_of(piece).get("type")) in _THOUGHTS else "text", words
 
 
@@ -132,7 +132,7 @@ def clean(value: Any, depth: int = DEEPEST) -> Any:
     return [clean(item, depth - 1) for item in cast("Sequence[Any]", value)]
 
 
-def kept(data: Any) -> Any:
+def clean_data(data: Any) -> Any:
     """Return a provider's JSON, cleaned for saving and sending back. Raises StreamBroken if it is nested too deep."""
     try:
         return clean(data)
@@ -142,7 +142,7 @@ def kept(data: Any) -> Any:
 
 def arguments_text(value: object) -> str:
     """Return a call's arguments as JSON text. A few servers send an object, which is encoded."""
-    return text_of(value) if value is None or isinstance(value, str) else write_json(kept(value))
+    return text_of(value) if value is None or isinstance(value, str) else write_json(clean_data(value))
 
 
 def read_arguments(value: object) -> Json:
@@ -152,7 +152,7 @@ def read_arguments(value: object) -> Json:
     the check of the call reports missing arguments. Any other value, such as two objects, becomes `{"_raw": text}`.
     """
     if isinstance(value, dict):
-        return kept(cast("Json", value))
+        return clean_data(cast("Json", value))
     text = arguments_text(value)
     try:
         values = [one for one in _values(text) if one not in (None, "", {})]
@@ -204,7 +204,7 @@ def write_arguments(arguments: Mapping[str, Any]) -> str:
     return write_json(clean(arguments))
 
 
-def named(name: object) -> str:
+def tool_name(name: object) -> str:
     """Return the name of a call's tool as text. Raises MalformedCall if the call has no name."""
     if text := text_of(name):
         return text
@@ -281,19 +281,19 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-PLACES = {"messages": "messages", "input": "messages", "contents": "messages", "tools": "tools"}
+FIELD_PLACES = {"messages": "messages", "input": "messages", "contents": "messages", "tools": "tools"}
 """The fields of a request body that hold the history or the tools. A refused field in them is left out everywhere."""
 
 _VALUES = frozenset({"arguments", "args", "input", "output", "response", "default", "const", "enum", "examples"})
 """Fields of messages and schemas whose value is data of the model or the user. Keys in such data are not fields."""
 
 
-def left_out(body: Json, without: Mapping[str, str]) -> Json:
+def omit_fields(body: Json, without: Mapping[str, str]) -> Json:
     """Return a body without the fields in `without`, which maps each to the field that gets its value, or to ""."""
     for field, other in without.items():
         place, _, path = field.partition(".")
         if place in ("messages", "tools"):
-            body = {key: _drop(path, inner) if PLACES.get(key) == place else inner for key, inner in body.items()}
+            body = {key: _drop(path, inner) if FIELD_PLACES.get(key) == place else inner for key, inner in body.items()}
         elif place == "body":
             body = _cut(body, path.split(".")) | ({other: body[path]} if other and path in body else {})
     return body
@@ -304,8 +304,8 @@ def fields_of(value: object, place: str = "body") -> Iterator[str]:
     for item in cast("list[object]", value) if isinstance(value, list) else [value]:
         for key, inner in cast("Json", item).items() if isinstance(item, dict) else ():
             inside = f"{place}.{key}" if place.startswith("body") else place
-            if place == "body" and key in PLACES:
-                yield from fields_of(inner, PLACES[key])
+            if place == "body" and key in FIELD_PLACES:
+                yield from fields_of(inner, FIELD_PLACES[key])
             elif key in MAPS_OF_SCHEMAS and isinstance(inner, dict):  # the keys are the user's names
                 yield f"{place}.{key}"
                 yield from fields_of(list(cast("Json", inner).values()), inside)

@@ -11,7 +11,7 @@ from agentmagic.errors import ReplayMismatch
 from agentmagic.events import Notice
 from agentmagic.messages import Message, ToolCall, ToolResult
 from agentmagic.providers.base import Model
-from agentmagic.replay.exchange import Json, blanked
+from agentmagic.replay.exchange import Json, blank_secrets
 from agentmagic.replay.inner_takes import take_inside
 from agentmagic.replay.model_facts import model_facts, model_name
 from agentmagic.replay.player import Player
@@ -72,7 +72,7 @@ def _inner_tape(  # noqa: PLR0913  (what a turn on tape is made of)
     notices: deque[Notice],
 ) -> Any:
     """Return the tape for the turn of an agent. `player` replays the turn; None if the turn is not replayed."""
-    head: Json = {"turn": blanked(prompt.text)}
+    head: Json = {"turn": blank_secrets(prompt.text)}
     real = cache(real)
 
     def record() -> TurnRecorder:

@@ -17,20 +17,20 @@ from types import ModuleType
 from typing import Any, cast
 
 from agentmagic.errors import CassetteError
-from agentmagic.replay.exchange import Json, blanked
+from agentmagic.replay.exchange import Json, blank_secrets
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
-from agentmagic.text import listed, one_line
+from agentmagic.text import join_names, single_line
 from agentmagic.tools.base import ToolContext, Watch
 from agentmagic.undo.changes import Changes
 from agentmagic.undo.own import user_variables
-from agentmagic.undo.states import put_into
+from agentmagic.undo.states import copy_into
 from agentmagic.undo.variables import summary
 from agentmagic.values import describe
 
-LARGEST_KEPT = 1_000_000
+LARGEST_VARIABLE = 1_000_000
 """Maximum number of characters recorded for one variable."""
-MOST_KEPT = 200
+MOST_VARIABLES = 200
 """Maximum number of variables recorded for one call."""
 MOST_ITEMS = 200_000
 """Maximum number of values inside one variable."""
@@ -40,7 +40,7 @@ NUMBERS = "biuf"
 LIBRARIES = ("numpy", "pandas", "matplotlib", "polars", "seaborn", "scipy")
 """Packages that a replay may import. A module of any other package is bound only if it is already loaded."""
 
-MOST_TOLD = 10
+MOST_NAMED = 10
 LONGEST_KIND = 80
 """Maximum number of characters in the description of a lost value."""
 REPLAY_MODEL = "To have its tools run again, replay it with %agent replay model (AGENTMAGIC_REPLAY=replay-model)."
@@ -63,22 +63,22 @@ def recorded_changes(
 
 def _record(changes: Changes, context: ToolContext, hear: Callable[..., None]) -> None:
     entries: Json = {}
-    for name in sorted(changes.touched):
+    for name in sorted(changes.touched_names):
         value = changes.namespace.get(name, _MISSING)
-        entry = written(name, value) if len(entries) < MOST_KEPT else None
+        entry = to_entry(name, value) if len(entries) < MOST_VARIABLES else None
         if entry is not None:
             in_place = value is not _MISSING and changes.before.bindings.get(name) is value
             entries[name] = entry | ({"in_place": True} if in_place else {})
-        elif not _is_shown(value):
-            entries[name] = {"lost": one_line(describe.summary(value), LONGEST_KIND)}
+        elif not _is_stored_elsewhere(value):
+            entries[name] = {"lost": single_line(describe.summary(value), LONGEST_KIND)}
     if not entries:
         return
     hear("variables", entries)
-    if left_out := lost(entries):
-        context.tell(f"A cassette cannot keep {named(left_out)}. A replay of this cell fails. {REPLAY_MODEL}")
+    if left_out := lost_variables(entries):
+        context.tell(f"A cassette cannot keep {describe_lost(left_out)}. A replay of this cell fails. {REPLAY_MODEL}")
 
 
-def written(name: str, value: Any) -> Json | None:
+def to_entry(name: str, value: Any) -> Json | None:
     """Return a variable as JSON with secrets blanked, or None if it cannot be recorded.
 
     The value `_MISSING` means that the variable was removed.
@@ -90,15 +90,15 @@ def written(name: str, value: Any) -> Json | None:
     summary(name, value)  # registers the value as a secret if the variable's name looks like one
     with suppress(Exception):  # a library's methods can raise any exception
         entry = _entry(value)
-        if entry is None or len(json.dumps(entry)) > LARGEST_KEPT or not _same(read(entry), value):
+        if entry is None or len(json.dumps(entry)) > LARGEST_VARIABLE or not _same(from_entry(entry), value):
             return None
-        safe = {**entry, "csv": redact(entry["csv"])} if "csv" in entry else blanked(entry)
-        read(safe)  # raises if the entry is unreadable after secrets were blanked
+        safe = {**entry, "csv": redact(entry["csv"])} if "csv" in entry else blank_secrets(entry)
+        from_entry(safe)  # raises if the entry is unreadable after secrets were blanked
         return safe
     return None
 
 
-def read(entry: Mapping[str, Any]) -> Any:
+def from_entry(entry: Mapping[str, Any]) -> Any:
     """Return the value of an entry that `written` returned. An invalid entry can raise any exception."""
     match entry:
         case {"csv": str(), "columns": list(), "index": list()}:
@@ -115,33 +115,35 @@ def read(entry: Mapping[str, Any]) -> Any:
             raise ValueError
 
 
-def lost(variables: Mapping[str, Any]) -> dict[str, str]:
+def lost_variables(variables: Mapping[str, Any]) -> dict[str, str]:
     """Return the variables that could not be recorded, each with a description of its value."""
     entries = ((str(name), cast("Json", entry)) for name, entry in variables.items() if isinstance(entry, dict))
     return {name: str(entry["lost"]) for name, entry in entries if "lost" in entry}
 
 
-def named(variables: Mapping[str, str]) -> str:
+def describe_lost(variables: Mapping[str, str]) -> str:
     """Return the names and descriptions of lost variables as one line."""
-    return one_line(listed([f"{name} ({kind})" for name, kind in variables.items()], MOST_TOLD), 300)
+    return single_line(join_names([f"{name} ({kind})" for name, kind in variables.items()], MOST_NAMED), 300)
 
 
-async def put_back(entries: Mapping[str, Any], context: ToolContext) -> None:
+async def restore_variables(entries: Mapping[str, Any], context: ToolContext) -> None:
     """Set the variables to their recorded values, as a change by this call. Raises CassetteError for a bad entry."""
     absent = list[str]()
 
     def bind() -> None:
-        with context.watch(put_back) as changes:
+        with context.watch(restore_variables) as changes:
             if changes is not None:
                 changes.expect(entries.keys())
-                absent.extend(bound(entries, changes.namespace))
+                absent.extend(bind_variables(entries, changes.namespace))
 
     await engine().run_user(bind)
     if absent:
-        context.tell(f"The replay did not bind {listed(absent, 10)}: the module is not loaded. Import it in a cell.")
+        context.tell(
+            f"The replay did not bind {join_names(absent, 10)}: the module is not loaded. Import it in a cell."
+        )
 
 
-def bound(entries: Mapping[str, Any], namespace: MutableMapping[str, Any]) -> Iterator[str]:
+def bind_variables(entries: Mapping[str, Any], namespace: MutableMapping[str, Any]) -> Iterator[str]:
     """Bind the recorded variables, or change their values in place. Yield each name whose module is not loaded."""
     for name, entry in entries.items():
         try:
@@ -156,15 +158,15 @@ def bound(entries: Mapping[str, Any], namespace: MutableMapping[str, Any]) -> It
                     continue
                 namespace[name] = module
             else:
-                value = read(entry)
-                if not (entry.get("in_place") is True and put_into(namespace.get(name), value)):
+                value = from_entry(entry)
+                if not (entry.get("in_place") is True and copy_into(namespace.get(name), value)):
                     namespace[name] = value
         except Exception as error:  # a library can raise anything
-            message = f"The variable {one_line(name, 60)!r} on the cassette cannot be read. "
+            message = f"The variable {single_line(name, 60)!r} on the cassette cannot be read. "
             raise CassetteError(f"{message}Undo the edit, or record the cell again: %agent record") from error
 
 
-def _is_shown(value: Any) -> bool:
+def _is_stored_elsewhere(value: Any) -> bool:
     """Return whether a value need not be recorded: a drawing is in the output already, and a file is on disk."""
     return isinstance(value, io.IOBase) or type(value).__module__.partition(".")[0] == "matplotlib"
 
@@ -262,7 +264,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "$dict": lambda pairs: {_from_json(key): _from_json(inner) for key, inner in pairs},
     "$date": date.fromisoformat,
     "$datetime": datetime.fromisoformat,
-    "$number": lambda pair: read({"value": pair[0], "dtype": pair[1]}),
+    "$number": lambda pair: from_entry({"value": pair[0], "dtype": pair[1]}),
 }
 
 
@@ -339,7 +341,11 @@ def _frame(entry: Mapping[str, Any]) -> Any:
 def _same(copy: Any, original: Any) -> bool:
     """Return whether a value that was read back equals the value that was written."""
     if hasattr(original, "equals"):
-        return bool(copy.equals(original) and copy.index.equals(original.index) and _around(copy) == _around(original))
+        return bool(
+            copy.equals(original)
+            and copy.index.equals(original.index)
+            and _table_labels(copy) == _table_labels(original)
+        )
     if hasattr(original, "dtype"):
         return bool(
             copy.dtype == original.dtype and copy.tobytes() == original.tobytes() and copy.shape == original.shape
@@ -347,7 +353,7 @@ def _same(copy: Any, original: Any) -> bool:
     return type(copy) is type(original)
 
 
-def _around(table: Any) -> tuple[Any, ...]:
+def _table_labels(table: Any) -> tuple[Any, ...]:
     """Return the labels of a table, the type, names and frequency of its index, and its attributes."""
     labels = (list(table.columns), list(table.columns.names)) if hasattr(table, "columns") else table.name
     index: Any = table.index

@@ -57,11 +57,11 @@ class Take:
         self.mark: Json = head.pop(MARK, {})
         self.head = head
         self.session = str(head.get("session", ""))
-        self.written = list(texts)
+        self.texts = list(texts)
         self.base: Take | None = None
-        self.asked: Json | None = None
+        self.comparable_prompt: Json | None = None
         self._where = where
-        self._documents: list[Json] | None = None if self.written else []
+        self._documents: list[Json] | None = None if self.texts else []
         self._shorthand = Shorthand()
         self._check = checks.digest_of(head)
 
@@ -73,7 +73,7 @@ class Take:
     @property
     def ended(self) -> bool:
         """Whether the turn was recorded to its end."""
-        return bool(self.written) and _kind(self.written[-1]) == _END
+        return bool(self.texts) and _kind(self.texts[-1]) == _END
 
     @property
     def is_map(self) -> bool:
@@ -89,11 +89,11 @@ class Take:
     def documents(self) -> list[Json]:
         """The documents after the first one. Raises CassetteError if a document cannot be read or is missing."""
         if self._documents is None:
-            read = [documents.read(text, f"{self.where}:") for text in self.written]
+            read = [documents.read(text, f"{self.where}:") for text in self.texts]
             if read and _is_cut_off(read[-1]):
                 read.pop()
             short = Shorthand()
-            whole = [document for short_form in read for document in short.whole(short_form)]
+            whole = [document for short_form in read for document in short.expand(short_form)]
             checks.check(whole, self.where)
             self._documents = whole
         return self._documents
@@ -101,7 +101,7 @@ class Take:
     @cached_property
     def key(self) -> str:
         """A digest that identifies a finished take. It ignores parts that change when the file is put in order."""
-        texts = (text.partition("\n")[0] if _kind(text) == "request" else text for text in self.written)
+        texts = (text.partition("\n")[0] if _kind(text) == "request" else text for text in self.texts)
         return short_digest("".join((self.session, self.prompt, *(text for text in texts if _kind(text) != "sources"))))
 
     @property
@@ -119,12 +119,12 @@ class Take:
             check = "".join(map(checks.digest_of, (self.head, *new_documents)))
             new_documents = [*new_documents[:-1], {**new_documents[-1], "check": check}]
         self._documents, short = list(new_documents), Shorthand()
-        self.written = [_piece(document) for document in map(short.written, new_documents) if document]
+        self.texts = [_piece(document) for document in map(short.shorten, new_documents) if document]
         self.__dict__.pop("key", None)
 
     def append(self, text: str) -> None:
         """Add a document, given as its text in the file."""
-        self.written.append(text)
+        self.texts.append(text)
         self._documents = None
         self.__dict__.pop("key", None)
 
@@ -133,12 +133,12 @@ class Take:
         self._check += checks.digest_of(document)
         if kind_of(document) == _END:
             document = {**document, "check": self._check}
-        short = self._shorthand.written(document)
+        short = self._shorthand.shorten(document)
         self.documents.append(document)
         if short is None:
             return ""
-        self.written.append(_piece(short))
-        return documents.SEPARATOR + self.written[-1]
+        self.texts.append(_piece(short))
+        return documents.SEPARATOR + self.texts[-1]
 
     def text(self, before: "Take | None" = None) -> Iterator[str]:
         """Yield the text of each document. Facts about the model that did not change since `before` are left out."""
@@ -146,7 +146,7 @@ class Take:
         left_out = facts if len(facts) == len(FACTS) else ()
         head = {name: value for name, value in self.head.items() if name not in left_out}
         yield documents.write({**head, MARK: self.mark} if self.mark else head)
-        yield from (f"{documents.SEPARATOR}{text}" for text in self.written)
+        yield from (f"{documents.SEPARATOR}{text}" for text in self.texts)
 
 
 class Blobs(dict[str, str]):
@@ -164,7 +164,7 @@ class Blobs(dict[str, str]):
 
         return _with_bytes(value, keep)
 
-    def written(self, names: Iterable[str]) -> Iterator[str]:
+    def documents(self, names: Iterable[str]) -> Iterator[str]:
         """Yield the documents of the blobs with these names."""
         for name in names:
             if (data := self.get(name)) is not None:
@@ -175,7 +175,7 @@ class Blobs(dict[str, str]):
 class Cassette:
     """One cassette file; its takes are in notebook order. `Cassette.at` returns the same object for the same file."""
 
-    _known: ClassVar["WeakValueDictionary[Path, Cassette]"] = WeakValueDictionary()
+    _instances: ClassVar["WeakValueDictionary[Path, Cassette]"] = WeakValueDictionary()
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -184,15 +184,15 @@ class Cassette:
         self.is_tidy = True
         self.state: tuple[int, ...] | None = None
         """The state of the file when it was last read, or last written by a recording."""
-        self._begun: list[Take] = []
+        self._file_takes: list[Take] = []
 
     @classmethod
     def at(cls, path: str | Path) -> "Cassette":
         """Return the cassette of a file, and read the file again if it has changed. The file need not exist."""
         file = Path(path).expanduser().absolute()
-        cassette = cls._known.get(file)
+        cassette = cls._instances.get(file)
         if cassette is None:
-            cassette = cls._known[file] = cls(file)
+            cassette = cls._instances[file] = cls(file)
         cassette.refresh()
         return cassette
 
@@ -255,7 +255,7 @@ class Cassette:
             now = state_of(self.path.stat())
         if now == self.state:
             return
-        self.takes, self._begun, self.blobs, self.is_tidy, self.state = [], [], Blobs(), True, None
+        self.takes, self._file_takes, self.blobs, self.is_tidy, self.state = [], [], Blobs(), True, None
         if now is not None:
             self._load(self._text())
             self._put_in_order()
@@ -291,13 +291,13 @@ class Cassette:
                 head = documents.read(piece, where)
                 checks.check_head(head, where)
                 current = Take(head, where=self.path.name)
-                self._begun.append(current)
+                self._file_takes.append(current)
                 self.is_tidy = self.is_tidy and "after" not in current.mark
                 ids |= {current.mark["id"]: current} if "id" in current.mark else {}
             elif kind == GOES_ON:
                 place = documents.read(piece, where)[GOES_ON]
-                is_number = type(place) is int and 0 <= place < len(self._begun)
-                current = self._begun[place] if is_number else ids.get(str(place))
+                is_number = type(place) is int and 0 <= place < len(self._file_takes)
+                current = self._file_takes[place] if is_number else ids.get(str(place))
                 self.is_tidy = False
             elif kind == _BLOB:
                 self._add_blob(documents.read(piece, where), where)
@@ -306,7 +306,7 @@ class Cassette:
             else:
                 message = f"{where} is no part of a recording: it begins with {kind or piece[:40]!r}. Undo the edit."
                 raise CassetteError(message)
-        for before, take in pairwise(self._begun):
+        for before, take in pairwise(self._file_takes):
             if FACTS[0] not in take.head:
                 take.head.update({name: before.head[name] for name in FACTS if name in before.head})
 
@@ -315,7 +315,7 @@ class Cassette:
         self.takes = []
         last: dict[str, Take] = {}
         takes_by_key: dict[str, Take] = {}
-        for take in self._begun:
+        for take in self._file_takes:
             after = takes_by_key.get(str(take.mark.get("after", "")))
             instead = [takes_by_key[other] for other in take.mark.get("instead", ()) if other in takes_by_key]
             if "after" in take.mark:
@@ -383,7 +383,7 @@ class Cassette:
             temporary = self.path.with_name(f".{uuid.uuid4().hex}.tmp")
             try:
                 with temporary.open("xb") as file:
-                    file.write("".join((HEAD, *body, *self.blobs.written(blob_names))).encode())
+                    file.write("".join((HEAD, *body, *self.blobs.documents(blob_names))).encode())
                 if self.exists:
                     temporary.chmod(self.path.stat().st_mode & 0o777)
                 move_over(temporary, self.path)
@@ -422,7 +422,7 @@ class Cassette:
         """Return the complete requests (not differences) of each recorded turn of these sessions."""
         requests: dict[Take, list[Json]] = {}
         chains: dict[Take | None, Chain] = {}
-        for take in self._begun:
+        for take in self._file_takes:
             if take.session in sessions:
                 with suppress(CassetteError):
                     chain = chains.pop(take.base, None) or self.chain_to(take.base)

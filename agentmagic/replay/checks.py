@@ -53,9 +53,9 @@ def _dict(test: Test) -> Test:
     return lambda value: isinstance(value, dict) and all(map(test, cast("Json", value).values()))
 
 
-def _form(**tests: Test) -> Test:
+def _mapping(**tests: Test) -> Test:
     """Return a test for a mapping with these fields. A field whose name here ends in `_` is optional."""
-    return lambda value: isinstance(value, dict) and _misfit(cast("Json", value), tests) is None
+    return lambda value: isinstance(value, dict) and _bad_field(cast("Json", value), tests) is None
 
 
 def _any(_value: Any) -> bool:
@@ -123,10 +123,10 @@ def _aside(value: Any) -> bool:
 
 _TEXT, _BOOL, _DICT, _LIST, _RUNS = _is(str), _is(bool), _is(dict), _is(list), _is(str, int)
 _NUMBER = _is(int, float, bool)
-_CALL = _form(type=_TEXT, name=_TEXT, id=_TEXT, arguments=_DICT, provider_data_=_any)
+_CALL = _mapping(type=_TEXT, name=_TEXT, id=_TEXT, arguments=_DICT, provider_data_=_any)
 _BOUNDS: dict[str, Test] = {"name": _TEXT, "domains_": _list(_TEXT), "max_uses_": _count}
-_HOSTED = _form(**_BOUNDS)
-_SOURCE = _form(
+_HOSTED = _mapping(**_BOUNDS)
+_SOURCE = _mapping(
     local_=_BOOL,
     tools_=_list(_tool),
     problems_=_list(_TEXT),
@@ -136,7 +136,7 @@ _SOURCE = _form(
     code_=_dict(_BOOL),
     hosted_=_dict(_HOSTED),
 )
-_ERROR = _form(
+_ERROR = _mapping(
     kind=_TEXT,
     text=_TEXT,
     status_=_or_null(_is(int)),
@@ -165,7 +165,7 @@ _RESULT: dict[str, Test] = {
 _HEAD: dict[str, Test] = {
     "turn": _TEXT,
     "parts_": _list(_part),
-    "values_": _list(_form(written=_TEXT, kind=_TEXT, text=_TEXT)),
+    "values_": _list(_mapping(written=_TEXT, kind=_TEXT, text=_TEXT)),
     "session_": _TEXT,
     "model_": _TEXT,
     "asked_": _TEXT,
@@ -174,13 +174,13 @@ _HEAD: dict[str, Test] = {
     "left out_": _list(_TEXT),
     "map_": _BOOL,
     "served_": _BOOL,
-    "recording_": _form(id_=_TEXT, after_=_TEXT, instead_=_list(_TEXT), whole_=_BOOL),
+    "recording_": _mapping(id_=_TEXT, after_=_TEXT, instead_=_list(_TEXT), whole_=_BOOL),
 }
 _FORMS: dict[str, dict[str, Test]] = {
     "sources": {
         "sources": lambda value: value == SAME or _list(_SOURCE)(value),
         "chosen_": _list(_TEXT),
-        "hosted_": _list(_form(**_BOUNDS, missing_=_BOOL)),
+        "hosted_": _list(_mapping(**_BOUNDS, missing_=_BOOL)),
     },
     "request": {
         "request": _count,
@@ -192,9 +192,9 @@ _FORMS: dict[str, dict[str, Test]] = {
         "settings_": _or_null(_DICT),
         "decision_": _or_null(_TEXT),
         "hosted_": _or_null(_list(_HOSTED)),
-        "project_": _or_null(_list(_form(kind=_TEXT, file=_TEXT, digest=_TEXT, text=_TEXT))),
+        "project_": _or_null(_list(_mapping(kind=_TEXT, file=_TEXT, digest=_TEXT, text=_TEXT))),
         "keep_": _count,
-        "messages_": _list(_form(role=_TEXT, parts=_LIST, interrupted_=_BOOL)),
+        "messages_": _list(_mapping(role=_TEXT, parts=_LIST, interrupted_=_BOOL)),
     },
     "answer": {
         "answer": _count,
@@ -245,7 +245,7 @@ _FORMS: dict[str, dict[str, Test]] = {
 KINDS = tuple(_FORMS)
 
 
-def _misfit(data: Mapping[str, Any], tests: Mapping[str, Test]) -> str | None:
+def _bad_field(data: Mapping[str, Any], tests: Mapping[str, Test]) -> str | None:
     """Return the name of a field that is missing, invalid or unknown; None if all fields are valid."""
     tests_by_name = {name.removesuffix("_"): test for name, test in tests.items()}
     missing = (name for name in tests if not name.endswith("_") and name not in data)
@@ -255,7 +255,7 @@ def _misfit(data: Mapping[str, Any], tests: Mapping[str, Test]) -> str | None:
 
 def check_head(head: Json, where: str) -> None:
     """Raise CassetteError if the first document of a recorded turn is invalid. The message begins with `where`."""
-    if (name := _misfit(head, _HEAD)) is not None:
+    if (name := _bad_field(head, _HEAD)) is not None:
         raise CassetteError(f"{where}: {name!r:.60} is missing or has another form. {MEND}")
 
 
@@ -265,14 +265,14 @@ def check(documents: Sequence[Json], where: str) -> None:
         kind = kind_of(document)
         if kind not in _FORMS:
             raise CassetteError(f"{where}: {kind!r:.60} is no document of a take. {MEND}")
-        if (name := _misfit(document, _FORMS[kind])) is not None:
+        if (name := _bad_field(document, _FORMS[kind])) is not None:
             quotes = _QUOTES if (kind, name) == ("answer", "parts") else ""
             raise CassetteError(f"{where}, {kind}: {name!r:.60} is missing or has another form.{quotes} {MEND}")
-    if (problem := next(_disorder(documents), "")) != "":
+    if (problem := next(_order_problems(documents), "")) != "":
         raise CassetteError(f"{where}: {problem}. A document was lost, doubled or moved. {MEND}")
 
 
-def _disorder(documents: Sequence[Json]) -> Iterator[str]:
+def _order_problems(documents: Sequence[Json]) -> Iterator[str]:
     """Yield a message for each error in the order of the documents."""
     kinds = [kind_of(document) for document in documents]
     requests = [item["request"] for item in documents if kind_of(item) == "request"]

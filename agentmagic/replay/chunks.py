@@ -13,22 +13,22 @@ from itertools import groupby, repeat
 from typing import Any
 
 from agentmagic import errors
-from agentmagic.errors import ProviderError, said
+from agentmagic.errors import ProviderError, describe
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished
-from agentmagic.replay.exchange import Json, blanked
+from agentmagic.replay.exchange import Json, blank_secrets
 from agentmagic.secrets import redact
 from agentmagic.serialization import from_json
 
 WORDS = "w"
 PIECES = {WORDS: re.compile(r"\S+\s*|\s+"), "t": re.compile(r"\s?[^\W\d_]+|\s?\d+|\s?[^\w\s]+|\s+")}
 """Patterns of the pieces in most streams: words ("w") or tokens ("t"). A piece that fits is written as the letter."""
-WRITTEN = ("text", "reasoning")
+TEXT_TYPES = ("text", "reasoning")
 """The types of parts whose text arrives in pieces."""
-SHORTEST = 50
+SHORTEST_ANSWER = 50
 """Milliseconds. If an answer took less time, its pauses are not written."""
-ALIKE = 50
+PAUSE_TOLERANCE = 50
 """Milliseconds. Pauses that differ from their mean by no more than this, or than half the mean, are written as it."""
 
 MOST_CHUNKS = 1_000_000
@@ -61,13 +61,13 @@ class Answer:
                 self._pieces[index] = []
                 self._texts |= {index} if kind == "text" else set()
                 call: Json = {"type": kind, "id": "", "name": event.name, "arguments": {}}
-                self._parts[index] = {"type": kind, "text": ""} if kind in WRITTEN else call
+                self._parts[index] = {"type": kind, "text": ""} if kind in TEXT_TYPES else call
             case PartDelta(index=index, text=text):
                 self._flow.append(("", index, text))
                 self._pieces.setdefault(index, []).append(text)
             case PartFinished(index=index, part=part):
                 self._flow.append(("-", index, ""))
-                self._parts[index] = blanked(part)
+                self._parts[index] = blank_secrets(part)
             case ModelFinished():
                 self._end = {"reason": event.reason} if event.reason else {}
                 self._end |= {"cut": True} if event.cut else {}
@@ -82,7 +82,9 @@ class Answer:
             return
         is_public = isinstance(error, ProviderError) and type(error).__name__ in vars(errors)
         kind = type(error).__name__ if is_public else "ProviderError"
-        message = said(error) if isinstance(error, ProviderError) else f"{name} failed: {type(error).__name__}: {error}"
+        message = (
+            describe(error) if isinstance(error, ProviderError) else f"{name} failed: {type(error).__name__}: {error}"
+        )
         failure: Json = {"kind": kind, "text": redact(message)}
         for field in ("status", "retry_after", "retryable"):
             if (value := getattr(error, field, None)) is not None:
@@ -99,7 +101,7 @@ class Answer:
         texts = {index: "".join(pieces) for index, pieces in self._pieces.items()}
         complete = {index for mark, index, _ in self._flow if mark == "-"}
         for index in self._parts.keys() - complete:
-            if self._parts[index]["type"] in WRITTEN:
+            if self._parts[index]["type"] in TEXT_TYPES:
                 self._parts[index]["text"] = redact(texts.get(index, ""))
         parts = [self._parts.get(index, {"type": "text", "text": ""}) for index in places]
         deltas = {
@@ -108,12 +110,12 @@ class Answer:
             if text and redact(text) not in spellings(self._parts[i])
         }
         withdrawn = sorted(places[index] for index in self._texts if self._parts[index]["type"] == "reasoning")
-        calls = {index for index, part in self._parts.items() if part["type"] not in WRITTEN}
+        calls = {index for index, part in self._parts.items() if part["type"] not in TEXT_TYPES}
         chunks = " ".join(_runs(_flow(self._flow, places, texts, calls)))
         alone = re.fullmatch(r"\+0 ([^-+@]+) -0", chunks)
-        letter = next((key for key in PIECES if chunks == usual(parts, key)), "")
+        letter = next((key for key in PIECES if chunks == usual_chunks(parts, key)), "")
         chunks = letter or (alone[1] if alone and alone[1] not in PIECES else chunks)
-        times = _pauses(self._ticks) if sum(self._ticks) >= SHORTEST else ""
+        times = _pauses(self._ticks) if sum(self._ticks) >= SHORTEST_ANSWER else ""
         usage = self._end.pop("usage", None)
         return {
             "answer": self._number,
@@ -129,7 +131,7 @@ class Answer:
 
 def spellings(part: Mapping[str, Any]) -> list[str]:
     """Return the texts that the deltas of a part usually add up to. Such a text need not be written."""
-    if part["type"] in WRITTEN:
+    if part["type"] in TEXT_TYPES:
         return [part.get("text", "")]
     arguments = part.get("arguments", {})
     return [
@@ -140,7 +142,7 @@ def spellings(part: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def usual(parts: Iterable[Json], letter: str) -> str:
+def usual_chunks(parts: Iterable[Json], letter: str) -> str:
     """Return the `chunks` of an answer whose texts came in pieces of one kind, and each call in one piece."""
     words: list[str] = []
     for place, part in enumerate(parts):
@@ -210,7 +212,7 @@ def _pauses(ticks: Iterable[int]) -> str:
     runs: list[list[int]] = [[]]
     for tick in ticks:
         mean = sum(runs[-1]) / max(len(runs[-1]), 1)
-        if runs[-1] and abs(tick - mean) > max(ALIKE, mean / 2):
+        if runs[-1] and abs(tick - mean) > max(PAUSE_TOLERANCE, mean / 2):
             runs.append([])
         runs[-1].append(tick)
     return " ".join(_runs(str(round(sum(run) / len(run))) for run in runs for _ in run))
@@ -219,7 +221,7 @@ def _pauses(ticks: Iterable[int]) -> str:
 # -- back to events ----------------------------------------------------------------------------------
 
 
-def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
+def model_events(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
     """Yield the model events of a recorded answer.
 
     Raises ValueError, KeyError, TypeError or IndexError if the document cannot be read.
@@ -229,8 +231,8 @@ def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
     withdrawn = answer.get("withdrawn", ())
     chunks = str(answer.get("chunks", WORDS))
     if chunks in PIECES:
-        chunks = usual(answer["parts"], chunks)
-    flow = list(unrolled(f"+0 {chunks} -0" if chunks[:1].isalnum() else chunks))
+        chunks = usual_chunks(answer["parts"], chunks)
+    flow = list(unroll(f"+0 {chunks} -0" if chunks[:1].isalnum() else chunks))
     lengths = _lengths(flow)
     for place, data in enumerate(answer["parts"]):
         if not texts[place] and place in lengths:
@@ -256,7 +258,7 @@ def played(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelEvent]:
         yield ModelFinished(usage_of(answer["usage"]), *end)
 
 
-def unrolled(line: str) -> Iterator[str]:
+def unroll(line: str) -> Iterator[str]:
     """Yield each word of a line, `word*count` repeated. Raises ValueError for an unknown word or too many words."""
     budget = MOST_CHUNKS
     for word in str(line).split():

@@ -29,10 +29,10 @@ from agentmagic.messages import (
     ToolResult,
 )
 from agentmagic.providers.base import Request
-from agentmagic.replay.exchange import EachOnce, blanked, hosted_tool
+from agentmagic.replay.exchange import ConvertOnce, blank_secrets, hosted_tool
 from agentmagic.secrets import BLANK, redact
 from agentmagic.serialization import is_shallow, same_json
-from agentmagic.text import clip, one_line
+from agentmagic.text import clip, single_line
 from agentmagic.tools.output_cache import READER
 
 Cause = Literal[
@@ -53,13 +53,13 @@ Cause = Literal[
 
 ABSENT = "(absent)"
 """Stands for a value that only one of the two requests has."""
-MOST = 20
+MOST_DIFFERENCES = 20
 """Maximum number of differences that are reported for one request."""
 LONGEST = 200
 """Maximum number of characters shown of a value. Of a longer value, the part around the difference is shown."""
 MOST_WAYS = 5_000
 """Maximum number of pairs of positions that are tried when two prompts are compared."""
-BEFORE = 40
+CONTEXT_BEFORE = 40
 """Characters shown before the difference if a value is cut."""
 
 _LINE_ENDS = re.compile(r"[^\S\n]+$", re.MULTILINE)
@@ -108,8 +108,8 @@ class RequestRecords:
     """Builds the records of the requests of a conversation; converts each message and each tool only once."""
 
     def __init__(self) -> None:
-        self._messages = EachOnce(_message)
-        self._tools = EachOnce(_tool)
+        self._messages = ConvertOnce(_message)
+        self._tools = ConvertOnce(_tool)
 
     def __call__(self, request: Request, model: str, values: Sequence[PromptValue] = ()) -> RequestRecord:
         """Return the record of a request. `model` is the model's full name, `values` are the values in the prompt."""
@@ -124,7 +124,7 @@ class RequestRecords:
             tuple(sorted(self._tools(request.tools))),
             tuple(self._messages(request.messages)),
             tuple(record_line({"written": one.written, "kind": one.kind, "text": one.text}) for one in values),
-            tuple(record_line(blanked(asdict(one))) for one in request.project),
+            tuple(record_line(blank_secrets(asdict(one))) for one in request.project),
         )
 
 
@@ -144,14 +144,14 @@ def _settings(request: Request) -> str:
         data["decision"] = request.decision.kind
     if request.hosted:
         data["hosted"] = list(map(hosted_tool, request.hosted))
-    return record_line(blanked(data)) if data else "{}"
+    return record_line(blank_secrets(data)) if data else "{}"
 
 
 def _tool(tool: ToolDef) -> str:
     examples = [[example.question, example.arguments] for example in tool.examples]
     # The name is the first key in the line, so sorting the lines sorts the tools by name.
     data = {"_": tool.name, "description": tool.description, "parameters": tool.parameters, "examples": examples}
-    return record_line(blanked(data))
+    return record_line(blank_secrets(data))
 
 
 def _message(message: Message) -> str:
@@ -165,20 +165,20 @@ def _part(part: Part) -> dict[str, Any]:  # noqa: PLR0911  (one return for each 
             digest = blake2b(part.data, digest_size=16).hexdigest()
             return {"type": "media", "media_type": part.media_type, "name": redact(part.name), "digest": digest}
         case ToolResult():
-            data = blanked(replace(part, call_id="", content=(), server=""))
+            data = blank_secrets(replace(part, call_id="", content=(), server=""))
             return data | {"content": [_part(inner) for inner in part.content]}
         case ToolCall():
             # READER reads more of a long result, which it names by a call id. Call ids differ in each run.
             arguments = {**part.arguments, "id": ""} if part.name == READER else part.arguments
-            return blanked(replace(part, id="", arguments=arguments, provider_data=None))
+            return blank_secrets(replace(part, id="", arguments=arguments, provider_data=None))
         case HostedCall():
-            return blanked(replace(part, id="", provider_data=None))
+            return blank_secrets(replace(part, id="", provider_data=None))
         case HostedResult():
-            return blanked(replace(part, call_id="", provider_data=None))
+            return blank_secrets(replace(part, call_id="", provider_data=None))
         case Text() | Reasoning():
-            return blanked(replace(part, provider_data=None))
+            return blank_secrets(replace(part, provider_data=None))
         case _:
-            return blanked(part)
+            return blank_secrets(part)
 
 
 # -- the comparison --------------------------------------------------------------------------------
@@ -203,13 +203,13 @@ def compare(old: RequestRecord, new: RequestRecord, known: Known | None = None) 
     """
     if old == new:
         return ()
-    differences = list(islice(_differences(old, new, known or Known()), MOST))
+    differences = list(islice(_differences(old, new, known or Known()), MOST_DIFFERENCES))
     return tuple(differences or [_cosmetic(old, new)])
 
 
 def compare_results(old: ToolResult, new: ToolResult) -> tuple[Difference, ...]:
     """Return the differences between a call's result and the recorded result that matter to a model."""
-    return tuple(islice(_result(_part(old), _part(new)), MOST))
+    return tuple(islice(_result(_part(old), _part(new)), MOST_DIFFERENCES))
 
 
 def _cosmetic(old: RequestRecord, new: RequestRecord) -> Difference:
@@ -315,7 +315,7 @@ class _Messages:
         """Yield the differences between two messages of the user that no changed value explains."""
         name = "prompt" if place in self._prompts else f"history[{place}]"
         if len(before["parts"]) != len(after["parts"]):
-            yield _difference("prompt", name, _words(before), _words(after))
+            yield _difference("prompt", name, _message_text(before), _message_text(after))
             return
         media = [one["written"] for one, _ in self._values if one["kind"] == "image"]
         number = count()
@@ -329,7 +329,7 @@ class _Messages:
                 texts = [(one["text"], two["text"]) for one, two in changes]
                 texts += self._known.texts if place == len(self._new) - 1 else ()
                 one, two = (self._with_sorted_tools(inner["text"]) for inner in (part, other))
-                if not _explained(one, two, texts):
+                if not _is_explained(one, two, texts):
                     yield from _walk("prompt", name, one, two)
             else:
                 yield from _walk("prompt", name, part, other)
@@ -372,7 +372,7 @@ def _paired_values(old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, An
     return pairs if same else []
 
 
-def _explained(old: str, new: str, pairs: Sequence[tuple[str, str]]) -> bool:
+def _is_explained(old: str, new: str, pairs: Sequence[tuple[str, str]]) -> bool:
     """Return whether two texts differ only in these pairs of values, each at any number of positions."""
     visits = set[tuple[int, int]]()  # pairs of positions already tried: repeated values lead to a pair many times
     stack = [(0, 0)]  # pairs of positions from which the rest of both texts must be compared
@@ -413,12 +413,12 @@ def _read_json(text: str) -> Any:
     return data if is_shallow(data) else None
 
 
-def _words(message: Any) -> str:
+def _message_text(message: Any) -> str:
     return "\n".join(part.get("text", f"[{part['type']}]") for part in message["parts"])
 
 
 def _prompts(messages: Sequence[Any]) -> str:
-    prompts = [one_line(_words(message), BEFORE) for message in messages if message["role"] == "user"]
+    prompts = [single_line(_message_text(message), CONTEXT_BEFORE) for message in messages if message["role"] == "user"]
     return " | ".join(prompts) or ABSENT
 
 
@@ -477,7 +477,7 @@ def _difference(cause: Cause, field: str, before: Any, after: Any) -> Difference
     if one == other:  # the same text, but values of two types
         one, other = (f"{record_line(value)} ({_type_of(value)})" for value in (before, after))
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
-    start = max(same - BEFORE, 0) if max(len(one), len(other)) > LONGEST else 0
+    start = max(same - CONTEXT_BEFORE, 0) if max(len(one), len(other)) > LONGEST else 0
     return Difference(cause, clip(field, LONGEST), _piece(one, start), _piece(other, start))
 
 

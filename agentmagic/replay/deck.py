@@ -9,16 +9,16 @@ from pathlib import Path
 
 from agentmagic import settings
 from agentmagic.agent import Agent
-from agentmagic.classroom import PLAYED, class_settings
+from agentmagic.classroom import OFFLINE_MODES, class_settings
 from agentmagic.errors import CassetteError, UsageError
 from agentmagic.events import Notice, PromptValue
-from agentmagic.host import installed
+from agentmagic.host import current_host
 from agentmagic.messages import Message, Text, ToolCall
 from agentmagic.providers.base import Model
 from agentmagic.replay import unasked
 from agentmagic.replay.cassette import Blobs, Cassette, Take, prompt_parts
 from agentmagic.replay.comparison import Difference, RequestRecords
-from agentmagic.replay.exchange import Json, blanked
+from agentmagic.replay.exchange import Json, blank_secrets
 from agentmagic.replay.map_tape import MapTape
 from agentmagic.replay.model_facts import model_facts, model_name
 from agentmagic.replay.player import Player, Verdict, first_call, is_incomplete, mismatch, next_call
@@ -50,21 +50,21 @@ class Deck:
         self.verdicts: list[Verdict] = []
         self.records = RequestRecords()  # shared by all turns, so that each message is converted once
         self._known = KnownResults()
-        self._playing: Replay = "live"
+        self._turn_mode: Replay = "live"
         self._forked = False
         self._path: Path | None = None
-        self._brought = path is not None
+        self._has_own_cassette = path is not None
         self._mode: Replay | None = None
         self._recording: Recording | None = None
         self._claimed = False
         self._next = 0
         self._aligned = False
         """Whether the last turn was on the cassette, or was recorded in place of a turn on the cassette."""
-        self._used: dict[int, tuple[str, int]] = {}
-        self._past: dict[int, tuple[str, int]] = {}
+        self._runs: dict[int, tuple[str, int]] = {}
+        self._past_runs: dict[int, tuple[str, int]] = {}
         """Recorded turns that were played in the history, and before it was cleared: index of the turn to cell run."""
         self._turns = 0
-        self._recorded: dict[Take, bool] = {}
+        self._open_takes: dict[Take, bool] = {}
         """The turns that are being recorded, each with whether it replaces an earlier recording."""
         if path is not None:
             self.insert(path)
@@ -98,7 +98,7 @@ class Deck:
 
     def join(self, name: str, notebook: "Deck") -> None:
         """Use the notebook's cassette and mode unless the session has its own. `name` is the name of the session."""
-        if not self._brought:
+        if not self._has_own_cassette:
             self.name = name
         path, mode = notebook._path, notebook._mode  # noqa: SLF001  (of this class)
         if path is not None and self._path is None:
@@ -117,7 +117,7 @@ class Deck:
     def rewind(self) -> None:
         """Start again at the first recorded turn."""
         self._next, self._aligned, self._forked = 0, False, False
-        self._used, self._past = {}, {}
+        self._runs, self._past_runs = {}, {}
 
     def finish(self) -> None:
         """End the recording if one is under way, and put its file in order if the file can be written."""
@@ -149,12 +149,12 @@ class Deck:
         Raises UsageError if no cassette is set, or if a client makes a call while a recording is played. Raises
         CassetteError if the cassette cannot be used.
         """
-        if not self._plays(mode):
+        if not self._choose_turn_mode(mode):
             return None
-        if not recorded and self._playing not in RECORDS:
-            message = f"The notebook plays a recording ({self._playing}), and no calls are carried out meanwhile."
+        if not recorded and self._turn_mode not in RECORDS:
+            message = f"The notebook plays a recording ({self._turn_mode}), and no calls are carried out meanwhile."
             raise UsageError(f"{message} %agent live in the notebook ends that.")
-        cassette = self._inserted()
+        cassette = self._current_cassette()
         head = {**self._head(prompt, values), **({"served": True} if served else {})}
         index, take = self._place(cassette, head, turns, cleared=cleared, recorded=recorded)
         self._turns += 1
@@ -162,15 +162,15 @@ class Deck:
 
         def record() -> TurnRecorder:
             if index is not None:  # the turn was played up to a change, and is recorded again from there
-                self._used.pop(index, None)
-            return self._record(head, recipe, real(), between=not recorded and self._playing == "auto")
+                self._runs.pop(index, None)
+            return self._record(head, recipe, real(), between=not recorded and self._turn_mode == "auto")
 
         tape = TurnTape(
-            mode=self._playing,
+            mode=self._turn_mode,
             player=None if take is None else Player(cassette, take, timed=self.timed),
-            record=record if self._playing in RECORDS else None,
+            record=record if self._turn_mode in RECORDS else None,
             real=real,
-            name=model_name(recipe, None if self._playing == "replay-tools" else take, real),
+            name=model_name(recipe, None if self._turn_mode == "replay-tools" else take, real),
             prompt=str(head["turn"]),
             values=values,
             notices=notices,
@@ -200,14 +200,14 @@ class Deck:
         Raises UsageError if no cassette is set, or if the mode cannot play a map. Raises CassetteError if the cassette
         cannot be used.
         """
-        if not self._plays(mode):
+        if not self._choose_turn_mode(mode):
             return None
-        if self._playing == "replay-tools":
+        if self._turn_mode == "replay-tools":
             raise UsageError(
                 "The mode replay-tools plays no map: the results of its rows' tools are not on the cassette. Choose "
                 'replay, auto or live: session.map(..., replay="live"), %%agent --replay live.'
             )
-        cassette = self._inserted()
+        cassette = self._current_cassette()
         head = {**self._head(prompt, ()), "map": True}
         index, take = self._place(cassette, head, turns, cleared=cleared)
         real = cache(real)
@@ -215,15 +215,15 @@ class Deck:
         def record(values: Sequence[PromptValue]) -> TurnRecorder:
             own = [] if self._recording is None else self._recording.of_session(self.name)
             if take in own:  # its index may have changed, if a turn was recorded before it
-                self._used.pop(own.index(take), None)
+                self._runs.pop(own.index(take), None)
             map_head = self._head(prompt, values)
             return self._record({**map_head, "map": True}, recipe, real())
 
         tape = MapTape(
-            mode=self._playing,
+            mode=self._turn_mode,
             cassette=cassette,
             take=take,
-            record=record if self._playing in RECORDS else None,
+            record=record if self._turn_mode in RECORDS else None,
             real=real,
             name=model_name(recipe, take, real),
             prompt=str(head["turn"]),
@@ -235,28 +235,28 @@ class Deck:
             self._use(index)
         return tape
 
-    def next_served(self, turns: int, *, cleared: bool) -> tuple[str, ToolCall | None] | None:
+    def next_client_call(self, turns: int, *, cleared: bool) -> tuple[str, ToolCall | None] | None:
         """Return the next recorded call of a client, as `next_call` does, without playing it. Raises CassetteError."""
         if self.path is None or not self.answers():
             return None
-        self._plays(None)
-        cassette = self._inserted()
+        self._choose_turn_mode(None)
+        cassette = self._current_cassette()
         if not self._claimed:  # choose a recording that begins with a call; others are chosen by their first prompt
             if (first := first_call(cassette)) is None:
                 return None
             self._claim(cassette, first.head)
         self._follow(cassette, turns, cleared=cleared)
         own = cassette.of_session(self.name)
-        if cleared and not self._used and self._next >= len(own):  # the notebook runs again from the top
+        if cleared and not self._runs and self._next >= len(own):  # the notebook runs again from the top
             self._next = 0
         return next_call(cassette, own[self._next :])
 
-    def _plays(self, mode: Replay | None) -> bool:
+    def _choose_turn_mode(self, mode: Replay | None) -> bool:
         """Set the mode of the next turn or map, and return whether that mode uses the cassette."""
         if mode is not None:
             _check(mode)
-        self._playing = settings.replay_override() or mode or self.mode
-        return self._playing != "live"
+        self._turn_mode = settings.replay_override() or mode or self.mode
+        return self._turn_mode != "live"
 
     def _place(
         self, cassette: Cassette, head: Json, turns: int, *, cleared: bool, recorded: bool = True
@@ -264,20 +264,20 @@ class Deck:
         """Return the index of the recorded turn to play, and the turn; None for both if none is played."""
         self._claim(cassette, head)
         self._follow(cassette, turns, cleared=cleared)
-        index = self._to_play(cassette, head) if recorded else None
+        index = self._index_to_play(cassette, head) if recorded else None
         if index is None:
             return None, None
         take = cassette.of_session(self.name)[index]
-        if self._playing in PLAYED:
-            unasked.note_played(cassette, take)
+        if self._turn_mode in OFFLINE_MODES:
+            unasked.add_played(cassette, take)
         return index, take
 
-    def _inserted(self) -> Cassette:
+    def _current_cassette(self) -> Cassette:
         """Return the session's recording if the mode records, else the cassette file, which is put in order first."""
         if (path := self.path) is None:
-            message = f"The mode {self._playing} needs a cassette. {NAME_ONE}"
+            message = f"The mode {self._turn_mode} needs a cassette. {NAME_ONE}"
             raise UsageError(message)
-        recording, records = self._recording, self._playing in RECORDS
+        recording, records = self._recording, self._turn_mode in RECORDS
         if recording is not None and records and recording.path == path.expanduser().absolute():
             return recording
         self.finish()
@@ -291,45 +291,45 @@ class Deck:
             cassette.refresh()
         return cassette
 
-    def _to_play(self, cassette: Cassette, head: Json) -> int | None:
+    def _index_to_play(self, cassette: Cassette, head: Json) -> int | None:
         """Return the index of the recorded turn to play, or None if the turn is recorded from its beginning.
 
         Raises CassetteError if nothing is recorded and the mode does not record.
         """
         index, exact = self._find(cassette, head)
-        if index is None and self._playing not in RECORDS:
+        if index is None and self._turn_mode not in RECORDS:
             problem = "There is no cassette" if not cassette.exists else "Nothing is recorded on the cassette"
             raise CassetteError(f"{problem} {self.path}. Record it: run the notebook with AGENTMAGIC_REPLAY=record.")
-        if self._playing == "record" or index is None:
+        if self._turn_mode == "record" or index is None:
             return None
         take = cassette.of_session(self.name)[index]
-        if self._playing != "auto" and take.is_map != bool(head.get("map")):
+        if self._turn_mode != "auto" and take.is_map != bool(head.get("map")):
             kinds = [f"a map: {take.prompt}" if take.is_map else take.prompt]
             kinds += [f"a map: {head['turn']}" if head.get("map") else str(head["turn"])]
             raise mismatch(cassette, take, 1, [Difference("prompt", "prompt", *kinds)], str(head["turn"]))
         # A map with this prompt is always played: its tape compares the conversation, and asks only missing rows.
         goes_live = not exact or (not take.is_map and (self._forked or is_incomplete(take)))
-        return None if self._playing == "auto" and goes_live else index
+        return None if self._turn_mode == "auto" and goes_live else index
 
     def _follow(self, cassette: Cassette, turns: int, *, cleared: bool) -> None:
         """Go back on the cassette if the user has undone turns, also over the maps that came after these turns."""
-        own, indexes, undone = cassette.of_session(self.name), list(self._used), self._turns - turns
+        own, indexes, undone = cassette.of_session(self.name), list(self._runs), self._turns - turns
         while indexes and undone > 0:
             undone -= not (indexes[-1] < len(own) and own[indexes[-1]].is_map)
             indexes.pop()
         if cleared:
-            self._past |= self._used
-            self._used = {}
-        elif back := list(self._used)[len(indexes) :]:
+            self._past_runs |= self._runs
+            self._runs = {}
+        elif back := list(self._runs)[len(indexes) :]:
             self._next, self._aligned = back[0], True
-            self._used = {index: run for index, run in self._used.items() if index not in back}
+            self._runs = {index: run for index, run in self._runs.items() if index not in back}
         self._turns = turns
 
     def _use(self, index: int, *, aligned: bool = True) -> None:
         self._next, self._aligned = index + 1, aligned
-        for places in (self._used, self._past):
+        for places in (self._runs, self._past_runs):
             places.pop(index, None)
-        self._used[index] = installed().cell
+        self._runs[index] = current_host().cell
 
     def _is_free(self, index: int, take: Take) -> bool:
         """Return whether a recorded turn can be recorded again.
@@ -337,11 +337,11 @@ class Deck:
         This is true if this session has not played it, or if its cell runs again after a reset. The cell of a map can
         run again at any time.
         """
-        (cell, number), (now, run) = (self._past | self._used).get(index, ("", 0)), installed().cell
+        (cell, number), (now, run) = (self._past_runs | self._runs).get(index, ("", 0)), current_host().cell
         runs_again = cell == now != "" and number != run
-        if index in self._used:
+        if index in self._runs:
             return take.is_map and runs_again
-        return index not in self._past or runs_again
+        return index not in self._past_runs or runs_again
 
     def _settle(self, tape: TurnTape) -> None:
         """Move the recording of a finished turn to its place on the cassette."""
@@ -350,14 +350,14 @@ class Deck:
             self._settle_take(tape.recorder.take)
 
     def _settle_take(self, take: Take) -> None:
-        recording, aligned = self._recording, self._recorded.pop(take, None)
+        recording, aligned = self._recording, self._open_takes.pop(take, None)
         if aligned is None or recording is None:
             return
         before = recording.of_session(self.name)
         recording.settle(take)
-        unasked.note_recorded(recording, take)
+        unasked.add_recorded(recording, take)
         own = recording.of_session(self.name)
-        for places in (self._used, self._past):  # the new turn changed the indexes of later turns
+        for places in (self._runs, self._past_runs):  # the new turn changed the indexes of later turns
             pairs = [(before[index], run) for index, run in places.items() if index < len(before)]
             places.clear()
             places |= {own.index(one): run for one, run in pairs if one in own}
@@ -373,23 +373,23 @@ class Deck:
         if self._claimed:
             return
         self._claimed = True
-        run = installed().cell
+        run = current_host().cell
         for old in [key for key in _claims if key[0] != run]:
             del _claims[old]
-        used_names = _claims.setdefault((run, cassette.path, self._playing, self.name), set())
+        used_names = _claims.setdefault((run, cassette.path, self._turn_mode, self.name), set())
         later = f"{self.name or 'session'} "
         first = {take.session: take for take in reversed(cassette.takes)}
         family = [
             name for name in first if name == self.name or (name.startswith(later) and name[len(later) :].isdigit())
         ]
         free = [name for name in reversed(family) if name not in used_names]
-        prompt = _asked(head)
-        free.sort(key=lambda name: _asked_in(first[name]) != prompt)
-        if not free and self._playing in RECORDS:
+        prompt = _comparable_prompt(head)
+        free.sort(key=lambda name: _prompt_of_take(first[name]) != prompt)
+        if not free and self._turn_mode in RECORDS:
             names = (self.name, *(f"{later}{number}" for number in range(2, len(used_names) + 2)))
             free = [name for name in names if name not in used_names]
-        if not family and self._playing not in RECORDS:  # the variable of the session was renamed
-            own = {take.session for take in cassette.takes if _asked_in(take) == prompt}
+        if not family and self._turn_mode not in RECORDS:  # the variable of the session was renamed
+            own = {take.session for take in cassette.takes if _prompt_of_take(take) == prompt}
             free = [name for name in first if name in own or len(first) == 1]
         self.name = free[0] if free else self.name
         used_names.add(self.name)
@@ -399,9 +399,9 @@ class Deck:
 
         If no turn has the prompt, return the index of the most similar turn; None if nothing is recorded.
         """
-        own, prompt = cassette.of_session(self.name), _asked(head)
-        same = [index for index, take in enumerate(own) if _asked_in(take) == prompt]
-        if self._playing in RECORDS:  # a prompt that is used twice in a conversation is recorded twice
+        own, prompt = cassette.of_session(self.name), _comparable_prompt(head)
+        same = [index for index, take in enumerate(own) if _prompt_of_take(take) == prompt]
+        if self._turn_mode in RECORDS:  # a prompt that is used twice in a conversation is recorded twice
             same = [index for index in same if self._is_free(index, own[index])]
         whole = [index for index in same if own[index].ended] or same
         later = [index for index in whole if index >= self._next]
@@ -421,8 +421,8 @@ class Deck:
         own = recording.of_session(self.name)
         index, exact = (None, False) if between else self._find(recording, head)
         place = index if exact and index is not None else min(self._next, len(own))
-        prompt = _asked(head)
-        instead = [take for take in own if _asked_in(take) == prompt and not take.ended]
+        prompt = _comparable_prompt(head)
+        instead = [take for take in own if _prompt_of_take(take) == prompt and not take.ended]
         indexes = [place] if exact or (self._aligned and place < len(own)) else []
         indexes += range(self._next, place) if self._aligned else ()
         instead = [] if between else instead + [own[at] for at in indexes if self._is_free(at, own[at])]
@@ -430,18 +430,18 @@ class Deck:
         session = {"session": self.name} if self.name else {}
         take = Take({**head, **model_facts(recipe, model), **session}, where=recording.path.name)
         chain = recording.begin(take, before[-1] if before else None, instead)
-        self._recorded[take] = bool(instead)
+        self._open_takes[take] = bool(instead)
         chain.begin(prompt_parts(take.head))
         return TurnRecorder(recording, take, chain)
 
     def _head(self, prompt: Message, values: Sequence[PromptValue]) -> Json:
-        head: Json = {"turn": blanked(prompt.text)}
+        head: Json = {"turn": blank_secrets(prompt.text)}
         if not (len(prompt.parts) == 1 and isinstance(prompt.parts[0], Text)):
             blobs = Blobs() if self._recording is None else self._recording.blobs
-            head["parts"] = blobs.keep(blanked(prompt.parts))
+            head["parts"] = blobs.keep(blank_secrets(prompt.parts))
         if values:
             head["values"] = [
-                blanked({"written": value.written, "kind": value.kind, "text": value.text}) for value in values
+                blank_secrets({"written": value.written, "kind": value.kind, "text": value.text}) for value in values
             ]
         return head
 
@@ -453,21 +453,21 @@ def _check(mode: str) -> None:
     class_settings().check_mode(mode)
 
 
-def _asked(head: Json) -> Json:
+def _comparable_prompt(head: Json) -> Json:
     """Return the prompt in the form that is compared: known secrets are blanked, and fates of proposed cells left out.
 
     The fates say which proposed cells were kept. A replay takes them from the recording, so they cannot differ.
     """
     parts = [part for part in prompt_parts(head) if part.get("uri") != FATES]
     kind = {name: True for name in KINDS if head.get(name)}
-    return blanked({"turn": head.get("turn"), "parts": parts, **kind})
+    return blank_secrets({"turn": head.get("turn"), "parts": parts, **kind})
 
 
-def _asked_in(take: Take) -> Json:
+def _prompt_of_take(take: Take) -> Json:
     """Return a recorded prompt in the form that is compared. It is cached, so later secrets are not blanked in it."""
-    if take.asked is None:
-        take.asked = _asked(take.head)
-    return take.asked
+    if take.comparable_prompt is None:
+        take.comparable_prompt = _comparable_prompt(take.head)
+    return take.comparable_prompt
 
 
 def _likeness(take: Take, head: Json) -> float:

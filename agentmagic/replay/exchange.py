@@ -20,13 +20,13 @@ Json = dict[str, Any]
 AGENT = "agent"
 """The kind of a document that contains a document of an agent tool's turn, and names the call of that tool."""
 SAME = "same"
-ASIDE = 2
+MOST_SIDE_MESSAGES = 2
 """Maximum number of messages in a side request, which asks for a summary or a judgement."""
 
 T = TypeVar("T")
 
 
-def blanked(value: Any) -> Any:
+def blank_secrets(value: Any) -> Any:
     """Return a value of this package, or JSON data, as plain JSON data with secrets blanked."""
     return to_json(value, lambda inner, name: redact(inner, name=name) if isinstance(inner, str) else inner)
 
@@ -43,7 +43,7 @@ def kind_of(document: Mapping[str, Any]) -> str:
 
 def definition(tool: ToolDef) -> Json:
     """Return a tool's definition as JSON, without fields that have their default value."""
-    data = cast("Json", blanked(asdict(tool)))
+    data = cast("Json", blank_secrets(asdict(tool)))
     return {name: value for name, value in data.items() if value and (name, value) != ("server", NOTEBOOK)}
 
 
@@ -68,7 +68,7 @@ def call_of(result: Mapping[str, Any], calls: Sequence[Json]) -> Json:
     return {name: result.get(name, call[name]) for name in ("id", "arguments")}
 
 
-class EachOnce(Generic[T]):
+class ConvertOnce(Generic[T]):
     """Converts the values of a growing sequence, each value only once.
 
     A short sequence of other values, such as a side request, does not replace the cached sequence.
@@ -77,18 +77,18 @@ class EachOnce(Generic[T]):
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make = make
         self._values: Sequence[Any] = ()
-        self._made: list[T] = []
+        self._results: list[T] = []
 
     def __call__(self, values: Sequence[Any]) -> list[T]:
         """Return the converted values. Values are compared by identity."""
         pairs = enumerate(map(is_, self._values, values))
         same = next((at for at, equal in pairs if not equal), min(len(self._values), len(values)))
-        rest = zip(self._values[same:], self._made[same:], strict=True)
+        rest = zip(self._values[same:], self._results[same:], strict=True)
         cache = {id(value): results for value, results in rest}
-        results = self._made[:same]
+        results = self._results[:same]
         results += [cache[id(one)] if id(one) in cache else self._make(one) for one in values[same:]]
-        if same or len(values) > ASIDE:
-            self._values, self._made = values, results
+        if same or len(values) > MOST_SIDE_MESSAGES:
+            self._values, self._results = values, results
         return results
 
 
@@ -97,23 +97,23 @@ class Encoder:
 
     def __init__(self, keep_bytes: Callable[[Any], Any]) -> None:
         def encode(message: Message) -> Json:
-            data = keep_bytes(blanked(message))
+            data = keep_bytes(blank_secrets(message))
             del data["type"]
             return data
 
-        self._messages = EachOnce(encode)
+        self._messages = ConvertOnce(encode)
 
     def request(self, request: Request) -> Json:
         """Return a request as JSON, without fields that have their default value."""
         data: Json = {
-            "instructions": blanked(without_project(request.instructions, request.project)),
+            "instructions": blank_secrets(without_project(request.instructions, request.project)),
             "tools": [definition(tool) for tool in request.tools],
             "tool_choice": "" if request.tool_choice == "auto" else request.tool_choice,
-            "output": request.output and blanked({"name": request.output.name, "schema": request.output.schema}),
-            "settings": blanked({name: getattr(request.settings, name) for name in request.settings.given}),
+            "output": request.output and blank_secrets({"name": request.output.name, "schema": request.output.schema}),
+            "settings": blank_secrets({name: getattr(request.settings, name) for name in request.settings.given}),
             "decision": request.decision and request.decision.kind,
             "hosted": [hosted_tool(tool) for tool in request.hosted],
-            "project": [blanked(asdict(one)) for one in request.project],
+            "project": [blank_secrets(asdict(one)) for one in request.project],
             "messages": self._messages(request.messages),
         }
         return {name: value for name, value in data.items() if value}
@@ -190,13 +190,13 @@ class Chain:
         self._tools = {tool["name"]: tool for source in self._sources for tool in source.get("tools", ())}
         return self._sources
 
-    def listed(self, sources: Sequence[Json]) -> list[Json] | str:
+    def encode_tools(self, sources: Sequence[Json]) -> list[Json] | str:
         """Set the turn's list of tools. Return the form to write: SAME if the list did not change."""
         same = list(sources) == self._sources
         self.list_tools(sources)
         return SAME if same else list(sources)
 
-    def answered(self, answer: Json) -> None:
+    def add_answer(self, answer: Json) -> None:
         """Add the answer to a request."""
         parts = cast("list[Json]", answer.get("parts", []))
         self.calls = calls_of(answer)
@@ -206,7 +206,7 @@ class Chain:
         for index, part in enumerate(parts):
             self._add(f"=answer {answer['answer']}.{index}", part)
 
-    def result(self, result: Json) -> None:
+    def add_result(self, result: Json) -> None:
         """Add the result of a call."""
         part: Json = {"type": "tool_result", "call_id": call_of(result, self.calls)["id"], "name": result["result"]}
         part["content"] = [{"type": "text", "text": result["text"]}] if "text" in result else result.get("content", [])
@@ -222,7 +222,7 @@ class Chain:
             self._tail.append({"role": "tool", "parts": parts})
             self._answers = {}
 
-    def _expected(self) -> list[Json]:
+    def _next_messages(self) -> list[Json]:
         """Return the messages of the next request if it continues the conversation."""
         self._settle()
         return [*self._messages, *self._tail]
@@ -238,9 +238,9 @@ class Chain:
             case {"request": _}:
                 return self.decode(document)
             case {"answer": _} if kind_of(document) == "answer":
-                self.answered(document)
+                self.add_answer(document)
             case {"result": str()}:
-                self.result(document)
+                self.add_result(document)
             case _:
                 pass
         return {}
@@ -249,7 +249,7 @@ class Chain:
         """Add a document, given with the value that `feed` returned for it, and return the document to write."""
         match document:
             case {"sources": _}:
-                return {**document, "sources": self.listed(whole["sources"])}
+                return {**document, "sources": self.encode_tools(whole["sources"])}
             case {"request": number, "digest": digest}:
                 return {"request": number, "digest": digest, **self.encode(whole)}
             case _:
@@ -265,14 +265,14 @@ class Chain:
             name: fields.get(name) for name in {**fields, **self._fields} if fields.get(name) != self._fields.get(name)
         }
         messages = request.get("messages", [])
-        if messages == self._expected():
+        if messages == self._next_messages():
             self._take(fields, messages, len(messages))
             return changes
         pairs = zip(messages, self._messages, strict=False)
         keep = next((index for index, (one, other) in enumerate(pairs) if one is not other and one != other), None)
         keep = min(len(messages), len(self._messages)) if keep is None else keep
         self._take(fields, messages, keep)
-        new = [{**one, "parts": [self._named(part) for part in one["parts"]]} for one in messages[keep:]]
+        new = [{**one, "parts": [self._reference(part) for part in one["parts"]]} for one in messages[keep:]]
         return {**changes, **({"keep": keep} if keep or not new else {}), **({"messages": new} if new else {})}
 
     def decode(self, difference: Mapping[str, Any]) -> Json:
@@ -281,8 +281,8 @@ class Chain:
             own = ("instructions", "tools", "tool_choice", "output", "settings", "decision", "hosted", "project")
             changes = {name: difference[name] for name in own if name in difference}
             fields = {name: value for name, value in {**self._fields, **changes}.items() if value is not None}
-            next_messages = self._expected()  # always called, because `_expected` settles the results
-            messages = self._kept(difference) if difference.keys() & {"keep", "messages"} else next_messages
+            next_messages = self._next_messages()  # always called, because `_expected` settles the results
+            messages = self._decode_messages(difference) if difference.keys() & {"keep", "messages"} else next_messages
             tools = [self._tools[one] if isinstance(one, str) else one for one in fields.get("tools", ())]
         except (KeyError, TypeError) as error:
             message = f"it refers to {error}, which is not there"
@@ -290,7 +290,7 @@ class Chain:
         self._take(fields, messages, difference.get("keep", 0 if "messages" in difference else len(messages)))
         return {**fields, **({"tools": tools} if tools else {}), "messages": messages}
 
-    def _kept(self, difference: Mapping[str, Any]) -> list[Json]:
+    def _decode_messages(self, difference: Mapping[str, Any]) -> list[Json]:
         keep = int(difference.get("keep", 0))
         if keep > len(self._messages):
             message = "it keeps more messages than there are"
@@ -304,7 +304,7 @@ class Chain:
     def _take(self, fields: Json, messages: list[Json], keep: int) -> None:
         self._fields = fields
         # A side request, for a summary or a judgement, does not become part of the conversation.
-        self._aside = not keep and len(messages) <= ASIDE and bool(self._messages)
+        self._aside = not keep and len(messages) <= MOST_SIDE_MESSAGES and bool(self._messages)
         if not self._aside:
             self._messages, self._tail = messages, []
 
@@ -312,5 +312,5 @@ class Chain:
         self._parts[name] = part
         self._names[json.dumps(part, sort_keys=True, default=str)] = name
 
-    def _named(self, part: Json) -> Json | str:
+    def _reference(self, part: Json) -> Json | str:
         return self._names.get(json.dumps(part, sort_keys=True, default=str), part)

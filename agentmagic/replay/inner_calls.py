@@ -15,17 +15,17 @@ class InnerCalls:
     """The recorded inner calls of a turn. `made` has the calls that the replay made again, by place in the replay."""
 
     def __init__(self) -> None:
-        self._recorded = defaultdict[Place, list[Json]](list)
-        self.made: dict[Place, Json] = {}
+        self._documents = defaultdict[Place, list[Json]](list)
+        self.repeats: dict[Place, Json] = {}
         self._may_end: dict[Place, asyncio.Event] = {}
 
     def add(self, document: Json) -> None:
         """Add a recorded call. Calls are added in the order in which they ended."""
-        self._recorded[place_of(document)[:-1]].append(document)
+        self._documents[place_of(document)[:-1]].append(document)
 
     def recorded_place(self, place: Place) -> Place:
         """Return the place in the recording of the call that has this place in the replay."""
-        return place_of(self.made[place]) if place in self.made else place
+        return place_of(self.repeats[place]) if place in self.repeats else place
 
     async def wait(self, place: Place) -> None:
         """Wait until a call that was made again may end. Called only if the call was allowed; see `has_run`."""
@@ -33,12 +33,12 @@ class InnerCalls:
         if may_end is not None:
             await may_end.wait()
 
-    def of_tool(self, result: Json, place: Place, context: ToolContext) -> "CallsAgain":
+    def of_tool(self, result: Json, place: Place, context: ToolContext) -> "RepeatedCalls":
         """Return the recorded calls that a tool made, to make them again. Raises ValueError if one is missing."""
-        documents = self._recorded.get(place_of(result), [])
+        documents = self._documents.get(place_of(result), [])
         if sorted(place_of(document)[-1] for document in documents) != list(range(1, len(documents) + 1)):
             raise ValueError
-        return CallsAgain(self, documents, place, context)
+        return RepeatedCalls(self, documents, place, context)
 
     def begin(self, document: Json, place: Place, context: ToolContext) -> "tuple[asyncio.Task[str], asyncio.Event]":
         """Start a task that makes a tool's call again. Return the task, and an event that lets the call end.
@@ -53,7 +53,7 @@ class InnerCalls:
                 return str(error)
             return ""
 
-        self.made[place], self._may_end[place] = document, asyncio.Event()
+        self.repeats[place], self._may_end[place] = document, asyncio.Event()
         return asyncio.create_task(call()), self._may_end[place]
 
     def has_run(self, place: Place) -> bool:
@@ -61,28 +61,28 @@ class InnerCalls:
         return place not in self._may_end
 
 
-class CallsAgain:
+class RepeatedCalls:
     """The recorded calls of one tool, which the replay makes again in their recorded order."""
 
     def __init__(self, calls: InnerCalls, documents: list[Json], place: Place, context: ToolContext) -> None:
         self._calls = calls
         self._by_number = {place_of(document)[-1]: document for document in documents}
-        self._left = iter(documents)
+        self._rest = iter(documents)
         self._place = place
         self._context = context
-        self._begun = list[tuple["asyncio.Task[str]", asyncio.Event]]()
+        self._tasks = list[tuple["asyncio.Task[str]", asyncio.Event]]()
 
     async def play(self, count: int) -> Difference | None:
         """Make calls until `count` more have ended. Return a difference if a call that ran is not allowed now."""
-        for document in islice(self._left, count):
+        for document in islice(self._rest, count):
             number = place_of(document)[-1]
-            while len(self._begun) < max(number, min(document.get("begun", 0), len(self._by_number))):
-                following = len(self._begun) + 1
+            while len(self._tasks) < max(number, min(document.get("begun", 0), len(self._by_number))):
+                following = len(self._tasks) + 1
                 pair = self._calls.begin(self._by_number[following], (*self._place, following), self._context)
-                self._begun.append(pair)
+                self._tasks.append(pair)
             if "unfinished" in document:  # this call did not end before its tool, so do not wait
                 continue
-            task, may_end = self._begun[number - 1]
+            task, may_end = self._tasks[number - 1]
             may_end.set()
             message = await task
             if not self._calls.has_run((*self._place, number)) and document.get("ran", True):

@@ -22,12 +22,12 @@ from agentmagic.replay import unasked
 from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.chunks import usage_list, usage_of
 from agentmagic.replay.comparison import ABSENT, Difference, RequestRecords, compare
-from agentmagic.replay.exchange import Json, blanked, kind_of, short_digest
+from agentmagic.replay.exchange import Json, blank_secrets, kind_of, short_digest
 from agentmagic.replay.player import COSMETIC, Verdict, mismatch, records
 from agentmagic.replay.recorder import DIGEST, DIGITS, TurnRecorder
-from agentmagic.replay.taped_tools import running, taped
+from agentmagic.replay.taped_tools import on_tape_toolsets, real_tool
 from agentmagic.settings import Replay
-from agentmagic.text import counted
+from agentmagic.text import plural
 from agentmagic.tools.base import Tool, ToolContext, Toolset
 
 ROWS = 100
@@ -86,19 +86,19 @@ class MapTape:
     def __post_init__(self) -> None:
         self.recorder: TurnRecorder | None = None
         self.sources: dict[int, Json] = {}
-        self.taped: dict[int, Tool] = {}
+        self.tools_on_tape: dict[int, Tool] = {}
         self.notices: list[str] = []
         self.lines = rows_of_take(self.take) if self.take is not None else {}
         """The recorded line of each row by its key, in the order in which the rows ended."""
         documents = {kind_of(document): document for document in self.take.documents} if self.take is not None else {}
-        self.figures: Json = documents.get("map", {})
+        self.totals: Json = documents.get("map", {})
         self.end: Json = documents.get("end", {})
         self._request: Request | None = None
         self._values: Sequence[PromptValue] = ()
         self._digest = ""
         self._file: Path | None = None
         self._buffer: list[str] = []
-        self._flushed = 0.0
+        self._flush_time = 0.0
         self._answers = 0
 
     # -- what the rows are asked ---------------------------------------------------------------
@@ -110,11 +110,11 @@ class MapTape:
 
     def toolsets(self, sources: Sequence[Toolset]) -> tuple[Toolset, ...]:
         """Return toolsets whose lists of tools are recorded, or come from the recording."""
-        return taped(self, sources, None if self.take is None else self.cassette.sources(self.take))
+        return on_tape_toolsets(self, sources, None if self.take is None else self.cassette.sources(self.take))
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
         """Run a tool call of a live row."""
-        return await (await running(tool, source)).invoke(call, context)
+        return await (await real_tool(tool, source)).invoke(call, context)
 
     def begin(self, request: Request, values: Sequence[PromptValue]) -> None:
         """Compare the request that all rows share with the recorded request.
@@ -131,7 +131,7 @@ class MapTape:
         if self.record is None and not take.ended:
             raise CassetteError(
                 f"The recording of {self.prompt!r:.60} in {self.cassette.path.name} breaks off after "
-                f"{counted(len(self.lines), 'row')}: its kernel was killed, or the file was cut. Record the cell again."
+                f"{plural(len(self.lines), 'row')}: its kernel was killed, or the file was cut. Record the cell again."
             )
         differences = [edit.difference for edit in take.edits]
         if not differences:
@@ -157,18 +157,18 @@ class MapTape:
     @property
     def file(self) -> Path | None:
         """The file with the recorded rows, or None if the rows are on the cassette."""
-        name = self.figures.get("file")
+        name = self.totals.get("file")
         return None if name is None else self.cassette.path.parent / str(name)
 
     @property
-    def ended(self) -> str:
+    def end_reason(self) -> str:
         """The reason why the recorded map ended, "" if the recording has no end."""
         return str(self.end.get("end", ""))
 
     @property
     def count(self) -> int | None:
         """The number of rows to read: None (all rows) unless the recorded map ended early."""
-        return self.figures.get("map") if self.ended not in ("", "done") else None
+        return self.totals.get("map") if self.end_reason not in ("", "done") else None
 
     def has(self, labels: Mapping[str, str], recorded_labels: Mapping[str, str], lines: Iterable[bytes]) -> bool:
         """Return whether the recording has all rows of the input, so that no request is needed.
@@ -177,28 +177,28 @@ class MapTape:
         rows. `lines` are the recorded lines for the input's rows. Raises ReplayMismatch unless the mode records.
         """
         differences = list(self._differences(labels, recorded_labels, lines))
-        return self._verdict(differences) and not (self.record is not None and self.ended != "done")
+        return self._verdict(differences) and not (self.record is not None and self.end_reason != "done")
 
     def _differences(
         self, labels: Mapping[str, str], recorded_labels: Mapping[str, str], lines: Iterable[bytes]
     ) -> Iterator[Difference]:
         new = [key for key in labels if key not in recorded_labels]
         removals = [] if self.file is not None else [key for key in recorded_labels if key not in labels]
-        number = self.figures.get("map", len(recorded_labels))
+        number = self.totals.get("map", len(recorded_labels))
         if new or removals:
-            yield Difference("row", "rows", _named(removals, recorded_labels), _named(new, labels))
+            yield Difference("row", "rows", _row_names(removals, recorded_labels), _row_names(new, labels))
         elif number != len(labels):
             yield Difference("row", "rows", f"{number:,} rows", f"{len(labels):,} rows")
-        elif (keys := digest_of_keys(labels)) != self.figures.get("keys", keys):
-            yield Difference("order", "rows", f"keys {self.figures['keys']}", f"keys {keys}")
-        elif self.file is not None and (answers := _sum(lines)) != self.figures.get("answers"):
-            file = PurePath(self.figures["file"]).name
-            yield Difference("edited", f"answers in {file}", str(self.figures.get("answers")), answers)
+        elif (keys := digest_of_keys(labels)) != self.totals.get("keys", keys):
+            yield Difference("order", "rows", f"keys {self.totals['keys']}", f"keys {keys}")
+        elif self.file is not None and (answers := _sum(lines)) != self.totals.get("answers"):
+            file = PurePath(self.totals["file"]).name
+            yield Difference("edited", f"answers in {file}", str(self.totals.get("answers")), answers)
 
     @property
-    def spent(self) -> Usage:
+    def usage(self) -> Usage:
         """The usage of the recorded map, without the rows that its file had before."""
-        return usage_of(self.figures.get("spent", ()))
+        return usage_of(self.totals.get("spent", ()))
 
     # -- recording -----------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class MapTape:
         if self.record is None or self._request is None:
             return
         self._file = file
-        self._flushed = time.monotonic()
+        self._flush_time = time.monotonic()
         self.recorder = self.record(self._values)
         self.recorder.tools([self.sources[number] for number in sorted(self.sources)], None)
         self.recorder.request(self._request, self._digest)
@@ -220,9 +220,9 @@ class MapTape:
             self._answers += _number(line)
             return
         data: Json = json.loads(line)
-        text = json.dumps({**blanked(data), "key": data["key"]}, ensure_ascii=False, separators=(",", ":"))
-        self._buffer.append(_NO_BLOCK.sub(_escaped, text))
-        if len(self._buffer) >= ROWS or time.monotonic() - self._flushed > LONGEST_WAIT:
+        text = json.dumps({**blank_secrets(data), "key": data["key"]}, ensure_ascii=False, separators=(",", ":"))
+        self._buffer.append(_NO_BLOCK.sub(_escape, text))
+        if len(self._buffer) >= ROWS or time.monotonic() - self._flush_time > LONGEST_WAIT:
             self._flush()
 
     def finish(self, why: str, error: str, keys: Sequence[str], usage: Usage, **figures: Any) -> None:
@@ -235,21 +235,21 @@ class MapTape:
             return
         self.recorder = None
         seconds = figures.pop("seconds", 0.0)
-        fields = {name: blanked(value) for name, value in figures.items() if value}
+        fields = {name: blank_secrets(value) for name, value in figures.items() if value}
         document: Json = {"map": len(keys), **fields, "spent": usage_list(usage)}
         if self._file is not None:
             document |= {"file": self._relative(self._file), "answers": _hexadecimal(self._answers)}
         try:
             self._flush(recorder)
             recorder.write({**document, "keys": digest_of_keys(keys)})
-            extra = {"error": blanked(error)} if error else {}
+            extra = {"error": blank_secrets(error)} if error else {}
             recorder.write({"end": why, **extra, "steps": [], "seconds": seconds})
         finally:
             self.settle(recorder.take)
 
     def _flush(self, recorder: TurnRecorder | None = None) -> None:
         rows, self._buffer = self._buffer, []
-        self._flushed = time.monotonic()
+        self._flush_time = time.monotonic()
         if rows and (to := recorder or self.recorder) is not None:
             to.write({"rows": "\n".join(rows)})
 
@@ -271,7 +271,7 @@ def digest_of_keys(keys: Iterable[str]) -> str:
     return short_digest("\n".join(keys))
 
 
-def rounded(seconds: float) -> float:
+def round_seconds(seconds: float) -> float:
     """Return seconds, rounded as in a recording."""
     return round(seconds, DIGITS)
 
@@ -289,13 +289,13 @@ def _hexadecimal(number: int) -> str:
     return f"{number % 2**64:016x}"
 
 
-def _named(keys: Sequence[str], labels: Mapping[str, str]) -> str:
+def _row_names(keys: Sequence[str], labels: Mapping[str, str]) -> str:
     """Return the number of rows, and the label and key of the first rows. If a row changes, only its key changes."""
     if not keys:
         return ABSENT
     first = ", ".join(f"{labels[key]} ({key[:KEY_SHOWN]})" for key in keys[:MOST_NAMED])
-    return f"{counted(len(keys), 'row')}: {first}{', ...' if len(keys) > MOST_NAMED else ''}"
+    return f"{plural(len(keys), 'row')}: {first}{', ...' if len(keys) > MOST_NAMED else ''}"
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape(match: re.Match[str]) -> str:
     return f"\\u{ord(match[0]):04x}"

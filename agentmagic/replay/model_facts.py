@@ -5,22 +5,22 @@ from typing import Any
 
 from agentmagic import settings
 from agentmagic.agent import Agent
-from agentmagic.providers.base import Advising, Model, honoured
-from agentmagic.providers.outside import shown_name
+from agentmagic.providers.base import Advising, Model, honoured_settings
+from agentmagic.providers.outside import display_name
 from agentmagic.providers.registry import address_of
 from agentmagic.replay.cassette import Take
-from agentmagic.replay.exchange import Json, blanked
+from agentmagic.replay.exchange import Json, blank_secrets
 from agentmagic.serve.client_model import ClientModel
 
 
 def model_facts(recipe: Agent, model: Model) -> Json:
     """Return the facts about a model that are stored in the first document of a recorded turn."""
-    spec, names = _spec(recipe), honoured(model, recipe.settings).given
+    spec, names = _spec(recipe), honoured_settings(model, recipe.settings).given
     facts: Json = {
         "model": model.name,
         "asked": spec if spec != model.name else "",
-        "address": blanked(address_of(model) or ""),
-        "advice": blanked(model.advice()) if isinstance(model, Advising) else "",
+        "address": blank_secrets(address_of(model) or ""),
+        "advice": blank_secrets(model.advice()) if isinstance(model, Advising) else "",
         "left out": [name for name in recipe.settings.given if name not in names],
     }
     return {name: value for name, value in facts.items() if value}
@@ -39,4 +39,4 @@ def _spec(recipe: Agent) -> str:
     """Return the model as the user wrote it, with folders removed from a command; "" if no model is chosen."""
     own = recipe.model
     model: Any = (own if isinstance(own, ClientModel) else settings.model_override() or own) or ""
-    return shown_name(model) if isinstance(model, str) else str(model.name)
+    return display_name(model) if isinstance(model, str) else str(model.name)

@@ -9,7 +9,7 @@ from itertools import chain, repeat, takewhile
 from typing import Any, cast
 
 from agentmagic import errors
-from agentmagic.errors import BadRequest, CassetteError, ProviderError, ReplayMismatch, ToolError, TurnTimeout, said
+from agentmagic.errors import BadRequest, CassetteError, ProviderError, ReplayMismatch, ToolError, TurnTimeout, describe
 from agentmagic.events import (
     ApprovalAsked,
     Approve,
@@ -23,28 +23,39 @@ from agentmagic.events import (
     ToolFinished,
     TurnFinished,
 )
-from agentmagic.host import installed
+from agentmagic.host import current_host
 from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.messages import HostedTool, ToolCall, ToolResult
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
-from agentmagic.replay.bound_values import REPLAY_MODEL, lost, named, put_back
+from agentmagic.replay.bound_values import REPLAY_MODEL, describe_lost, lost_variables, restore_variables
 from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.checks import MEND
-from agentmagic.replay.chunks import played, unrolled, usage_of
+from agentmagic.replay.chunks import model_events, unroll, usage_of
 from agentmagic.replay.comparison import ABSENT, Difference, Known, RequestRecord, RequestRecords, compare, record_line
-from agentmagic.replay.exchange import Json, blanked, call_of, calls_of, hosted_of, kind_of, message_of, request_of
+from agentmagic.replay.exchange import (
+    Json,
+    blank_secrets,
+    call_of,
+    calls_of,
+    hosted_of,
+    kind_of,
+    message_of,
+    request_of,
+)
 from agentmagic.replay.inner_calls import InnerCalls
 from agentmagic.replay.inner_takes import inner_takes
 from agentmagic.replay.recorder import DIGEST, Place, place_of
 from agentmagic.serialization import from_json, same_json
-from agentmagic.text import clip, one_line
+from agentmagic.text import clip, single_line
 from agentmagic.tools.base import ToolContext
 
 COSMETIC = "cosmetic"
-UNDO = "Undo the change to keep the recording."
-BEGIN_AGAIN = "To keep the recording, run %agent reset and then the cells from the top, each once."
-OTHERWISE = "To record the cell anew, run it with %agent record (AGENTMAGIC_REPLAY=record); to go on live, %agent auto."
-PASSES = 20
+UNDO_ADVICE = "Undo the change to keep the recording."
+RESET_ADVICE = "To keep the recording, run %agent reset and then the cells from the top, each once."
+RECORD_ADVICE = (
+    "To record the cell anew, run it with %agent record (AGENTMAGIC_REPLAY=record); to go on live, %agent auto."
+)
+APPROVAL_PASSES = 20
 """Passes of the event loop that a call without a recorded approval waits, because an "always" may come to cover it."""
 
 
@@ -65,7 +76,7 @@ class Player:
         self.take = take
         self.timed = timed
         self.cassette = cassette
-        self.asked: list[Json] = []
+        self.requests: list[Json] = []
         self._answers: dict[int, Json] = {}
         self._waits: dict[int, float] = {}
         self._results: dict[Place, Json] = {}
@@ -73,10 +84,10 @@ class Player:
         self._ranks: dict[Place, int] = {}
         self._approvals = defaultdict[Place, deque[Json]](deque)
         self._questions = defaultdict[str, deque[Json]](deque)
-        self._played: set[int] = set()
-        self._used: set[int] = set()
+        self._played_numbers: set[int] = set()
+        self._used_ids: set[int] = set()
         self._end: Json = {}
-        self._swapped: dict[str, ToolFinished] = {}
+        self._recorded_ends: dict[str, ToolFinished] = {}
         self.plans = defaultdict[tuple[int, bool], list[Any]](list)
         """The plans of an outside agent. Key: the number of the answer before, and whether a result followed it."""
         for document in take.documents:
@@ -87,17 +98,17 @@ class Player:
     def _sort(self, document: Json) -> None:
         match document:
             case {"request": int(), "digest": str()}:
-                self.asked.append(document)
+                self.requests.append(document)
             case {"answer": int() as number}:
                 self._answers[number] = document
             case {"wait": int() | float() as seconds}:
-                self._waits[len(self.asked)] = seconds
+                self._waits[len(self.requests)] = seconds
             case {"approval": _}:
                 self._approvals[place_of(document)].append(document)
             case {"inner": str(), "arguments": dict()}:
                 self._inner.add(document)
             case {"question": str() as text}:
-                self._questions[blanked(text)].append(document)
+                self._questions[blank_secrets(text)].append(document)
             case {"result": str()}:
                 self._ranks[place_of(document)] = len(self._results)
                 self._results[place_of(document)] = document
@@ -121,21 +132,21 @@ class Player:
 
         If the digests of both requests differ, but no difference is returned, the recording was edited.
         """
-        remaining = [request for request in self.asked if request["request"] not in self._played]
+        remaining = [request for request in self.requests if request["request"] not in self._played_numbers]
         digest = new_record.digest[:DIGEST]
         match = next((request for request in remaining if request["digest"] == digest), None)
         if match is not None:
             return self._play(match), ()
         if not remaining:
             if not self.take.ended:
-                raise CassetteError(self.broken_off)
-            there = f"{len(self.asked)} requests"
+                raise CassetteError(self.break_message)
+            there = f"{len(self.requests)} requests"
             return None, (Difference("order", "requests", there, f"request {number}"),)
         old_record = next(record for document, record in records(self.cassette, self.take) if document is remaining[0])
         return self._play(remaining[0]), compare(old_record, new_record, known)
 
     def _play(self, request: Json) -> Json:
-        self._played.add(request["request"])
+        self._played_numbers.add(request["request"])
         return request
 
     def before(self, request: Json | None) -> list[tuple[Json, Json]]:
@@ -160,7 +171,7 @@ class Player:
         return pairs
 
     @property
-    def broken_off(self) -> str:
+    def break_message(self) -> str:
         """The error message for a recorded turn that is incomplete: its documents end before the turn ended."""
         return (
             f"The recording of {self.take.prompt!r:.60} in {self.cassette.path.name} breaks off after request "
@@ -168,9 +179,9 @@ class Player:
         )
 
     @property
-    def unplayed(self) -> int:
+    def unplayed_count(self) -> int:
         """The number of recorded requests that were not played."""
-        return len(self.asked) - len(self._played)
+        return len(self.requests) - len(self._played_numbers)
 
     async def events(self, request: Json) -> AsyncIterator[ModelEvent]:
         """Yield the events of the answer to a recorded request. If the answer ended with an error, raise the error."""
@@ -179,10 +190,10 @@ class Player:
         if answer is None:
             if self.take.ended:
                 await self.stop()
-            raise CassetteError(self.broken_off)
+            raise CassetteError(self.break_message)
         try:
-            events = list(played(answer, self.cassette.restore))
-            pauses = [int(word) / 1000 for word in unrolled(answer.get("ms", "")) if self.timed]
+            events = list(model_events(answer, self.cassette.restore))
+            pauses = [int(word) / 1000 for word in unroll(answer.get("ms", "")) if self.timed]
             failure = self._error(answer["error"], self._waits.get(number)) if "error" in answer else None
         except (ValueError, KeyError, TypeError, IndexError) as error:
             where = f"{self.cassette.path.name}: answer {number} to {self.take.prompt!r:.60}"
@@ -220,9 +231,9 @@ class Player:
         await asyncio.Event().wait()
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the recorded turn ended at this point, by its time limit or by the user."""
-        return not self.unplayed and self._end.get("end") in ("timeout", "cancelled")
+        return not self.unplayed_count and self._end.get("end") in ("timeout", "cancelled")
 
     @property
     def sources(self) -> list[Json]:
@@ -242,7 +253,7 @@ class Player:
         return ()
 
     @property
-    def chosen(self) -> list[str] | None:
+    def chosen_tools(self) -> list[str] | None:
         """The names of the tools that the model chose, or None if it accepted all."""
         return self._listing.get("chosen")
 
@@ -251,11 +262,11 @@ class Player:
 
         If the turn had the tool only with other limits, the answer is for the tool with those limits.
         """
-        entries = self._hosted(tool.name)
+        entries = self._hosted_entries(tool.name)
         same = [entry for entry in entries if hosted_of(entry) == tool]
         return any("missing" not in entry for entry in same or entries) if entries else None
 
-    def _hosted(self, name: str) -> list[Json]:
+    def _hosted_entries(self, name: str) -> list[Json]:
         """Return the recorded entries of a provider-hosted tool, one for each set of limits."""
         return [entry for entry in self._listing.get("hosted", ()) if entry["name"] == name]
 
@@ -266,7 +277,7 @@ class Player:
         return documents[-1] if documents else {}
 
     @property
-    def called(self) -> list[str]:
+    def call_lines(self) -> list[str]:
         """The recorded calls, each as one line."""
         return [f"{document['result']}({self.arguments(document)})" for document in self._results.values()]
 
@@ -275,21 +286,23 @@ class Player:
     def recorded_result(self, place: Place, call: ToolCall) -> ToolResult | None:
         """Return the recorded result for a call that has really run, or None if there is no recorded result."""
         document = self._results.get(place)
-        return None if document is None or document["result"] != call.name else self.finished(document, call).result
+        return None if document is None or document["result"] != call.name else self.end_event(document, call).result
 
     def result_of(self, place: Place, call: ToolCall) -> Json | None:
         """Return the recorded result at the place of a call, or of an equal call in the turn, or None."""
-        if place in self._inner.made:
-            return self._inner.made[place]
+        if place in self._inner.repeats:
+            return self._inner.repeats[place]
         candidates = (self._results.get(place), *self._results.values())
         same = [document for document in candidates if document is not None and self._same(document, call)]
-        fresh = [document for document in same if id(document) not in self._used]
+        fresh = [document for document in same if id(document) not in self._used_ids]
         result = (fresh or same or [None])[0]
-        self._used.add(id(result))
+        self._used_ids.add(id(result))
         return result
 
     def _same(self, result: Json, call: ToolCall) -> bool:
-        return result["result"] == call.name and same_json(blanked(self.arguments(result)), blanked(call.arguments))
+        return result["result"] == call.name and same_json(
+            blank_secrets(self.arguments(result)), blank_secrets(call.arguments)
+        )
 
     def arguments(self, result: Json) -> Any:
         """Return the arguments of the call that has this recorded result."""
@@ -297,7 +310,7 @@ class Player:
         answers = [document for document in before if kind_of(document) == "answer"]
         return call_of(result, calls_of(answers[-1]) if answers else ())["arguments"]
 
-    def was_asked(self, place: Place) -> bool:
+    def was_decided(self, place: Place) -> bool:
         """Return whether, in the recording, the user decided about a call, or the call was not run."""
         return bool(self._approvals.get(place)) or not self._results.get(place, {}).get("ran", True)
 
@@ -311,34 +324,34 @@ class Player:
         except ValueError:
             raise CassetteError(f"{self._where(document)} calls that it made are missing. {MEND}") from None
         try:
-            event = self.finished(document, call)
+            event = self.end_event(document, call)
         except (ValueError, KeyError, TypeError, AttributeError):
             message = f"{self._where(document)} something is missing or has another form. {MEND}"
             raise CassetteError(message) from None
-        self._swapped[call.id] = event
+        self._recorded_ends[call.id] = event
         ends = asyncio.get_running_loop().time() + event.seconds * self.timed
         for aside in document.get("asides", ()):
             match aside:
-                case ["variables", dict()] if variables := lost(aside[1]):
-                    raise self._lost(variables, place[0], call)
+                case ["variables", dict()] if variables := lost_variables(aside[1]):
+                    raise self._lost_error(variables, place[0], call)
                 case ["inner", int() as count]:
                     if (difference := await inner.play(count)) is not None:
                         raise mismatch(self.cassette, self.take, place[0], [difference])
                 case _:
-                    await _repeat(aside, context)
+                    await _repeat_aside(aside, context)
         await asyncio.sleep(ends - asyncio.get_running_loop().time())
         if document.get("status") == "interrupted":
             await self.stop()
         return event.result
 
-    def _lost(self, variables: Mapping[str, str], step: int, call: ToolCall) -> ReplayMismatch:
+    def _lost_error(self, variables: Mapping[str, str], step: int, call: ToolCall) -> ReplayMismatch:
         """Return the error for a call that changed variables whose values could not be recorded."""
         cell, file = f"Cell {clip(self.take.prompt, 60)!r}, step {step}", self.cassette.path.name
-        message = f"{cell}: {call.name} changed {named(variables)}, which is not in {file}. {REPLAY_MODEL}"
+        message = f"{cell}: {call.name} changed {describe_lost(variables)}, which is not in {file}. {REPLAY_MODEL}"
         differences = [Difference("tool result", f"variables.{name}", kind, ABSENT) for name, kind in variables.items()]
         return ReplayMismatch(message, differences)
 
-    def finished(self, document: Json, call: ToolCall) -> ToolFinished:
+    def end_event(self, document: Json, call: ToolCall) -> ToolFinished:
         """Return the event that ends a call, with the result and the duration from the recording."""
         fields = {name: document[name] for name in ("status", "structured", "done", "server") if name in document}
         content = [{"type": "text", "text": document["text"]}] if "text" in document else document.get("content", [])
@@ -350,15 +363,15 @@ class Player:
     async def intent(self, question: ApprovalAsked | QuestionAsked, place: Place) -> Intent | None:
         """Return the recorded answer of the user, or None if there is none."""
         if isinstance(question, QuestionAsked):
-            answers = self._questions.get(blanked(question.text))
+            answers = self._questions.get(blank_secrets(question.text))
             answer = answers.popleft()["answer"] if answers else None
             return None if answer is None else Reply(question.id, answer)
         if not (approvals := self._approvals.get(self._inner.recorded_place(place))):
             if question.hosted:  # no answer was recorded, so an earlier answer or a rule decided
                 return Deny(question.id) if self._was_denied(question.call.name) else Approve(question.id)
-            for _ in range(PASSES):
+            for _ in range(APPROVAL_PASSES):
                 await asyncio.sleep(0)
-            result = self._inner.made.get(place) or self._results.get(place)
+            result = self._inner.repeats.get(place) or self._results.get(place)
             ran = result is not None and result.get("ran", True)
             return Approve(question.id) if ran else None
         document = approvals.popleft()
@@ -374,9 +387,9 @@ class Player:
         """Return whether the turn had this provider-hosted tool, but no request offered it."""
         wholes = self.cassette.requests(self.take, self.cassette.chain_to(self.take.base))
         in_request = any(tool["name"] == name for _, whole in wholes for tool in whole.get("hosted") or ())
-        return bool(self._hosted(name)) and not in_request
+        return bool(self._hosted_entries(name)) and not in_request
 
-    def heard(self, event: Event) -> Event:
+    def recorded_event(self, event: Event) -> Event:
         """Return an event with its recorded duration, and the end of a call with its recorded result."""
         match event:
             case StepFinished() if self._seconds:
@@ -384,13 +397,13 @@ class Player:
             case TurnFinished(result=result) if "seconds" in self._end:
                 return TurnFinished(replace(result, seconds=self._end["seconds"]))
             case _:
-                return self.heard_call(event)
+                return self.recorded_call_event(event)
 
-    def heard_call(self, event: Event) -> Event:
+    def recorded_call_event(self, event: Event) -> Event:
         """Return the recorded event for the end of a replayed call. Return any other event unchanged."""
         match event:
             case ToolFinished(result=result):
-                return self._swapped.pop(result.call_id, event)
+                return self._recorded_ends.pop(result.call_id, event)
             case _:
                 return event
 
@@ -398,7 +411,7 @@ class Player:
 def is_incomplete(take: Take) -> bool:
     """Return whether a tool changed a variable that could not be recorded, so that a replay of the turn fails."""
     asides = (aside for document in take.documents for aside in document.get("asides", ()))
-    own = any(aside[0] == "variables" and lost(aside[1]) for aside in asides)
+    own = any(aside[0] == "variables" and lost_variables(aside[1]) for aside in asides)
     return own or any(map(is_incomplete, inner_takes(take)))
 
 
@@ -463,7 +476,7 @@ class CassetteModel:
             player = Player(cassette, take)
             record = self._records(request, str(take.head.get("model", "")))
             record = replace(record, values=tuple(map(record_line, take.head.get("values", ()))))
-            match, differences = player.find(record, 1) if player.asked else (None, ())
+            match, differences = player.find(record, 1) if player.requests else (None, ())
             if match is not None and not [one for one in differences if one.cause != COSMETIC]:
                 async for event in player.events(match):
                     yield event
@@ -484,7 +497,7 @@ def make(path: str) -> CassetteModel:
     return CassetteModel(path)
 
 
-async def _repeat(aside: Sequence[Any], context: ToolContext) -> None:
+async def _repeat_aside(aside: Sequence[Any], context: ToolContext) -> None:
     match aside:
         case ["progress", done, total, words]:
             context.progress(done, total, words)
@@ -492,7 +505,7 @@ async def _repeat(aside: Sequence[Any], context: ToolContext) -> None:
             context.tell(words)
         case ["propose", dict()]:
             proposal = replace(cast("CellProposed", from_json(aside[1])), place="shown")
-            notebook = installed().notebook  # the notebook now: its front end may insert cells in another way
+            notebook = current_host().notebook  # the notebook now: its front end may insert cells in another way
             context.propose(proposal if notebook is None else notebook.stage(proposal))
         case ["ask", question]:
             with suppress(ToolError):
@@ -502,7 +515,7 @@ async def _repeat(aside: Sequence[Any], context: ToolContext) -> None:
             with suppress(ToolError, ProviderError):
                 await context.complete(conversation, instructions, max_tokens=limit)
         case ["variables", dict()]:
-            await put_back(aside[1], context)
+            await restore_variables(aside[1], context)
         case ["gone", words]:
             raise errors.ServerError(words)
         case _:
@@ -517,17 +530,17 @@ def mismatch(
     if prompt and prompt != take.prompt:
         where += f" (nearest recording: {clip(take.prompt, 60)!r})"
     first, *others = differences
-    sentences = [f"{where}: {first.field} is not as recorded in {cassette.path.name} {both(first)}"]
-    sentences += [f"{other.field} is not either {both(other)}" for other in others]
-    keep = BEGIN_AGAIN if (first.cause, first.field) == ("order", "history") else UNDO
-    return ReplayMismatch(f"{' '.join(sentences)} {keep} {OTHERWISE}", differences)
+    sentences = [f"{where}: {first.field} is not as recorded in {cassette.path.name} {both_values(first)}"]
+    sentences += [f"{other.field} is not either {both_values(other)}" for other in others]
+    keep = RESET_ADVICE if (first.cause, first.field) == ("order", "history") else UNDO_ADVICE
+    return ReplayMismatch(f"{' '.join(sentences)} {keep} {RECORD_ADVICE}", differences)
 
 
-def both(difference: Difference) -> str:
+def both_values(difference: Difference) -> str:
     """Return the cause and both values of a difference, as text for a message."""
     values = f"Recorded: {difference.before!r}; now: {difference.after!r}."
     return f"(cause: {difference.cause}). {values}"
 
 
 def _brief(error: Exception) -> str:
-    return one_line(said(error), 120).rstrip(".")
+    return single_line(describe(error), 120).rstrip(".")

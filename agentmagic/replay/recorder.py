@@ -29,7 +29,7 @@ from agentmagic.events import (
 from agentmagic.messages import HostedTool, ToolCall
 from agentmagic.providers.base import Request
 from agentmagic.replay.cassette import Take, prompt_parts
-from agentmagic.replay.exchange import AGENT, Chain, Json, blanked, call_of, definition, hosted_tool
+from agentmagic.replay.exchange import AGENT, Chain, Json, blank_secrets, call_of, definition, hosted_tool
 from agentmagic.secrets import redact
 from agentmagic.serialization import same_json
 from agentmagic.tools.base import Tool
@@ -56,7 +56,7 @@ class Calls:
 
     def __init__(self) -> None:
         self.places: dict[str, Place] = {}
-        self.started: dict[str, ToolCall] = {}
+        self.running: dict[str, ToolCall] = {}
         self.inner = defaultdict[str, dict[str, ToolCall]](dict)
         self._step = 0
         self._count = 0
@@ -76,7 +76,7 @@ class Calls:
                 calls[call.id] = call
                 self.places[call.id] = (*self.places.get(parent, (0, 0)), len(calls))
             case ToolStarted(call=call):
-                self.started[call.id] = call
+                self.running[call.id] = call
             case _:
                 pass
 
@@ -93,11 +93,11 @@ class TurnRecorder:
         self.take = take
         self._chain = chain
         self._requests = 0
-        self._listed = False
+        self._has_tools = False
         self._asides = defaultdict[str, list[Any]](list)
-        self._ended: set[str] = set()
+        self._ended_ids: set[str] = set()
         self._seconds: list[float] = []
-        self._failed = False
+        self._has_failed = False
 
     def copy(self, documents: Iterable[tuple[Json, Json]]) -> None:
         """Write documents of another recorded turn, each given with its complete form (see `Chain.feed`)."""
@@ -109,11 +109,11 @@ class TurnRecorder:
         self, sources: Sequence[Json], chosen: Sequence[str] | None, hosted: Mapping[HostedTool, bool] | None = None
     ) -> None:
         """Write the tools of the turn, only once. `hosted` says for each hosted tool whether the provider runs it."""
-        if not self._listed:
-            self._listed = True
+        if not self._has_tools:
+            self._has_tools = True
             few = {} if chosen is None else {"chosen": list(chosen)}
             own = [hosted_tool(tool) | ({} if here else {"missing": True}) for tool, here in (hosted or {}).items()]
-            self.write({"sources": self._chain.listed(sources), **few, **({"hosted": own} if own else {})})
+            self.write({"sources": self._chain.encode_tools(sources), **few, **({"hosted": own} if own else {})})
 
     def request(self, request: Request, digest: str) -> int:
         """Write a request as its difference to the previous request, and return its number."""
@@ -125,35 +125,35 @@ class TurnRecorder:
     def answer(self, document: Json) -> None:
         """Write the answer to a request."""
         document = self._recording.blobs.keep(document)
-        self._chain.answered(document)
+        self._chain.add_answer(document)
         self.write(document)
 
-    def waited(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         """Write how many seconds the turn waits before it sends the request again."""
         self.write({"wait": seconds})
 
     def aside(self, call_id: str, kind: str, *values: Any) -> None:
         """Store a message or a question of a running call. It is written with the result of the call."""
-        self._asides[call_id].append([kind, *map(blanked, values)])
+        self._asides[call_id].append([kind, *map(blank_secrets, values)])
 
-    def asked(self, question: ApprovalAsked | QuestionAsked, intent: Intent | None, place: Place) -> None:
+    def user_answer(self, question: ApprovalAsked | QuestionAsked, intent: Intent | None, place: Place) -> None:
         """Write the answer of the user to an approval or a question."""
         if isinstance(question, QuestionAsked):
             answer = intent.text if isinstance(intent, Reply) else None
             self.write({"question": redact(question.text), "answer": answer and redact(answer)})
             return
-        document: Json = {"approval": question.call.name, **_named(place), "answer": "nobody"}
+        document: Json = {"approval": question.call.name, **_place_json(place), "answer": "nobody"}
         match intent:
             case Approve():
                 document |= {"answer": "always" if intent.always else "yes"}
-                document |= {} if intent.arguments is None else {"arguments": blanked(intent.arguments)}
+                document |= {} if intent.arguments is None else {"arguments": blank_secrets(intent.arguments)}
             case Deny():
                 document |= {"answer": "no"} | ({"reason": redact(intent.reason)} if intent.reason else {})
             case _:
                 pass
         self.write(document)
 
-    def heard(self, event: Event, calls: Calls) -> Event:
+    def event(self, event: Event, calls: Calls) -> Event:
         """Write the content of an event. Return the event with its seconds rounded as they are written."""
         match event:
             case StepFinished():
@@ -178,17 +178,17 @@ class TurnRecorder:
     def _result(self, event: ToolFinished, calls: Calls) -> None:
         result = event.result
         place, maker = calls.places.get(result.call_id, (0, 0)), calls.maker(result.call_id)
-        data = self._recording.blobs.keep(blanked(result))
-        document: Json = {"inner" if maker else "result": data.pop("name"), **_named(place)}
-        running_call = calls.started.get(result.call_id)
+        data = self._recording.blobs.keep(blank_secrets(result))
+        document: Json = {"inner" if maker else "result": data.pop("name"), **_place_json(place)}
+        running_call = calls.running.get(result.call_id)
         if maker:
-            document |= self._made(result.call_id, maker, calls)
+            document |= self._note_inner_end(result.call_id, maker, calls)
         else:
             for call_id in calls.inner[result.call_id]:
-                if call_id not in self._ended:
-                    self._unfinished(call_id, result.call_id, calls)
+                if call_id not in self._ended_ids:
+                    self._write_unfinished(call_id, result.call_id, calls)
             own: Json = {"id": result.call_id}
-            own |= {} if running_call is None else {"arguments": blanked(running_call.arguments)}
+            own |= {} if running_call is None else {"arguments": blank_secrets(running_call.arguments)}
             call = call_of(document, self._chain.calls)
             document |= {name: value for name, value in own.items() if not same_json(call[name], value)}
         document |= {"ran": False} if running_call is None else {}
@@ -205,28 +205,28 @@ class TurnRecorder:
         document |= {"rich": [redact(html) for html in event.rich]} if event.rich else {}
         document |= {"seconds": event.seconds} if event.seconds else {}
         if not maker:
-            self._chain.result(document)
+            self._chain.add_result(document)
         self.write(document)
 
-    def _made(self, call_id: str, maker: str, calls: Calls) -> Json:
+    def _note_inner_end(self, call_id: str, maker: str, calls: Calls) -> Json:
         """Store, with the tool that made a call, that the call has ended. Return the fields of the call's document."""
-        self._ended.add(call_id)
+        self._ended_ids.add(call_id)
         asides, inner = self._asides[maker], calls.inner[maker]
         if asides and asides[-1][0] == "inner":
             asides[-1][1] += 1
         else:
             asides.append(["inner", 1])
         extra = {"begun": len(inner)} if len(inner) > calls.places[call_id][-1] else {}
-        return {**extra, "arguments": blanked(inner[call_id].arguments)}
+        return {**extra, "arguments": blank_secrets(inner[call_id].arguments)}
 
-    def _unfinished(self, call_id: str, maker: str, calls: Calls) -> None:
+    def _write_unfinished(self, call_id: str, maker: str, calls: Calls) -> None:
         """Write a call that had not ended when the tool that made it ended."""
-        head = {"inner": calls.inner[maker][call_id].name, **_named(calls.places[call_id])}
-        self.write({**head, **self._made(call_id, maker, calls), "unfinished": True})
+        head = {"inner": calls.inner[maker][call_id].name, **_place_json(calls.places[call_id])}
+        self.write({**head, **self._note_inner_end(call_id, maker, calls), "unfinished": True})
 
     def inside(self, name: str, place: Place, head: Json) -> "TurnRecorder":
         """Begin to record the turn of an agent that was called as a tool, inside this turn. Return the recorder."""
-        recording, chain = InnerRecording(self, self._recording, {AGENT: name, **_named(place)}), Chain()
+        recording, chain = InnerRecording(self, self._recording, {AGENT: name, **_place_json(place)}), Chain()
         take = Take(head)
         recording.append(take, head)
         chain.begin(prompt_parts(head))
@@ -234,12 +234,12 @@ class TurnRecorder:
 
     def write(self, document: Json) -> None:
         """Write a document. Raises CassetteError once; later calls write nothing, so that the turn can end."""
-        if self._failed:
+        if self._has_failed:
             return
         try:
             self._recording.append(self.take, document)
         except CassetteError:
-            self._failed = True
+            self._has_failed = True
             raise
 
 
@@ -269,7 +269,7 @@ def _shorter_path(match: re.Match[str]) -> str:
     return f'File ".../{package_path[1] if package_path else PurePath(match[1]).name}"'
 
 
-def _named(place: Place) -> Json:
+def _place_json(place: Place) -> Json:
     step, *call = place
     return {"step": step, "call": call if len(call) > 1 else call[0]}
 

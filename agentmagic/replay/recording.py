@@ -19,7 +19,7 @@ from agentmagic.replay.exchange import Chain, Encoder, Json
 
 LONGEST_WAIT = 20.0
 """Seconds to wait for the lock. Another writer has it while it writes one document, or puts the file in order."""
-_unfinished: set[Path] = set()
+_files_to_tidy: set[Path] = set()
 """Files with appended documents. They are put in order when the process ends, if not before."""
 _FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -33,7 +33,7 @@ class Recording(Cassette):
         self.blobs = Blobs(cassette.blobs)
         self.encoder = Encoder(self.blobs.keep)
         self.state = cassette.state
-        self._stored: set[str] = set(cassette.blobs)
+        self._stored_blobs: set[str] = set(cassette.blobs)
         self._open: dict[Take, tuple[Take | None, Collection[Take]]] = {}
         self._last = ""
         """The id of the turn or map that got the last document. Both can be recorded at the same time."""
@@ -51,7 +51,7 @@ class Recording(Cassette):
         if last is not after:
             chain = self.chain_to(after)
         self._chain = None, Chain()
-        with locked(self):
+        with write_lock(self):
             self._make()
             was_put_in_order = self.state is not None and self.state[0] != self.path.stat().st_ino
             take.mark = {"id": uuid4().hex[:12], "after": after.key if after is not None else ""}
@@ -69,7 +69,7 @@ class Recording(Cassette):
     def append(self, take: Take, document: Json) -> None:
         """Add a document to a recorded turn and to the file. Raises CassetteError if the file cannot be written."""
         if text := take.add(document):
-            with locked(self):
+            with write_lock(self):
                 self._mend()
                 self._append(text, goes_on=take.mark["id"])
 
@@ -80,7 +80,7 @@ class Recording(Cassette):
 
     def finish(self) -> None:
         """Put the file in order, if anything was recorded. Raises CassetteError if it cannot be written."""
-        if self.path in _unfinished:
+        if self.path in _files_to_tidy:
             tidy(self.path)
 
     def _make(self) -> None:
@@ -107,18 +107,18 @@ class Recording(Cassette):
 
     def _append(self, text: str, *, goes_on: str) -> None:
         """Append a document. If another writer has written since the last one, first append the id of this turn."""
-        _unfinished.add(self.path)
+        _files_to_tidy.add(self.path)
         try:
             number = os.open(self.path, _FLAGS)
             try:
                 now = state_of(os.fstat(number))
                 if self.state is not None and now[0] != self.state[0]:
-                    self._stored = set()  # the file was rewritten, without unused blobs
+                    self._stored_blobs = set()  # the file was rewritten, without unused blobs
                 if goes_on and (now != self.state or goes_on != self._last):
                     text = documents.write({GOES_ON: goes_on}) + text
-                new = [name for name in dict.fromkeys(named_blobs(text)) if name not in self._stored]
-                self._stored.update(new)
-                data = "".join((*self.blobs.written(new), text)).encode()
+                new = [name for name in dict.fromkeys(named_blobs(text)) if name not in self._stored_blobs]
+                self._stored_blobs.update(new)
+                data = "".join((*self.blobs.documents(new), text)).encode()
                 while data:
                     data = data[os.write(number, data) :]
                 self.state = state_of(os.fstat(number))
@@ -134,14 +134,14 @@ def tidy(path: Path) -> None:
 
     Raises CassetteError if the file cannot be read or written.
     """
-    with locked(Cassette(path)):
+    with write_lock(Cassette(path)):
         _put_in_order(path)
-    _unfinished.discard(path)
+    _files_to_tidy.discard(path)
 
 
 @atexit.register
 def _finish() -> None:
-    for path in [file for file in _unfinished if file.is_file()]:
+    for path in [file for file in _files_to_tidy if file.is_file()]:
         with suppress(CassetteError):
             tidy(path)
 
@@ -156,7 +156,7 @@ def _put_in_order(path: Path, *, always: bool = False) -> None:
 
 
 @contextmanager
-def locked(cassette: Cassette) -> Generator[None]:
+def write_lock(cassette: Cassette) -> Generator[None]:
     """Hold the lock of a cassette file. Raises CassetteError if another writer does not release the lock in time."""
     from filelock import Timeout
 

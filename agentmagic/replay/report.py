@@ -17,9 +17,9 @@ from agentmagic.replay.inner_takes import with_inner
 from agentmagic.replay.map_tape import rows_of_take
 from agentmagic.replay.player import all_records, records
 from agentmagic.replay.recorder import DIGEST
-from agentmagic.replay.recording import locked
+from agentmagic.replay.recording import write_lock
 from agentmagic.secrets import redact
-from agentmagic.text import counted, one_line, shown
+from agentmagic.text import plural, sanitize, single_line
 
 LONGEST = 200
 """Maximum number of characters in a line."""
@@ -36,10 +36,10 @@ def describe(cassette: Cassette) -> Iterator[str]:
         session = f" ({take.session})" if take.session else ""
         yield _cut(f"{number}{session}, {take.head.get('model', '')}: {take.prompt}")
         for document in take.documents:
-            yield from (f"    {_cut(line)}" for line in _told(document))
+            yield from (f"    {_cut(line)}" for line in _lines(document))
 
 
-def _told(document: Json) -> Iterator[str]:  # noqa: C901  (one arm for each kind of document)
+def _lines(document: Json) -> Iterator[str]:  # noqa: C901  (one arm for each kind of document)
     match document:
         case {"answer": number, "parts": list()}:
             for part in cast("list[Json]", document["parts"]):
@@ -49,12 +49,12 @@ def _told(document: Json) -> Iterator[str]:  # noqa: C901  (one arm for each kin
                 yield f"{number}. {part['type'].replace('_', ' ')}: {content}"
         case {"agent": str() as name, "document": dict()} if kind_of(document) == AGENT:
             inner = cast("Json", document["document"])
-            lines = [f"asked: {inner['turn']}"] if kind_of(inner) == "turn" else _told(inner)
+            lines = [f"asked: {inner['turn']}"] if kind_of(inner) == "turn" else _lines(inner)
             yield from (f"      {name} {line}" for line in lines)
         case {"inner": name}:
-            yield f"      {name}({document.get('arguments')}) returned: {_returned(document)}"
+            yield f"      {name}({document.get('arguments')}) returned: {_result_text(document)}"
         case {"result": name}:
-            yield f"   {name} returned: {_returned(document)}"
+            yield f"   {name} returned: {_result_text(document)}"
         case {"approval": name, "answer": answer}:
             yield f"   approval of {name}: {answer}"
         case {"question": text, "answer": answer}:
@@ -63,7 +63,7 @@ def _told(document: Json) -> Iterator[str]:  # noqa: C901  (one arm for each kin
             yield from (f"row {_row(json.loads(line))}" for line in text.split("\n"))
         case {"map": int() as count}:
             where = f" in {document['file']}" if "file" in document else ""
-            yield f"map of {counted(count, 'row')}{where}"
+            yield f"map of {plural(count, 'row')}{where}"
         case {"end": reason} if reason not in ("answer", "done"):
             yield f"ended: {reason} {document.get('error', '')}"
         case _:
@@ -76,7 +76,7 @@ def _row(row: Json) -> str:
     return f"{row.get('row')}: {row.get('status')} {answer}"
 
 
-def _returned(document: Json) -> Any:
+def _result_text(document: Json) -> Any:
     return document.get("text", document.get("content", ""))
 
 
@@ -107,7 +107,7 @@ def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterato
             continue
         for change in compare(one, other):
             yield f"request {number}: {change.field} ({change.cause}): {change.before!r} became {change.after!r}"
-    answers = ([list(_told(one)) for one in take.documents if kind_of(one) == "answer"] for take in (before, after))
+    answers = ([list(_lines(one)) for one in take.documents if kind_of(one) == "answer"] for take in (before, after))
     for one, other in zip(*answers, strict=False):
         if one != other:
             yield f"answer: {' '.join(one)!r} became {' '.join(other)!r}"
@@ -160,7 +160,7 @@ def scrub(cassette: Cassette) -> int:
     Raises CassetteError if a document cannot be read, or if the file cannot be written.
     """
     count = 0
-    with locked(cassette):
+    with write_lock(cassette):
         cassette.refresh()
         for take in cassette.takes:
             before = [take.head, *take.documents]
@@ -206,7 +206,7 @@ def _clean(value: Any) -> Any:
 
 
 def _cut(text: str) -> str:
-    return f"{text[: len(text) - len(text.lstrip())]}{one_line(shown(text), LONGEST)}"
+    return f"{text[: len(text) - len(text.lstrip())]}{single_line(sanitize(text), LONGEST)}"
 
 
 # -- what is not the same in two runs ----------------------------------------------------------------

@@ -24,7 +24,7 @@ class Shorthand:
         self._results = 0
         self._begun = False
 
-    def written(self, document: Json) -> Json | None:
+    def shorten(self, document: Json) -> Json | None:
         """Return the short form of a document, or None if the document is not written."""
         short = document
         match document:
@@ -43,7 +43,7 @@ class Shorthand:
         self._count(document)
         return None if document == SOURCES else short
 
-    def whole(self, document: Json) -> Iterator[Json]:
+    def expand(self, document: Json) -> Iterator[Json]:
         """Yield the full form of a document; first the list of tools, if that was not written before it."""
         if not self._begun and "sources" not in document:
             yield dict(SOURCES)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic import traces
 from agentmagic.approval.approvals import Ask
-from agentmagic.classroom import PLAYED
-from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, said
+from agentmagic.classroom import OFFLINE_MODES
+from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, describe
 from agentmagic.events import (
     SERVED,
     ApprovalAsked,
@@ -37,20 +37,20 @@ from agentmagic.providers.base import (
     ModelSettings,
     Preparing,
     Request,
-    honoured,
+    honoured_settings,
     hosts,
 )
-from agentmagic.providers.registry import address_of, counted
+from agentmagic.providers.registry import address_of, usage_with_cost
 from agentmagic.replay import unasked
 from agentmagic.replay.agent_tape import ask_agent
 from agentmagic.replay.bound_values import recorded_changes
 from agentmagic.replay.cassette import prompt_parts
 from agentmagic.replay.chunks import Answer
 from agentmagic.replay.comparison import ABSENT, Difference, Known, RequestRecords, compare_results, is_cosmetic
-from agentmagic.replay.exchange import Json, blanked
-from agentmagic.replay.player import COSMETIC, Player, Verdict, both, mismatch
+from agentmagic.replay.exchange import Json, blank_secrets
+from agentmagic.replay.player import COSMETIC, Player, Verdict, both_values, mismatch
 from agentmagic.replay.recorder import DIGEST, Calls, Place, TurnRecorder
-from agentmagic.replay.taped_tools import running, taped
+from agentmagic.replay.taped_tools import on_tape_toolsets, real_tool
 from agentmagic.secrets import redact
 from agentmagic.serialization import from_json
 from agentmagic.settings import Replay
@@ -60,7 +60,7 @@ from agentmagic.tools.base import (
     ToolContext,
     Toolset,
 )
-from agentmagic.tools.notebook.proposals import FATES, is_told
+from agentmagic.tools.notebook.proposals import FATES, is_report
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -135,20 +135,20 @@ class TurnTape:
         """Whether no tool runs: calls get their recorded results."""
         self.calls = Calls()
         self.sources: dict[int, Json] = {}
-        self.taped: dict[int, Tool] = {}  # by the `id()` of the real tool
-        self.chosen: Sequence[str] | None = None
-        self.hosted: dict[HostedTool, bool] = {}
-        self._asked = 0
+        self.tools_on_tape: dict[int, Tool] = {}  # by the `id()` of the real tool
+        self.chosen_tools: Sequence[str] | None = None
+        self.hosted_tools: dict[HostedTool, bool] = {}
+        self._request_count = 0
         self._results: list[Difference] = []
-        self._compared = 0
-        self._ended: set[Place] = set()
+        self._compared_count = 0
+        self._ended_places: set[Place] = set()
         """The places of the calls that have ended."""
         self.recorder = self.record() if self.player is None and self.record is not None else None
 
     @property
     def project(self) -> Collection[str] | None:
         """The names of the project files in the recording; None if requests go to a live model."""
-        if self.mode not in PLAYED:
+        if self.mode not in OFFLINE_MODES:
             return None
         return () if self.player is None else tuple(file["file"] for file in self.player.project)
 
@@ -175,21 +175,21 @@ class TurnTape:
             return answer is not False  # a new tool counts as hosted: then the replay fails and names it
         here = hosts(self.real(), tool)
         if here and self.recorder is None:
-            self._fork(next(iter(self.player.asked), None))  # before the user is asked to approve the tool
+            self._fork(next(iter(self.player.requests), None))  # before the user is asked to approve the tool
         return here
 
     async def stream(self, request: Request) -> "AsyncIterator[ModelEvent]":
         """Yield the answer to a request, from the tape or from the model."""
-        if self.player is not None and self.recorder is None and self.player.over:
+        if self.player is not None and self.recorder is None and self.player.is_over:
             await self.player.stop()
-        self._asked += 1
-        match = self._find(request, self._asked)
+        self._request_count += 1
+        match = self._find(request, self._request_count)
         if match is not None and self.player is not None:
             async for event in self.player.events(match):
                 yield event
             return
         model = self.real()
-        answers = self._recorded(request, model) if self.recorder is not None else model.stream(request)
+        answers = self._record_answer(request, model) if self.recorder is not None else model.stream(request)
         async with aclosing(cast("AsyncGenerator[ModelEvent]", answers)) as stream:
             async for event in stream:
                 yield event
@@ -199,20 +199,20 @@ class TurnTape:
         if self.player is None or self.recorder is not None:
             return None
         if number == 1:
-            self._tell_edits(self.player)
+            self._warn_of_edits(self.player)
         if self.recorder is not None or self.mode == "replay-tools":
             return None
         prompt, record = self.prompt, self.records(request, self.name, self.values)
         match, differences = self.player.find(record, number, self.known.of(request, self.player.take.prompt, prompt))
         if match is not None and not differences and match["digest"] != record.digest[:DIGEST]:
-            self._tell_edited_request(match)
+            self._warn_of_edited_request(match)
         others = [gap for gap in differences if gap.cause != COSMETIC]
         if self.mode == "replay-model" and match is not None and {gap.cause for gap in others} == {"tool result"}:
-            self._tell(others)  # results of an earlier turn that was not on tape
+            self._warn(others)  # results of an earlier turn that was not on tape
             parts = [part for message in request.messages for part in message.parts]
             self.known.calls |= {part.call_id for part in parts if isinstance(part, ToolResult)}
             others = []
-        new, self._compared = self._results[self._compared :], len(self._results)
+        new, self._compared_count = self._results[self._compared_count :], len(self._results)
         report = (*new, *(others or differences))
         cause = report[0].cause if report else "same"
         self.verdicts.append(Verdict(prompt, number, cause, report))
@@ -224,7 +224,7 @@ class TurnTape:
         # Earlier differences in results come first: they may be the only reason why this request differs.
         raise mismatch(self.player.cassette, self.player.take, number, [*self._results, *others], prompt)
 
-    def _tell_edits(self, player: Player) -> None:
+    def _warn_of_edits(self, player: Player) -> None:
         """Warn about edits of the recording. If an edit is forbidden, raise ReplayMismatch; in mode `auto`, go live."""
         if not player.take.ended:
             where = f"Cell {clip(self.prompt, 60)!r}: its recording in {player.cassette.path.name} has no end"
@@ -235,14 +235,16 @@ class TurnTape:
         if all(edit.minor for edit in edits):
             for edit in edits:
                 where = f"Cell {clip(self.prompt, 60)!r}, step {edit.step}: {edit.difference.field} is not as recorded"
-                self.notices.append(Notice("warning", f"{where} {both(edit.difference)} It is played as it stands."))
+                self.notices.append(
+                    Notice("warning", f"{where} {both_values(edit.difference)} It is played as it stands.")
+                )
         elif self.mode == "auto":
-            self._fork(next(iter(player.asked), None))
+            self._fork(next(iter(player.requests), None))
         else:
             differences = [edit.difference for edit in edits]
             raise mismatch(player.cassette, player.take, edits[0].step, differences, self.prompt)
 
-    def _tell_edited_request(self, request: Json) -> None:
+    def _warn_of_edited_request(self, request: Json) -> None:
         """Warn once that a recording without a `check` was edited: a request's digest does not fit its content."""
         if not self.known.edited:
             where = f"Cell {clip(self.prompt, 60)!r}, step {request['request']}: the recording was edited"
@@ -252,19 +254,21 @@ class TurnTape:
 
     def _compare(self, event: ToolFinished) -> None:
         """Warn if the result of a call that really ran differs from the recorded result."""
-        call, place = self.calls.started.get(event.result.call_id), self.calls.places.get(event.result.call_id, ())
+        call, place = self.calls.running.get(event.result.call_id), self.calls.places.get(event.result.call_id, ())
         assert self.player is not None  # noqa: S101  (of the caller)
         result = None if call is None else self.player.recorded_result(place, call)
         if result is not None and (differences := compare_results(result, event.result)):
             self.known.add(event.result.call_id, result, event.result)
-            self._tell(differences)
+            self._warn(differences)
 
-    def _tell(self, differences: Sequence[Difference]) -> None:
+    def _warn(self, differences: Sequence[Difference]) -> None:
         """Warn the user about results that differ from the recording. The next verdict includes these differences."""
         self._results += differences
         for difference in differences:
-            where = f"Cell {clip(self.prompt, 60)!r}, step {self._asked + 1}: {difference.field} is not as recorded"
-            self.notices.append(Notice("warning", f"{where} {both(difference)} {GOES_ON}"))
+            where = (
+                f"Cell {clip(self.prompt, 60)!r}, step {self._request_count + 1}: {difference.field} is not as recorded"
+            )
+            self.notices.append(Notice("warning", f"{where} {both_values(difference)} {GOES_ON}"))
 
     def _fork(self, request: Json | None) -> None:
         """Continue live from this request on. Record the turn again, with the documents before the request."""
@@ -278,23 +282,23 @@ class TurnTape:
         self.recorder.copy(before)
         self.frozen = False
 
-    async def _recorded(self, request: Request, model: Model) -> "AsyncIterator[ModelEvent]":
+    async def _record_answer(self, request: Request, model: Model) -> "AsyncIterator[ModelEvent]":
         recorder = self.recorder
         assert recorder is not None  # noqa: S101  (the caller has looked)
-        recorder.tools([self.sources[index] for index in sorted(self.sources)], self.chosen, self.hosted)
+        recorder.tools([self.sources[index] for index in sorted(self.sources)], self.chosen_tools, self.hosted_tools)
         answer = Answer(recorder.request(request, self.records(request, self.name, self.values).digest[:DIGEST]))
         try:
             async with aclosing(cast("AsyncGenerator[ModelEvent]", model.stream(request))) as stream:
                 async for event in stream:
                     counted_event = event
                     if isinstance(event, ModelFinished):
-                        counted_event = replace(event, usage=counted(model, event.usage))
+                        counted_event = replace(event, usage=usage_with_cost(model, event.usage))
                     answer.feed(counted_event)
                     yield counted_event
         except BaseException as error:
             usage = getattr(error, "usage", None)
             if usage is not None:
-                cast("Any", error).usage = counted(model, usage)
+                cast("Any", error).usage = usage_with_cost(model, usage)
             answer.fail(error, model.name)
             raise
         finally:
@@ -303,23 +307,23 @@ class TurnTape:
     async def rest(self, seconds: float) -> None:
         """Wait before a request is sent again. A replay waits only if it is timed."""
         if self.recorder is not None:
-            self.recorder.waited(seconds)
+            self.recorder.wait(seconds)
         if self.recorder is not None or self.player is None or self.player.timed:
             await asyncio.sleep(seconds)
 
-    def told(self, prompt: Message) -> Message:
+    def with_recorded_fates(self, prompt: Message) -> Message:
         """Return a prompt with the recorded part that says which proposed cells were kept, in place of the new part."""
         if self.player is None or self.mode == "replay-tools":
             return prompt
         cassette, head = self.player.cassette, self.player.take.head
         fates = [from_json(cassette.restore(part)) for part in prompt_parts(head) if part.get("uri") == FATES]
-        return replace(prompt, parts=(*(part for part in prompt.parts if not is_told(part)), *fates))
+        return replace(prompt, parts=(*(part for part in prompt.parts if not is_report(part)), *fates))
 
     # -- tools ---------------------------------------------------------------------------------
 
     def toolsets(self, sources: Sequence[Toolset]) -> tuple[Toolset, ...]:
         """Return toolsets whose lists and calls are recorded, or come from the recording."""
-        return taped(self, sources, self.player.sources if self.player is not None and self.frozen else None)
+        return on_tape_toolsets(self, sources, self.player.sources if self.player is not None and self.frozen else None)
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
         """Run a call, or return its recorded result. Raises ReplayMismatch if the recording lacks a replayed call."""
@@ -334,18 +338,18 @@ class TurnTape:
             context.overheard(hear)
             context.watch = partial(recorded_changes, context, context.watch, hear)
         try:
-            return await (await running(tool, source)).invoke(call, context)
+            return await (await real_tool(tool, source)).invoke(call, context)
         except ServerError as error:
             if self.recorder is not None:
-                self.recorder.aside(call.id, "gone", said(error))
+                self.recorder.aside(call.id, "gone", describe(error))
             raise
 
     def recorded_call(self, player: Player, place: Place, call: ToolCall) -> Json:
         """Return the recorded result of a call. Raises ReplayMismatch if there is none."""
-        document = player.result_of(place, self.calls.started.get(call.id, call))
+        document = player.result_of(place, self.calls.running.get(call.id, call))
         if document is None:
-            call_list = ", ".join(player.called) or ABSENT
-            call_text = f"{call.name}({blanked(call.arguments)})"
+            call_list = ", ".join(player.call_lines) or ABSENT
+            call_text = f"{call.name}({blank_secrets(call.arguments)})"
             difference = Difference("tool result", f"results.{call.name}", call_list, call_text)
             raise mismatch(player.cassette, player.take, place[0], [difference])
         return document
@@ -354,24 +358,24 @@ class TurnTape:
         """Return the recorder. If the turn was replayed up to this call, continue live from here, as `_fork` does."""
         if self.recorder is None:
             assert self.player is not None  # noqa: S101  (else the turn is recorded from its beginning)
-            self._go_live(self.player.before_call(place, self._ended))
+            self._go_live(self.player.before_call(place, self._ended_places))
         assert self.recorder is not None  # noqa: S101
         return self.recorder
 
     # -- what an outside agent does itself -----------------------------------------------------
 
-    def was_asked(self, call: ToolCall) -> bool:
+    def was_decided(self, call: ToolCall) -> bool:
         """Return whether, in the recording, the user decided about the call, or the call was not run."""
-        return self.player is not None and self.player.was_asked(self.calls.places.get(call.id, (0, 0)))
+        return self.player is not None and self.player.was_decided(self.calls.places.get(call.id, (0, 0)))
 
     def plan(self, entries: Sequence[Sequence[str]]) -> None:
         """Record the plan of an outside agent: the text and the status of each entry."""
         if self.recorder is not None:
-            self.recorder.write({"plan": [blanked(list(entry)) for entry in entries]})
+            self.recorder.write({"plan": [blank_secrets(list(entry)) for entry in entries]})
 
     def plans(self, *, settled: bool) -> Sequence[Sequence[Sequence[str]]]:
         """Return the recorded plans of the last step: before its first result, or if `settled`, after that result."""
-        return () if self.player is None else self.player.plans.get((self._asked, settled), ())
+        return () if self.player is None else self.player.plans.get((self._request_count, settled), ())
 
     # -- the user, and what happens ------------------------------------------------------------
 
@@ -388,29 +392,29 @@ class TurnTape:
                 return await self.player.intent(question, place)
             intent = await ask(question)
             if self.recorder is not None:
-                self.recorder.asked(question, intent, place)
+                self.recorder.user_answer(question, intent, place)
             return intent
 
         return on_tape
 
-    def heard(self, event: Event) -> Event:
+    def process(self, event: Event) -> Event:
         """Process an event of the turn, and return the event to emit."""
         self.calls.feed(event)
         if isinstance(event, ToolFinished):
-            self._ended.add(self.calls.places.get(event.result.call_id, (0, 0)))
+            self._ended_places.add(self.calls.places.get(event.result.call_id, (0, 0)))
         if isinstance(event, ToolFinished) and self.mode == "replay-model" and self.player is not None:
             self._compare(event)
         if self.player is not None and self.recorder is None and self.mode != "replay-tools":
-            event = self.player.heard(event)
+            event = self.player.recorded_event(event)
         elif self.player is not None and self.frozen:
-            event = self.player.heard_call(event)
+            event = self.player.recorded_call_event(event)
         if not isinstance(event, TurnFinished):
-            return event if self.recorder is None else self.recorder.heard(event, self.calls)
-        if last := tuple(self._results[self._compared :]):
-            self.verdicts.append(Verdict(self.prompt, self._asked + 1, last[0].cause, last))
+            return event if self.recorder is None else self.recorder.event(event, self.calls)
+        if last := tuple(self._results[self._compared_count :]):
+            self.verdicts.append(Verdict(self.prompt, self._request_count + 1, last[0].cause, last))
         try:
             try:
-                event = event if self.recorder is None else self.recorder.heard(event, self.calls)
+                event = event if self.recorder is None else self.recorder.event(event, self.calls)
             finally:  # also if the end cannot be written: the file is not read again while a turn is being recorded
                 self.settle(self)
         except CassetteError as error:
@@ -422,22 +426,22 @@ class TurnTape:
         if self.player is not None and (task := asyncio.current_task()) is not None:
             self.player.halt = task.cancel
         on_tape = replace(channel, ask=self.ask(channel.ask), ask_inside=channel.ask_inside or channel.ask)
-        outcome = await run(replace(turn, tape=self.heard), on_tape)
+        outcome = await run(replace(turn, tape=self.process), on_tape)
         whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # a user can stop a replay
-        if whole and (error := self.left_over()) is not None:
+        if whole and (error := self.unplayed_error()) is not None:
             error.result = outcome.result
             outcome = replace(outcome, error=error)
         if isinstance(outcome.error, ReplayMismatch) and self.player is not None:
             unasked.note_failure(self.player.cassette)
         return outcome
 
-    def left_over(self) -> ReplayMismatch | None:
+    def unplayed_error(self) -> ReplayMismatch | None:
         """Return an error if recorded requests were not played, or None."""
         player = self.player
-        if player is None or self.recorder is not None or self.mode != "replay" or not player.unplayed:
+        if player is None or self.recorder is not None or self.mode != "replay" or not player.unplayed_count:
             return None
-        count = len(player.asked) - player.unplayed
-        difference = Difference("order", "requests", f"{len(player.asked)} requests", f"{count} requests")
+        count = len(player.requests) - player.unplayed_count
+        difference = Difference("order", "requests", f"{len(player.requests)} requests", f"{count} requests")
         return mismatch(player.cassette, player.take, count, [difference])
 
 
@@ -456,12 +460,12 @@ class TapedModel:
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of the settings that the model honours, or honoured in the recording."""
         if self.real is not None:
-            return honoured(self.real, settings).given
+            return honoured_settings(self.real, settings).given
         return [name for name in settings.given if name not in self._left_out]
 
     def hosts(self, tool: HostedTool) -> bool:
         """Return whether the provider runs a hosted tool itself, or did so in the recording."""
-        here = self._tape.hosted[tool] = self._tape.hosts(tool) if self.real is None else hosts(self.real, tool)
+        here = self._tape.hosted_tools[tool] = self._tape.hosts(tool) if self.real is None else hosts(self.real, tool)
         return here
 
     def advice(self) -> str:
@@ -474,18 +478,18 @@ class TapedModel:
         """Return the tools that the model chooses, or chose in the recording, for a question."""
         player = self._tape.player
         if self.real is None and player is not None:
-            return [tool for tool in tools if player.chosen is None or tool.name in player.chosen]
+            return [tool for tool in tools if player.chosen_tools is None or tool.name in player.chosen_tools]
         if not isinstance(self.real, FewTools):
             return tools
         choice = self.real.choose(tools, question)
-        self._tape.chosen = [tool.name for tool in choice]
+        self._tape.chosen_tools = [tool.name for tool in choice]
         return choice
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Yield the answer to a request."""
         return self._tape.stream(request)
 
-    def metered(self, usage: Usage) -> Usage:
+    def price_usage(self, usage: Usage) -> Usage:
         """Return the usage of one request; its cost is set already. The usage is empty for an outside client's call."""
         return Usage() if self.name.startswith(SERVED) else usage
 

@@ -29,14 +29,14 @@ class ToolTape(Protocol):
     """
 
     sources: dict[int, Json]
-    taped: dict[int, Tool]
+    tools_on_tape: dict[int, Tool]
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
         """Run a call, or return its recorded result."""
         ...
 
 
-def taped(tape: ToolTape, sources: Sequence[Toolset], lists: Sequence[Json] | None) -> tuple[Toolset, ...]:
+def on_tape_toolsets(tape: ToolTape, sources: Sequence[Toolset], lists: Sequence[Json] | None) -> tuple[Toolset, ...]:
     """Return toolsets on a tape. If recorded `lists` are given, use them, except for toolsets of local functions."""
     numbers = count()
     away = iter([one for one in lists or () if not one.get("local")])
@@ -51,9 +51,9 @@ def taped(tape: ToolTape, sources: Sequence[Toolset], lists: Sequence[Json] | No
     return tuple(map(of, sources))
 
 
-async def running(tool: Tool, source: Toolset) -> Tool:
+async def real_tool(tool: Tool, source: Toolset) -> Tool:
     """Return a tool that can run. If the tool comes from a recorded list, get the real tool from its toolset."""
-    if tool.invoke is not on_tape:
+    if tool.invoke is not not_callable:
         return tool
     tools, problems = await list_source(source)
     match = next((candidate for candidate in tools if candidate.name == tool.name), None)
@@ -62,7 +62,7 @@ async def running(tool: Tool, source: Toolset) -> Tool:
     return match
 
 
-async def on_tape(_call: ToolCall, _context: ToolContext) -> ToolResult:
+async def not_callable(_call: ToolCall, _context: ToolContext) -> ToolResult:
     """Raise ServerError: a tool from a recorded list has this function in place of its call, and cannot run."""
     message = "The tool is known from its recording alone."
     raise ServerError(message)
@@ -75,12 +75,12 @@ class TapedTools:
         self._tape = tape
         self._source = source
         self._number = number
-        self._recorded = listing
+        self._listing = listing
         self.notices: Sequence[str] = ()
 
     async def tools(self) -> Sequence[Tool]:
         """Return the tools. Raises ServersUnreachable if tools are missing, now or in the recording."""
-        listing = self._recorded
+        listing = self._listing
         if listing is None:
             tools, problems = await list_source(self._source)
             notices = notices_of(self._source)
@@ -89,17 +89,17 @@ class TapedTools:
             tools, problems = _recorded_tools(listing), listing.get("problems", ())
         self._tape.sources[self._number] = listing
         self.notices = listing.get("notices", ())
-        tape_tools = [self._taped(tool) for tool in tools]
+        tape_tools = [self._wrap(tool) for tool in tools]
         if problems:
             raise ServersUnreachable(" ".join(problems), tape_tools, problems)
         return tape_tools
 
-    def _taped(self, tool: Tool) -> Tool:
+    def _wrap(self, tool: Tool) -> Tool:
         async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
             return await self._tape.call(tool, self._source, call, context)
 
         # A tool that two toolsets offer, for example the notebook and its agent, must stay one object.
-        return self._tape.taped.setdefault(id(tool), replace(tool, invoke=invoke))
+        return self._tape.tools_on_tape.setdefault(id(tool), replace(tool, invoke=invoke))
 
     async def aclose(self) -> None:
         """Do nothing: the session closes the source."""
@@ -112,7 +112,7 @@ def _recorded_tools(source: Json) -> list[Tool]:
     return [
         Tool(
             tool_def(tool),
-            on_tape,
+            not_callable,
             parallel=flag("parallel", tool, True),
             ask=flag("ask", tool, False),
             code=flag("code", tool, False),

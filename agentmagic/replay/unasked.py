@@ -15,62 +15,66 @@ from pathlib import Path
 from agentmagic import settings
 from agentmagic.errors import CassetteError
 from agentmagic.replay.cassette import Cassette, Take
-from agentmagic.text import clip, counted, one_line, shown
+from agentmagic.text import clip, plural, sanitize, single_line
 
 UNASKED = "AGENTMAGIC_UNASKED"
-MOST_TOLD = 5
+MOST_NAMED = 5
 """Maximum number of cassettes that are named, and of turns of each."""
 
-_asked: dict[Path, set[str]] = {}
+_played_keys: dict[Path, set[str]] = {}
 """The cassettes that this process replays, each with the keys of the turns that it has played or recorded."""
-_failed: set[Path] = set()
+_failed_cassettes: set[Path] = set()
 """Cassettes whose last turn differed from the recording. Later cells may not have run, so they are not reported."""
 
 
-def note_played(cassette: Cassette, take: Take) -> None:
+def add_played(cassette: Cassette, take: Take) -> None:
     """Store that a turn of a cassette is played."""
-    _asked.setdefault(cassette.path, set()).add(take.key)
-    _failed.discard(cassette.path)
+    _played_keys.setdefault(cassette.path, set()).add(take.key)
+    _failed_cassettes.discard(cassette.path)
     _keep()
 
 
-def note_recorded(cassette: Cassette, take: Take) -> None:
+def add_recorded(cassette: Cassette, take: Take) -> None:
     """Store that a turn was recorded, so that no cell has to ask for it in this process."""
-    if cassette.path in _asked:
-        note_played(cassette, take)
+    if cassette.path in _played_keys:
+        add_played(cassette, take)
 
 
 def note_failure(cassette: Cassette) -> None:
     """Store that a turn of a cassette differed from the recording."""
-    _failed.add(cassette.path)
+    _failed_cassettes.add(cassette.path)
     _keep()
 
 
 def forget(path: Path) -> None:
     """Forget which turns of a cassette were played."""
-    _asked.pop(path, None)
+    _played_keys.pop(path, None)
 
 
-def unasked(path: Path) -> list[Take]:
+def unasked_takes(path: Path) -> list[Take]:
     """Return the recorded turns that this process has not asked for; [] if the cassette was not replayed."""
     with suppress(CassetteError):
-        return [take for take in Cassette.at(path).takes if take.key not in _asked[path]] if path in _asked else []
+        return (
+            [take for take in Cassette.at(path).takes if take.key not in _played_keys[path]]
+            if path in _played_keys
+            else []
+        )
     return []
 
 
 def summary(path: Path) -> str:
     """Return a sentence that names the recorded turns that were not asked for; "" if there are none."""
-    if not (takes := unasked(path)):
+    if not (takes := unasked_takes(path)):
         return ""
-    names = ", ".join(repr(clip(one_line(shown(take.prompt), 200), 60)) for take in takes[:MOST_TOLD])
-    names += f" and {len(takes) - MOST_TOLD} more" if len(takes) > MOST_TOLD else ""
+    names = ", ".join(repr(clip(single_line(sanitize(take.prompt), 200), 60)) for take in takes[:MOST_NAMED])
+    names += f" and {len(takes) - MOST_NAMED} more" if len(takes) > MOST_NAMED else ""
     return (
-        f"{path.name}: {counted(len(takes), 'recorded turn')} not asked for: {names}. Restore the cell or prompt, or "
+        f"{path.name}: {plural(len(takes), 'recorded turn')} not asked for: {names}. Restore the cell or prompt, or "
         "delete the cassette and record it anew: AGENTMAGIC_REPLAY=record."
     )
 
 
-def kept(folder: Path) -> Iterator[str]:
+def collect(folder: Path) -> Iterator[str]:
     """Yield the sentences that other processes wrote to a folder, one for each cassette, and delete the files."""
     for file in sorted(folder.glob("*.txt")):
         if file.stem != str(os.getpid()):
@@ -79,7 +83,7 @@ def kept(folder: Path) -> Iterator[str]:
 
 
 def _summaries() -> list[str]:
-    return [sentence for path in _asked if path not in _failed and (sentence := summary(path))]
+    return [sentence for path in _played_keys if path not in _failed_cassettes and (sentence := summary(path))]
 
 
 def _keep() -> None:
@@ -94,4 +98,4 @@ def _keep() -> None:
 def _tell() -> None:
     if not settings.variable(UNASKED) and sys.__stderr__ is not None:
         with suppress(OSError, ValueError):
-            sys.__stderr__.write("".join(f"{sentence}\n" for sentence in _summaries()[:MOST_TOLD]))
+            sys.__stderr__.write("".join(f"{sentence}\n" for sentence in _summaries()[:MOST_NAMED]))

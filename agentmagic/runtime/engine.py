@@ -22,7 +22,7 @@ from agentmagic.log import logger
 from agentmagic.runtime.exits import contained_exits
 from agentmagic.runtime.home import HOME
 from agentmagic.runtime.main_thread import Busy, Job, MainThread
-from agentmagic.runtime.timeouts import GRACE, look_at
+from agentmagic.runtime.timeouts import GRACE, retrieve_exception
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Caller:
 caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("agentmagic_caller", default=Caller())  # noqa: B039
 """The code that started the run to which a coroutine of the engine belongs."""
 
-ANSWER = 0.15
+CANCEL_SECONDS = 0.15
 """Seconds that a cancelled coroutine of the user gets to end. Less than GRACE, after which its result is settled."""
 
 
@@ -64,7 +64,7 @@ class UserLoop:
         self._answer: asyncio.Future[None] | None = None
         self._names: dict[asyncio.Task[Any], str] = {}
 
-    async def run(self, function: Callable[[], Awaitable[T]], name: str, on_left: Callable[[str], object]) -> T:
+    async def run(self, function: Callable[[], Awaitable[T]], name: str, on_unfinished: Callable[[str], object]) -> T:
         """Call a function and await its result on this loop, in a copy of the caller's context.
 
         `name` is the function's name. If the function does not end after it was cancelled, `on_left` is called with a
@@ -72,7 +72,7 @@ class UserLoop:
         """
         loop, here = await self._responsive(), asyncio.get_running_loop()
         value: asyncio.Future[T] = here.create_future()
-        value.add_done_callback(look_at)
+        value.add_done_callback(retrieve_exception)
         tasks: list[asyncio.Task[Future[T]]] = []
 
         def start() -> None:
@@ -83,18 +83,18 @@ class UserLoop:
 
         def finish(task: asyncio.Task[Future[T]]) -> None:
             del self._names[task]
-            here.call_soon_threadsafe(_pass_on, task if task.cancelled() else task.result(), value)
+            here.call_soon_threadsafe(_copy_result, task if task.cancelled() else task.result(), value)
 
         loop.call_soon_threadsafe(start)
         try:
             await asyncio.wait([value])
         except asyncio.CancelledError:
             answer = self._answer = self._cancel(loop, tasks)
-            await asyncio.wait([value], timeout=ANSWER)
+            await asyncio.wait([value], timeout=CANCEL_SECONDS)
             if not value.done():
                 working = asyncio.current_task(loop)
                 blocker = name if working is None else self._names.get(working, name)
-                on_left(LEFT if answer.done() else BLOCKS.format(blocker))
+                on_unfinished(UNFINISHED if answer.done() else BLOCKS.format(blocker))
             value.cancel()
             raise
         return value.result()
@@ -141,7 +141,7 @@ class UserLoop:
         return self._loop
 
 
-LEFT = "It was cancelled and did not end, and may still be running."
+UNFINISHED = "It was cancelled and did not end, and may still be running."
 BLOCKS = (
     "{} blocks the event loop of its session and may still be running: declare it with `def` instead of `async def`, "
     "or put what blocks into `await asyncio.to_thread(...)`."
@@ -259,7 +259,7 @@ class Engine:
             job = Job(function, on_start)
             job.run()
             # Through the loop, because an asyncio future must be set in the loop's thread.
-            loop.call_soon_threadsafe(_pass_on, job.future, answer)
+            loop.call_soon_threadsafe(_copy_result, job.future, answer)
 
         async with self._pool:
             # Not an executor: its threads are joined at exit, so a tool that hangs would stop Python from exiting.
@@ -279,10 +279,10 @@ class Engine:
         return await self.in_pool(function, on_start)
 
     async def await_user(
-        self, function: Callable[[], Awaitable[T]], name: str, on_left: Callable[[str], object] = logger.warning
+        self, function: Callable[[], Awaitable[T]], name: str, on_unfinished: Callable[[str], object] = logger.warning
     ) -> T:
         """Await the result of a user's function on the loop of its session. See `UserLoop.run`."""
-        return await (session_loop.get() or self._user_loop).run(function, name, on_left)
+        return await (session_loop.get() or self._user_loop).run(function, name, on_unfinished)
 
     async def call_user(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the user, synchronous or not, and return its value. Raises CodeExit if it exits."""
@@ -348,7 +348,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _pass_on(source: "Future[T] | asyncio.Future[Any]", target: "asyncio.Future[T]") -> None:
+def _copy_result(source: "Future[T] | asyncio.Future[Any]", target: "asyncio.Future[T]") -> None:
     if target.done():  # it was cancelled while the thread continued
         return
     if source.cancelled():

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any, cast
 
-from agentmagic.errors import said
+from agentmagic.errors import describe
 
 NAMES = ("exit", "quit")
 _MISSING: Any = object()
@@ -23,17 +23,17 @@ class CodeExit(Exception):
     """Raised instead of SystemExit when a tool or hook exits. `code` is the exit code; the SystemExit is the cause."""
 
     def __init__(self, code: object) -> None:
-        super().__init__(f"The code {exit_words(code)}")
+        super().__init__(f"The code {describe_exit(code)}")
         self.code = code
 
 
-def exit_words(code: object) -> str:
+def describe_exit(code: object) -> str:
     """Return how code has exited, with its exit code or message.
 
     The phrase follows the name of the code in a sentence.
     """
     number = 0 if code is None else code
-    message = said(SystemExit(code))
+    message = describe(SystemExit(code))
     if message and not isinstance(number, int):
         return f"ended itself: {message}"
     return f"ended itself with exit code {int(number) if isinstance(number, int) else 1}."

@@ -101,13 +101,13 @@ class Threads:
         """
         empty = contextvars.Context()
         loop = empty.run(EngineLoop)
-        return loop, self._started(lambda: empty.run(run, loop), name)
+        return loop, self._start_thread(lambda: empty.run(run, loop), name)
 
     def in_thread(self, function: Callable[[], object], name: str) -> threading.Thread:
         """Call a function in a new thread."""
-        return self._started(partial(contextvars.copy_context().run, function), name)
+        return self._start_thread(partial(contextvars.copy_context().run, function), name)
 
-    def _started(self, work: Callable[[], object], name: str) -> threading.Thread:
+    def _start_thread(self, work: Callable[[], object], name: str) -> threading.Thread:
         thread = threading.Thread(target=work, name=name, daemon=True)
         thread.start()
         return thread

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from agentmagic import traces
-from agentmagic.host import Capture, installed
+from agentmagic.host import Capture, current_host
 from agentmagic.runtime.home import HOME
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ TICK = 0.25
 On Windows, waiting for a lock cannot be interrupted.
 """
 
-AGAIN = 0.05
+REPEAT_INTERRUPT = 0.05
 """Seconds after which an interrupt is sent again, if the main thread has not reacted."""
 
 
@@ -74,10 +74,10 @@ class MainThread:
     def __init__(self) -> None:
         self._capturing: Capture | None = None
         self._jobs: deque[Job] = deque()
-        self._changed = HOME.condition()
+        self._condition = HOME.condition()
         self._current: Job | None = None
         self._target: Job | None = None
-        self._servers = 0
+        self._serve_depth = 0
         self._waiting = False
         """Whether `serve` has begun to wait. Before that, code inside `held` starts the work to wait for."""
         self._stopped = False
@@ -87,7 +87,7 @@ class MainThread:
     @property
     def serving(self) -> bool:
         """Whether the main thread is blocked in `serve`, which runs the queued jobs."""
-        return self._servers > 0
+        return self._serve_depth > 0
 
     @property
     def working(self) -> bool:
@@ -97,16 +97,16 @@ class MainThread:
     @property
     def reachable(self) -> bool:
         """Whether a job that is posted now will ever run."""
-        return self.serving or installed().wake is not None
+        return self.serving or current_host().wake is not None
 
     @property
     def takes_tools(self) -> bool:
         """Whether synchronous tools run in the main thread, and can run there now."""
-        return installed().takes_tools and self.reachable
+        return current_host().takes_tools and self.reachable
 
-    def leave(self, error: BaseException) -> None:
+    def store_exception(self, error: BaseException) -> None:
         """Store an exception as the last one of the notebook, which `%tb` and `%debug` show."""
-        if installed().takes_tools:
+        if current_host().takes_tools:
             sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
 
     async def run(
@@ -120,7 +120,7 @@ class MainThread:
         function is interrupted. If `wait` is False, raises Busy if the main thread is not serving and has not started
         the function after TICK seconds.
         """
-        job = Job(traces.carried(function), on_start)
+        job = Job(traces.with_span(function), on_start)
         self._post(job)
         answer = asyncio.wrap_future(job.future)
         try:
@@ -140,17 +140,17 @@ class MainThread:
             raise asyncio.CancelledError from None
 
     def _post(self, job: Job) -> None:
-        with self._changed:
+        with self._condition:
             self._jobs.append(job)
-            self._changed.notify_all()
-            wake = None if self.serving else installed().wake
+            self._condition.notify_all()
+            wake = None if self.serving else current_host().wake
         if wake is not None:
             wake(self.drain)
 
     def _interrupt(self, job: Job) -> None:
-        with self._changed:
+        with self._condition:
             job.given_up = True
-            self._changed.notify_all()
+            self._condition.notify_all()
             if self._current is not job or job.serves:  # a job in `serve` checks `given_up` itself
                 return
             self._target = job
@@ -169,7 +169,7 @@ class MainThread:
             signal.pthread_kill(main, signal.SIGINT)
         else:
             signal.raise_signal(signal.SIGINT)
-        loop.call_later(AGAIN, self._send_interrupt, job, loop)
+        loop.call_later(REPEAT_INTERRUPT, self._send_interrupt, job, loop)
 
     def drain(self) -> None:
         """Run the queued jobs. The main thread's event loop calls this when no cell blocks it."""
@@ -189,7 +189,7 @@ class MainThread:
         future.add_done_callback(lambda _: self._notify())
         outer, self._interrupts = self._interrupts, on_interrupt
         try:
-            with self.held(), self._uncaptured():
+            with self.mark_busy(), self._suspend_capture():
                 if self._current is None and self._stopped:  # the interrupt came before `serve`
                     self._stopped, self._interrupts = False, None
                     on_interrupt()
@@ -216,8 +216,8 @@ class MainThread:
         try:
             while not future.done() and not self._is_over():
                 if not self._step():
-                    with self._changed:
-                        self._changed.wait_for(
+                    with self._condition:
+                        self._condition.wait_for(
                             lambda: bool(self._jobs) or future.done() or self._is_over(), timeout=TICK
                         )
         finally:
@@ -233,7 +233,7 @@ class MainThread:
         return self._stopped or (self._current is not None and self._current.given_up)
 
     @contextmanager
-    def held(self) -> Generator[None]:
+    def mark_busy(self) -> Generator[None]:
         """Mark the main thread as busy, so that jobs posted before `serve` begins are run by `serve`.
 
         Use it around code that starts work and then waits for it: the main thread's event loop is about to block, so
@@ -244,24 +244,24 @@ class MainThread:
             yield
             return
         restore = self._catch_interrupts()
-        self._servers += 1
+        self._serve_depth += 1
         try:
             yield
         finally:
-            self._servers -= 1
+            self._serve_depth -= 1
             restore()
             if interrupted := self._stopped and not self.serving:
                 self._stopped = False
-            if self._jobs and not self.serving and (wake := installed().wake) is not None:
+            if self._jobs and not self.serving and (wake := current_host().wake) is not None:
                 wake(self.drain)
         if interrupted:
             raise KeyboardInterrupt
 
     @contextmanager
-    def captured(self, on_lines: Callable[[Callable[[], str]], None]) -> Generator[Capture | None]:
+    def capture_output(self, on_lines: Callable[[Callable[[], str]], None]) -> Generator[Capture | None]:
         """Capture the text, displays and plots of a tool in the block. Yield None in another thread or in a script."""
         in_main = threading.current_thread() is threading.main_thread()
-        if not in_main or (capture := installed().capture(on_lines)) is None:
+        if not in_main or (capture := current_host().capture(on_lines)) is None:
             yield None
             return
         self._capturing = capture
@@ -274,7 +274,7 @@ class MainThread:
             capture.draw()
 
     @contextmanager
-    def _uncaptured(self) -> Generator[None]:
+    def _suspend_capture(self) -> Generator[None]:
         """Suspend the capture in the block, because a tool waits there.
 
         The jobs that run meanwhile do not belong to the tool.
@@ -290,11 +290,11 @@ class MainThread:
             self._capturing = outer
 
     def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
+        with self._condition:
+            self._condition.notify_all()
 
     def _step(self) -> bool:
-        with self._changed:
+        with self._condition:
             if not self._jobs:
                 return False
             outer, self._current = self._current, self._jobs.popleft()

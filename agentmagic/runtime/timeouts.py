@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 T = TypeVar("T")
 
 
-def being_cancelled() -> bool:
+def is_cancelling() -> bool:
     """Return whether the current task is being cancelled, by a cancel or by a deadline."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
@@ -37,10 +37,10 @@ async def await_all_with_grace(tasks: Collection["asyncio.Task[Any]"], grace: fl
         raise
     finally:
         for task in tasks:
-            task.add_done_callback(look_at)
+            task.add_done_callback(retrieve_exception)
 
 
-def look_at(future: "asyncio.Future[Any]") -> None:
+def retrieve_exception(future: "asyncio.Future[Any]") -> None:
     """Retrieve the exception of a future that nobody awaits, so that asyncio does not report it."""
     if not future.cancelled():
         future.exception()
@@ -58,7 +58,7 @@ class Deadline:
         self._timeout = asyncio.Timeout(None)
         self._pauses = 0
         self._over = False
-        self._left: float | None = None
+        self._remaining: float | None = None
         self._paused_at = 0.0
         self._paused_for = 0.0
 
@@ -70,7 +70,7 @@ class Deadline:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        self._left = None  # so that a late `resume` reschedules nothing
+        self._remaining = None  # so that a late `resume` reschedules nothing
         self._over = True
         return await self._timeout.__aexit__(kind, error, trace)
 
@@ -92,7 +92,7 @@ class Deadline:
         if self._pauses == 0:
             self._paused_at = asyncio.get_running_loop().time()
         if self._pauses == 0 and when is not None and not self.expired and not self._over:
-            self._left = when - self._paused_at
+            self._remaining = when - self._paused_at
             self._timeout.reschedule(None)
         self._pauses += 1
 
@@ -103,21 +103,21 @@ class Deadline:
         self._pauses -= 1
         if self._pauses == 0:
             self._paused_for += asyncio.get_running_loop().time() - self._paused_at
-        if self._pauses == 0 and self._left is not None and not self.expired:
-            self._timeout.reschedule(asyncio.get_running_loop().time() + self._left)
-            self._left = None
+        if self._pauses == 0 and self._remaining is not None and not self.expired:
+            self._timeout.reschedule(asyncio.get_running_loop().time() + self._remaining)
+            self._remaining = None
 
     def restart(self) -> None:
         """Give the work its full time again, from now or, during a pause, from the end of the pause."""
         if self._seconds is None or self.expired:
             return
         if self._pauses:
-            self._left = self._seconds
+            self._remaining = self._seconds
         else:
             self._timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
     @contextmanager
-    def paused(self) -> Generator[None]:
+    def pause_in_block(self) -> Generator[None]:
         """Stop the clock inside the block."""
         self.pause()
         try:

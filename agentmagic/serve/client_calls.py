@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from agentmagic.messages import ToolResult
-from agentmagic.runtime.timeouts import look_at
+from agentmagic.runtime.timeouts import retrieve_exception
 from agentmagic.serve import limits
 from agentmagic.serve.desk import Desk, Exchange
 from agentmagic.text import clip
@@ -44,14 +44,14 @@ class ClientCall:
         self.request = request
         self.notify = notify
         self.questions: dict[str, str] = {}
-        self._push = push or self._keep
+        self._push = push or self._queue
         self._answers: dict[str, asyncio.Future[str | None]] = {}
         self._numbers = count(1)
-        self._asked = asyncio.Event()
-        self._gone = asyncio.Event()
+        self._has_questions = asyncio.Event()
+        self._client_gone = asyncio.Event()
         exchange = Exchange(request.client, self._report, self._ask)
         self.task = asyncio.create_task(desk.call(exchange, request.name, request.arguments))
-        self.task.add_done_callback(look_at)
+        self.task.add_done_callback(retrieve_exception)
 
     async def wait(self, client_gone: asyncio.Event) -> ToolResult | None:
         """Return the result of the call, or None if there are `questions`. End the call if its client has gone.
@@ -60,10 +60,10 @@ class ClientCall:
         """
         from mcp import MCPError, types
 
-        waits = [asyncio.ensure_future(event.wait()) for event in (client_gone, self._asked)]
+        waits = [asyncio.ensure_future(event.wait()) for event in (client_gone, self._has_questions)]
         try:
             await asyncio.wait((self.task, *waits), return_when=asyncio.FIRST_COMPLETED)
-            has_questions = self._asked.is_set() and not client_gone.is_set() and not self.task.done()
+            has_questions = self._has_questions.is_set() and not client_gone.is_set() and not self.task.done()
         except asyncio.CancelledError:
             await self.end()
             raise
@@ -85,11 +85,11 @@ class ClientCall:
                 self.questions.pop(name)
                 future.set_result(text if text is None else clip(text, limits.ANSWER_TEXT))
         if not self.questions:
-            self._asked.clear()
+            self._has_questions.clear()
 
     async def end(self) -> None:
         """End the call. Its open questions get the answer None, which denies an approval."""
-        self._gone.set()
+        self._client_gone.set()
         self.task.cancel()
         await asyncio.wait((self.task,))
 
@@ -99,7 +99,7 @@ class ClientCall:
     async def _ask(self, text: str) -> str | None:
         # Stop waiting when the client has gone: the desk waits for the turn to end, and the turn for this answer.
         asking = asyncio.ensure_future(self._push(text))
-        client_gone = asyncio.ensure_future(self._gone.wait())
+        client_gone = asyncio.ensure_future(self._client_gone.wait())
         try:
             await asyncio.wait((asking, client_gone), return_when=asyncio.FIRST_COMPLETED)
             return asking.result() if asking.done() else None
@@ -107,11 +107,11 @@ class ClientCall:
             asking.cancel()
             client_gone.cancel()
 
-    async def _keep(self, text: str) -> str | None:
+    async def _queue(self, text: str) -> str | None:
         name = f"question_{next(self._numbers)}"
         self.questions[name] = text
         future = self._answers[name] = asyncio.get_running_loop().create_future()
-        self._asked.set()
+        self._has_questions.set()
         try:
             return await future
         finally:
@@ -125,18 +125,18 @@ class ClientCalls:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._open: set[ClientCall] = set()
-        self._held: dict[str, tuple[ClientCall, asyncio.TimerHandle]] = {}
+        self._waiting: dict[str, tuple[ClientCall, asyncio.TimerHandle]] = {}
         self._endings: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def opened(self, _server: object) -> AsyncGenerator[None]:
+    async def lifespan(self, _server: object) -> AsyncGenerator[None]:
         """Accept calls until the block ends; then end all calls."""
         try:
             yield
         finally:
-            for _, timer in self._held.values():
+            for _, timer in self._waiting.values():
                 timer.cancel()
-            self._held.clear()
+            self._waiting.clear()
             for call in tuple(self._open):
                 await call.end()
 
@@ -147,25 +147,25 @@ class ClientCalls:
         call.task.add_done_callback(lambda _: self._open.discard(call))
         return call
 
-    def hold(self, call: ClientCall) -> str:
+    def store(self, call: ClientCall) -> str:
         """Store a waiting call for `ANSWER_SECONDS`, and return the state that continues it; "" if too many wait."""
-        if len(self._held) >= limits.HELD:
+        if len(self._waiting) >= limits.OPEN_QUESTIONS:
             return ""
         state = secrets.token_urlsafe(32)
         timer = asyncio.get_running_loop().call_later(limits.ANSWER_SECONDS, self._give_up, state)
-        self._held[state] = call, timer
+        self._waiting[state] = call, timer
         return state
 
-    def take(self, state: str, request: CallRequest) -> ClientCall | None:
+    def resume(self, state: str, request: CallRequest) -> ClientCall | None:
         """Remove and return the call stored under a state; None if the state is unknown or the request differs."""
-        call, timer = self._held.get(state, (None, None))
+        call, timer = self._waiting.get(state, (None, None))
         if call is None or timer is None or call.request != request:
             return None
         timer.cancel()
-        del self._held[state]
+        del self._waiting[state]
         return call
 
     def _give_up(self, state: str) -> None:
-        ending = asyncio.ensure_future(self._held.pop(state)[0].end())
+        ending = asyncio.ensure_future(self._waiting.pop(state)[0].end())
         self._endings.add(ending)
         ending.add_done_callback(self._endings.discard)

@@ -22,7 +22,7 @@ class ClientModel:
         """Return all names, so that no warning says that a client ignores the agent's model settings."""
         return settings.given
 
-    def metered(self, usage: Usage) -> Usage:  # noqa: ARG002
+    def price_usage(self, usage: Usage) -> Usage:  # noqa: ARG002
         """Return an empty usage: no provider is called, so the call costs the user of the notebook nothing."""
         return Usage()
 

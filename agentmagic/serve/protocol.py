@@ -13,7 +13,7 @@ from agentmagic.serve import limits
 from agentmagic.serve.client_calls import CallRequest, ClientCall, ClientCalls, Notify, Push
 from agentmagic.serve.content import to_answer, to_tool
 from agentmagic.serve.desk import Desk
-from agentmagic.text import about_seconds, cut, listed, one_line
+from agentmagic.text import about_seconds, cut, join_names, single_line
 
 if TYPE_CHECKING:
     from mcp import types
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Context = ServerRequestContext[Any, Any]
 
-GONE = "agentmagic.gone"
+CLIENT_GONE = "agentmagic.gone"
 """Key in the scope of a request. The value is an event, set when the client no longer waits for the answer."""
 UNKNOWN = "a client without a name"
 QUESTION: Mapping[str, Any] = {
@@ -53,7 +53,7 @@ def protocol(desk: Desk) -> "Server[Any]":
         version=version("agentmagic"),
         title="A notebook",
         instructions=desk.instructions,
-        lifespan=handlers.calls.opened,
+        lifespan=handlers.calls.lifespan,
         get_tool_input_schema=handlers.schemas.get,
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
@@ -84,11 +84,11 @@ class _Handlers:
     ) -> "types.CallToolResult | types.InputRequiredResult":
         from mcp import types
 
-        client_gone = getattr(context.request, "scope", {}).get(GONE) or asyncio.Event()
+        client_gone = getattr(context.request, "scope", {}).get(CLIENT_GONE) or asyncio.Event()
         async with _progress(context) as notify:
             call = self._call(context, params, notify)
             while (result := await call.wait(client_gone)) is None:
-                if state := self.calls.hold(call):
+                if state := self.calls.store(call):
                     questions = {name: _question(text) for name, text in call.questions.items()}
                     return types.InputRequiredResult(input_requests={**questions}, request_state=state)
                 call.answer(dict.fromkeys(call.questions))
@@ -105,7 +105,7 @@ class _Handlers:
         request = CallRequest(client_of(context), params.name, params.arguments or {})
         if params.request_state is None:
             return self.calls.begin(request, _push(context), notify)
-        call = self.calls.take(params.request_state, request)
+        call = self.calls.resume(params.request_state, request)
         if call is None:
             raise MCPError(types.INVALID_PARAMS, STALE)
         call.notify = notify
@@ -134,8 +134,8 @@ class _Handlers:
 
         page = next((one for one in self._desk.pages if one.uri == params.uri), None)
         if page is None:
-            uris = listed([one.uri for one in self._desk.pages])
-            uri = one_line(redact(params.uri), limits.URI)
+            uris = join_names([one.uri for one in self._desk.pages])
+            uri = single_line(redact(params.uri), limits.URI)
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}. Resources: {uris}.", {"uri": uri})
         text = redact(await page.read())
         content = types.TextResourceContents(uri=page.uri, mime_type=page.media_type, text=text)
@@ -146,7 +146,7 @@ def client_of(context: "Context") -> str:
     """Return the name that a client gives itself, cleaned, because it is shown and becomes part of prompts."""
     params = context.session.client_params
     name = "" if params is None else params.client_info.name
-    return one_line(_NO_NAME.sub(" ", redact(name)), limits.NAME).strip() or UNKNOWN
+    return single_line(_NO_NAME.sub(" ", redact(name)), limits.NAME).strip() or UNKNOWN
 
 
 @asynccontextmanager
@@ -155,7 +155,7 @@ async def _progress(context: "Context") -> AsyncGenerator[Notify]:
     notices = _Progress(context)
     task = asyncio.create_task(notices.send_all())
     try:
-        yield notices.take
+        yield notices.update
         await notices.send()
     finally:
         task.cancel()
@@ -170,7 +170,7 @@ class _Progress:
         self._sent = 0.0
         self._news = asyncio.Event()
 
-    def take(self, progress: float, total: float | None, message: str) -> None:
+    def update(self, progress: float, total: float | None, message: str) -> None:
         """Store a progress message for sending; a newer message replaces one that was not sent yet."""
         self._latest = progress, total, cut(redact(message), limits.PROGRESS_TEXT)
         self._news.set()

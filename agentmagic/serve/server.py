@@ -18,7 +18,7 @@ from agentmagic.secrets import register_secret
 from agentmagic.serve import limits
 from agentmagic.serve.desk import Desk
 from agentmagic.serve.http_connection import connection_class
-from agentmagic.serve.protocol import GONE, protocol
+from agentmagic.serve.protocol import CLIENT_GONE, protocol
 from agentmagic.tools.mcp.limits import ValueCounter
 
 if TYPE_CHECKING:
@@ -131,20 +131,20 @@ class Server:
     async def _answer(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         if scope["type"] != "http":
             return
-        desk = self._opened_by(scope)
+        desk = self._desk_of(scope)
         if desk is None:
             await _refuse(send, 401, "The token is not the one of this kernel. python -m agentmagic bridge has it.")
         elif scope["path"] != PATH:
             await _refuse(send, 404, f"The endpoint is {PATH}.")
         else:
             try:
-                await self._pass_on(desk, scope, receive, send)
+                await self._forward(desk, scope, receive, send)
             except _HttpRefusal as refusal:
                 await _refuse(send, refusal.status, str(refusal))
 
-    async def _pass_on(self, desk: _OpenDesk, scope: "Scope", receive: "Receive", send: "Send") -> None:
+    async def _forward(self, desk: _OpenDesk, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Let a desk answer a request. Raises _HttpRefusal if its body is too large or too many requests are open."""
-        client_gone = scope[GONE] = asyncio.Event()
+        client_gone = scope[CLIENT_GONE] = asyncio.Event()
         body, read = bytearray(), scope["method"] != "POST"
 
         async def receive_again() -> "Message":
@@ -188,7 +188,7 @@ class Server:
             if self._bytes > limits.ALL_BYTES:
                 raise _HttpRefusal(503, TOO_MUCH)
 
-    def _opened_by(self, scope: "Scope") -> _OpenDesk | None:
+    def _desk_of(self, scope: "Scope") -> _OpenDesk | None:
         """Return the desk of the request's token, None if the token is not valid."""
         authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         kind, _, token = authorization.partition(b" ")

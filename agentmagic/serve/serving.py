@@ -14,15 +14,15 @@ from agentmagic import traces
 from agentmagic.approval.approvals import Approvals
 from agentmagic.context.request_view import RequestView
 from agentmagic.errors import AgentMagicError, CassetteError, ReplayMismatch, UsageError
-from agentmagic.host import ServedView, installed
+from agentmagic.host import ServedView, current_host
 from agentmagic.loop.turn_options import TurnDriver
 from agentmagic.messages import ToolCall
 from agentmagic.runtime.engine import Caller, caller, engine
 from agentmagic.serve import limits
 from agentmagic.serve.client_model import ClientModel
 from agentmagic.serve.desk import Page
-from agentmagic.serve.session_desk import CALLS, Asking, ServedTurn, SessionDesk
-from agentmagic.text import counted, listed
+from agentmagic.serve.session_desk import CALLS, AskUser, ServedTurn, SessionDesk
+from agentmagic.text import join_names, plural
 from agentmagic.tools.base import Toolset
 from agentmagic.tools.notebook import NotebookTools
 from agentmagic.tools.notebook.cells import read_cells
@@ -117,7 +117,7 @@ class Serving:
         )
         self._desk = SessionDesk(self, pages)
         self._token = ""
-        self._shown = self._played = ShownCalls(None)
+        self._calls = self._replayed_calls = ShownCalls(None)
         self._turn: ServedTurn | None = None
         self._showing = threading.Lock()
         self._over: Future[None] = Future()
@@ -143,12 +143,12 @@ class Serving:
     @property
     def place(self) -> tuple[str, Path]:
         """The name of the notebook, "" if unknown, and its folder."""
-        view = self._shown.view
+        view = self._calls.view
         return ("", Path.cwd()) if view is None else view.place
 
     def __repr__(self) -> str:
         name, folder = self.place
-        clients = f", {counted(len(self.clients), 'client')}: {listed(self.clients)}" if self.clients else ""
+        clients = f", {plural(len(self.clients), 'client')}: {join_names(self.clients)}" if self.clients else ""
         state = "over" if self.ended else f"at {self.url}" if self.url else "on the tape"
         return f"<Serving {name or folder}: {state}{clients}>"
 
@@ -159,13 +159,13 @@ class Serving:
         if is_on_tape:
             return
         with self._showing:  # a call that arrives now waits, and is shown in this cell
-            before, self._shown = self._shown, self._here()
+            before, self._calls = self._calls, self._here()
             if not self._token:
                 engine().call(self._open())
             before.close(MOVED)
-            self._shown.begin()
+            self._calls.begin()
             if self._turn is not None and not self._turn.settled.done():
-                self._shown.show(self._turn)
+                self._calls.show(self._turn)
 
     def wait(self) -> None:
         """Block until serving is stopped; meanwhile the main thread runs the calls of clients."""
@@ -181,7 +181,7 @@ class Serving:
             self.play_recorded()
         finally:
             engine().submit(shared_server().close(self._end()))
-            self._shown.close(STOPPED)
+            self._calls.close(STOPPED)
 
     async def aclose(self) -> None:
         """Stop serving; for code in the engine's loop. Recorded calls are not played."""
@@ -193,8 +193,8 @@ class Serving:
         with suppress(InvalidStateError):  # it was stopped before
             self._over.set_result(None)
         engine().forget(self.aclose)
-        if self in _open:
-            _open.remove(self)
+        if self in _served:
+            _served.remove(self)
             with suppress(UsageError):  # the folder is no longer writable
                 _publish()
         return token
@@ -212,13 +212,13 @@ class Serving:
         try:
             recorded_call = self._session.next_recorded()
             if recorded_call is not None or in_any_case:
-                self._played = self._here()
-                self._played.begin(recorded=True)
+                self._replayed_calls = self._here()
+                self._replayed_calls.begin(recorded=True)
             while recorded_call is not None:
                 self._play(*recorded_call)
                 recorded_call = self._session.next_recorded()
         finally:
-            self._played.close("")
+            self._replayed_calls.close("")
             self._playing.release()
 
     def _play(self, prompt: str, call: ToolCall | None) -> None:
@@ -245,7 +245,7 @@ class Serving:
         with self._showing:
             calls = self._place_of(driver)
             # The turn's output belongs to the serving cell; its trace spans belong to the spans of the client's call.
-            turn = calls.in_cell(traces.carried(lambda: begin(prompt, driver, sources, attended=True)))
+            turn = calls.in_cell(traces.with_span(lambda: begin(prompt, driver, sources, attended=True)))
             self._turn = turn
             try:
                 calls.show(turn)
@@ -257,11 +257,11 @@ class Serving:
     def sources(self) -> Sequence[Toolset]:
         """Return the toolsets for clients: the notebook's, the one that asks the user, and the session's if `tools`."""
         own = self._session.toolsets() if self.tools else ()
-        has_notebook = installed().notebook is not None and not any(isinstance(one, NotebookTools) for one in own)
-        return (*((NotebookTools(),) if has_notebook else ()), Asking(), *own)
+        has_notebook = current_host().notebook is not None and not any(isinstance(one, NotebookTools) for one in own)
+        return (*((NotebookTools(),) if has_notebook else ()), AskUser(), *own)
 
     def _place_of(self, driver: TurnDriver) -> ShownCalls:
-        return self._played if driver.recorded else self._shown
+        return self._replayed_calls if driver.recorded else self._calls
 
     def _is_attended(self, driver: TurnDriver) -> bool:
         view = self._place_of(driver).view
@@ -272,7 +272,7 @@ class Serving:
 
     async def _open(self) -> None:
         self._token = await shared_server().open(self._desk)
-        _open.append(self)
+        _served.append(self)
         engine().at_close(self.aclose)
         try:
             await engine().in_pool(_publish)
@@ -288,7 +288,7 @@ class Serving:
         return ServedKernel.here(self.url, self._token, *self.place)
 
 
-_open: list[Serving] = []
+_served: list[Serving] = []
 """The sessions that this process serves. Its file names only the last one, so clients see one session per kernel."""
 
 
@@ -296,8 +296,8 @@ def _publish() -> None:
     """Write the session served last to this kernel's file, or remove the file if there is none. Raises UsageError."""
     from agentmagic.serve import kernels
 
-    if _open:
-        kernels.write(_open[-1].entry)
+    if _served:
+        kernels.write(_served[-1].entry)
     else:
         kernels.remove()
 
@@ -314,7 +314,7 @@ def shared_server() -> "Server":
 
 async def _cells() -> str:
     """Return the cells of the notebook as text, in the same form as the tool that reads cells."""
-    notebook = installed().notebook
+    notebook = current_host().notebook
     if notebook is None:
         return "(no notebook)"
     return await engine().main.run(lambda: read_cells(notebook, limits.PAGE_TEXT))

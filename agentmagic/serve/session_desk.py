@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from agentmagic.agent import MAX_RESULT
 from agentmagic.approval.approvals import NO_ONE, Approvals
 from agentmagic.context.request_view import RequestView
-from agentmagic.errors import AgentMagicError, SessionBusy, ToolError, said
+from agentmagic.errors import AgentMagicError, SessionBusy, ToolError, describe
 from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -30,12 +30,12 @@ from agentmagic.loop.turn_options import TurnDriver
 from agentmagic.messages import Text, ToolCall, ToolDef, ToolResult
 from agentmagic.providers.wire import clean
 from agentmagic.runtime.engine import engine
-from agentmagic.serialization import own
+from agentmagic.serialization import copy_call
 from agentmagic.serve import limits
 from agentmagic.serve.client_model import ClientModel
 from agentmagic.serve.desk import Desk, Exchange, Page
-from agentmagic.text import one_line, shown
-from agentmagic.tools.base import Tool, ToolContext, Toolset, as_of_now, failure, list_sources
+from agentmagic.text import sanitize, single_line
+from agentmagic.tools.base import Tool, ToolContext, Toolset, current_tools, failure, list_sources
 from agentmagic.tools.functions import function_tool
 from agentmagic.tools.output_cache import preview, reader
 
@@ -124,7 +124,7 @@ class SessionDesk(Desk):
         self.pages = pages
         self._session = session
         self._clients: dict[str, _Client] = {}
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     @property
     def clients(self) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class SessionDesk(Desk):
     async def tools(self) -> Sequence[ToolDef]:
         """Return the tools; a description that depends on the other tools is adapted to them."""
         tools, _ = await list_sources(self._session.sources())
-        offer, _ = as_of_now(tools.values())
+        offer, _ = current_tools(tools.values())
         take_hosted(offer)
         offer.setdefault((more := reader(lambda _: None)).name, more)
         definitions = [tool.definition for tool in offer.values()]
@@ -142,11 +142,13 @@ class SessionDesk(Desk):
 
     async def call(self, exchange: Exchange, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Run a call in its own turn. Cancelling this coroutine denies open approvals, and ends the turn."""
-        call = ToolCall(f"call_{uuid.uuid4().hex}", one_line(shown(name[: limits.TOOL_NAME]), limits.TOOL_NAME), {})
+        call = ToolCall(
+            f"call_{uuid.uuid4().hex}", single_line(sanitize(name[: limits.TOOL_NAME]), limits.TOOL_NAME), {}
+        )
         if not _TOOL_NAME.fullmatch(name):
             return failure(call, f"There is no tool {call.name!r}. The list of tools has their names.")
         try:
-            call = own(replace(call, arguments=arguments))
+            call = copy_call(replace(call, arguments=arguments))
         except ToolError as error:
             return failure(call, str(error))
         call = replace(call, arguments=clean(call.arguments))  # as in a model's call: every provider accepts them
@@ -167,21 +169,21 @@ class SessionDesk(Desk):
     async def _carry_out(
         self, client: _Client, call: ToolCall, exchange: Exchange, say: Callable[[str], None]
     ) -> ToolResult:
-        if self._one.locked():
+        if self._lock.locked():
             say(QUEUED)
-        async with self._one:
+        async with self._lock:
             driver = TurnDriver(ClientModel(exchange.client, call), client.approvals, client.view, exchange.ask)
             try:
                 turn = await self._begin(f"{exchange.client}{CALLS}{call.name}", driver, say)
             except AgentMagicError as error:
-                return failure(call, said(error))
+                return failure(call, describe(error))
             watch = _Watch(turn, exchange, say)
             turn.listen(watch.feed)
             try:
-                await _settled(turn)
+                await _wait_for_end(turn)
             except asyncio.CancelledError:
                 watch.give_up()
-                await _settled(turn)
+                await _wait_for_end(turn)
                 raise
             answer = _answer(call, turn.settled.result())
             return replace(answer, content=(*answer.content, Text(ABSENT))) if watch.absent else answer
@@ -198,13 +200,13 @@ class SessionDesk(Desk):
                 if (running := self._session.running) is None:
                     await asyncio.sleep(POLL)
                 else:
-                    await _settled(running)
+                    await _wait_for_end(running)
             except asyncio.CancelledError:
                 await _end_at_once(beginning)
                 raise
 
 
-async def _settled(turn: ServedTurn) -> None:
+async def _wait_for_end(turn: ServedTurn) -> None:
     """Wait for the end of a turn. Cancelling the wait does not end the turn."""
     await asyncio.wait([asyncio.shield(asyncio.wrap_future(turn.settled))])
 
@@ -214,7 +216,7 @@ async def _end_at_once(beginning: "asyncio.Future[ServedTurn]") -> None:
     await asyncio.wait([beginning])
     if beginning.exception() is None:
         beginning.result().cancel()
-        await _settled(beginning.result())
+        await _wait_for_end(beginning.result())
 
 
 class _Watch:
@@ -226,7 +228,7 @@ class _Watch:
         self._say = say
         self.absent = False
         """Whether nobody was there to approve the call."""
-        self._asked: set[str] = set()
+        self._open_approvals: set[str] = set()
         """The ids of approvals that wait for the user."""
         self._runs = False
         self._gone = False
@@ -235,12 +237,12 @@ class _Watch:
         """Process an event of the turn."""
         match innermost(event):
             case ApprovalAsked() as asked:
-                self._asked.add(asked.id)
+                self._open_approvals.add(asked.id)
                 self._say(WAITS)
             case QuestionAsked():
                 self._say(WAITS)
             case ApprovalGiven() as given:
-                self._asked.discard(given.id)
+                self._open_approvals.discard(given.id)
                 self.absent |= given.reason == NO_ONE
                 self._runs = self._runs or given.approved
             case ToolStarted():
@@ -250,7 +252,7 @@ class _Watch:
                 self._exchange.progress(told.progress, told.total, told.message)
             case _:
                 return
-        if self._gone and (self._asked or self._runs):
+        if self._gone and (self._open_approvals or self._runs):
             self._end()
 
     def give_up(self) -> None:
@@ -260,9 +262,9 @@ class _Watch:
 
     def _end(self) -> None:
         """Deny the open approvals, which ends a call that has not started. Without any, cancel the turn, once."""
-        for question in self._asked:
+        for question in self._open_approvals:
             self._turn.pass_on(Deny(question, GONE))
-        if not self._asked:
+        if not self._open_approvals:
             self._gone = False
             self._turn.cancel()
 
@@ -316,7 +318,7 @@ async def ask_user(question: str, context: ToolContext) -> str:
     return await context.ask(question)
 
 
-class Asking:
+class AskUser:
     """A toolset with one tool, by which a client asks the user at the notebook a question."""
 
     is_local = True

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from agentmagic.errors import ServerError, ToolError, UsageError, said
+from agentmagic.errors import ServerError, ToolError, UsageError, describe
 from agentmagic.events import CellProposed
 from agentmagic.host import Capture, Output
 from agentmagic.messages import (
@@ -66,7 +66,7 @@ Watch = Callable[[object], AbstractContextManager[Any]]
 """Accepts a function, and returns a context manager that watches the notebook's variables while the function runs."""
 
 
-def unwatched(_function: object) -> AbstractContextManager[Any]:
+def no_watch(_function: object) -> AbstractContextManager[Any]:
     """Return a context manager that watches nothing."""
     return nullcontext()
 
@@ -97,7 +97,7 @@ class ToolContext:
         propose: Callable[[CellProposed], None] = void,
         call_tool: CallTool | None = None,
         tools: Sequence[ToolDef] = (),
-        watch: Watch = unwatched,
+        watch: Watch = no_watch,
     ) -> None:
         self.call = call
         self.deps = deps
@@ -173,7 +173,7 @@ class ToolContext:
 
         Raises ToolError if there is no user to answer.
         """
-        with self.deadline.paused():
+        with self.deadline.pause_in_block():
             return await self._ask(question)
 
     async def complete(self, messages: Sequence[Message], instructions: str = "", *, max_tokens: int) -> Completion:
@@ -194,7 +194,7 @@ class ToolContext:
         """
         if self._call_tool is None:
             raise ToolError("There are no other tools to call here.")
-        with self.deadline.paused():
+        with self.deadline.pause_in_block():
             return await self._call_tool(name, arguments)
 
 
@@ -282,7 +282,7 @@ class Choosing(Protocol):
 class Connecting(Protocol):
     """A toolset whose method `tools` can connect to servers."""
 
-    async def listed(self) -> tuple[Sequence[Tool], Sequence[str]]:
+    async def connected_tools(self) -> tuple[Sequence[Tool], Sequence[str]]:
         """Return the tools that are known without connecting to a server, and the names of the servers left out."""
         ...
 
@@ -322,13 +322,13 @@ async def list_source(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:
     except ServersUnreachable as error:
         return error.tools, error.problems
     except ServerError as error:
-        return (), (said(error),)
+        return (), (describe(error),)
 
 
 _FIGURES = re.compile(r"\d+")
 
 
-def not_told(problems: Sequence[str], seen_kinds: set[str], *, complete: bool = True) -> list[str]:
+def new_problems(problems: Sequence[str], seen_kinds: set[str], *, complete: bool = True) -> list[str]:
     """Return the server problems that the user has not seen yet, and add all `problems` to the set `seen_kinds`.
 
     Two problems are of the same kind if they differ only in numbers, such as times. `complete` says that `problems` has
@@ -344,7 +344,7 @@ def not_told(problems: Sequence[str], seen_kinds: set[str], *, complete: bool = 
 
 async def list_connected(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:
     """Return the tools of a source that are known without connecting to a server, and the names of servers left out."""
-    return await source.listed() if isinstance(source, Connecting) else (await source.tools(), ())
+    return await source.connected_tools() if isinstance(source, Connecting) else (await source.tools(), ())
 
 
 async def list_sources(sources: Iterable[Toolset]) -> tuple[dict[str, Tool], list[str]]:
@@ -357,7 +357,7 @@ async def list_sources(sources: Iterable[Toolset]) -> tuple[dict[str, Tool], lis
     return dict(reversed(tools.items())), [problem for _, missing in listings for problem in missing]
 
 
-def as_of_now(tools: Iterable[Tool]) -> tuple[dict[str, Tool], list[str]]:
+def current_tools(tools: Iterable[Tool]) -> tuple[dict[str, Tool], list[str]]:
     """Return the tools that can be offered in a turn that starts now, and why the other tools cannot.
 
     The tools are by name, and have their current definitions.

@@ -12,10 +12,10 @@ from types import FrameType, TracebackType
 from typing import Any, cast, get_args
 
 from agentmagic import json_schema
-from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, ToolError, failed_inside, said
+from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, ToolError, describe, describe_group
 from agentmagic.messages import Content, Media, Resource, ResultStatus, Text, ToolCall, ToolDef, ToolResult
-from agentmagic.runtime.exits import CodeExit, exit_words
-from agentmagic.runtime.timeouts import Deadline, being_cancelled
+from agentmagic.runtime.exits import CodeExit, describe_exit
+from agentmagic.runtime.timeouts import Deadline, is_cancelling
 from agentmagic.secrets import redact
 from agentmagic.text import a_type, clip, cut_middle
 from agentmagic.tools.base import TaskComplete, Tool, ToolContext, failure, result
@@ -54,31 +54,31 @@ async def _carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRe
     context.deadline = Deadline(tool.timeout, context.outer)
     try:
         async with context.deadline:
-            return checked(call, await tool.invoke(call, context))
+            return validate_result(call, await tool.invoke(call, context))
     except TaskComplete as completion:
-        return result(call, said(completion), done=said(completion))
+        return result(call, describe(completion), done=describe(completion))
     except (ServerError, CassetteError, ReplayMismatch):
         raise
     except asyncio.CancelledError as error:
         context.cancel()
-        if being_cancelled():
+        if is_cancelling():
             raise
-        return failure(call, _sentence(error))  # The tool itself raised CancelledError: the call was not cancelled.
+        return failure(call, _error_text(error))  # The tool itself raised CancelledError: the call was not cancelled.
     except BaseException as error:  # noqa: BLE001  (the model reads all failures; SystemExit must not end the kernel)
         if isinstance(error, TimeoutError) and context.deadline.expired:
             context.cancel()
             fate = f"was given up. {context.left}" if context.left else "was stopped."
             return failure(call, f"{call.name} took longer than {tool.timeout:g} s and {fate}", "timeout")
-        return _failed(tool, call, context, error)
+        return _failure_result(tool, call, context, error)
 
 
-def _failed(tool: Tool, call: ToolCall, context: ToolContext, error: BaseException) -> ToolResult:
+def _failure_result(tool: Tool, call: ToolCall, context: ToolContext, error: BaseException) -> ToolResult:
     """Return the result of a call that raised an exception. A program that exits with code 0 has not failed."""
     if not isinstance(error, (CodeExit, SystemExit)):
         context.error = error
-        return failure(call, _sentence(error))
+        return failure(call, _error_text(error))
     context.exited = True
-    message = f"The {'program' if tool.code else 'tool'} {exit_words(error.code)}"
+    message = f"The {'program' if tool.code else 'tool'} {describe_exit(error.code)}"
     if tool.code and not error.code:
         return result(call, message)
     context.error = error.__cause__ if isinstance(error, CodeExit) else error
@@ -110,7 +110,7 @@ def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | 
     return json_schema.problem(definition.name, definition.parameters, _without_refused_nulls(definition, arguments))
 
 
-def checked(call: ToolCall, value: object) -> ToolResult:
+def validate_result(call: ToolCall, value: object) -> ToolResult:
     """Return a tool's return value as the result of its call.
 
     Raises ToolError for a value that is not a ToolResult, or whose content the history cannot store.
@@ -141,9 +141,9 @@ def _part(part: object) -> Content:
             )
 
 
-def _sentence(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     # Blank the secrets before the text is clipped: half of a secret would not be recognized.
-    message = ": ".join(filter(None, (said(error), clip(redact(failed_inside(error)), LONGEST_INSIDE))))
+    message = ": ".join(filter(None, (describe(error), clip(redact(describe_group(error)), LONGEST_INSIDE))))
     if isinstance(error, ToolError):
         return message or "The tool failed without saying why."
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

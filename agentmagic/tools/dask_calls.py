@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from agentmagic.errors import ToolError, said
+from agentmagic.errors import ToolError, describe
 from agentmagic.secrets import redact
-from agentmagic.text import one_line
+from agentmagic.text import single_line
 
 MAY_REPEAT = (
     "{} was not run: if a worker is lost, this Dask scheduler runs its calls again, up to {} times, unannounced. "
@@ -19,13 +19,13 @@ MAY_REPEAT = (
     "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=0 in its environment. Or, if a second run does no harm, declare "
     "@tool(executor=..., repeatable=True)."
 )
-NOT_ASKED = (
+UNKNOWN_RETRIES = (
     "{} was not run: the Dask scheduler does not say whether it runs the calls of a lost worker again ({}). If a "
     "second run does no harm, declare @tool(executor=..., repeatable=True)."
 )
 CLOSED = "{} was not run: its client of Dask is closed. Make a new one, and mark the tool with its executor."
 
-_checked: WeakKeyDictionary[Any, None] = WeakKeyDictionary()
+_safe_clients: WeakKeyDictionary[Any, None] = WeakKeyDictionary()
 """Clients of schedulers that do not repeat the calls of a lost worker, according to the scheduler."""
 
 
@@ -36,7 +36,7 @@ def check_client(name: str, client: Any, *, once: bool) -> None:
     """
     if getattr(client, "status", "") in ("closing", "closed"):
         raise ToolError(CLOSED.format(name))
-    if not once or client in _checked:
+    if not once or client in _safe_clients:
         return
 
     # Dask sends an inner function by value, so agentmagic need not be installed on the scheduler.
@@ -46,10 +46,12 @@ def check_client(name: str, client: Any, *, once: bool) -> None:
     try:
         failures = client.run_on_scheduler(read_setting)
     except Exception as error:  # noqa: BLE001  (of the connection, or of a scheduler that runs no functions)
-        raise ToolError(NOT_ASKED.format(name, one_line(redact(said(error)), 200) or type(error).__name__)) from None
+        raise ToolError(
+            UNKNOWN_RETRIES.format(name, single_line(redact(describe(error)), 200) or type(error).__name__)
+        ) from None
     if failures != 0:
         raise ToolError(MAY_REPEAT.format(name, failures))
-    _checked[client] = None
+    _safe_clients[client] = None
 
 
 def submit(executor: Any, name: str, call: Callable[[], Any], *, once: bool) -> Future[Any]:
@@ -59,7 +61,7 @@ def submit(executor: Any, name: str, call: Callable[[], Any], *, once: bool) -> 
     of its lifetime, Dask runs its calls again regardless of the setting; the same holds for a call whose value was
     lost. Hence each call has a token, which the scheduler gives to one run only.
     """
-    data, futures = _pickled(call)
+    data, futures = _pickle_call(call)
     if not once:
         return executor.submit(_runner(name), data, "", *futures)
     client = executor._client  # noqa: SLF001  (which nothing else tells)
@@ -82,7 +84,7 @@ def outcome(answer: tuple[str, Any]) -> tuple[bool, Any]:
     return (True, pickle.loads(value)) if how == "ran" else (False, None)  # noqa: S301  (the user's own worker)
 
 
-def _pickled(call: Callable[[], Any]) -> tuple[bytes, list[Any]]:
+def _pickle_call(call: Callable[[], Any]) -> tuple[bytes, list[Any]]:
     """Return the pickle of a call, and the Dask futures in the call, such as scattered data.
 
     In the pickle, the index in this list stands for each future.

@@ -19,12 +19,12 @@ from itertools import chain
 from typing import Any, Literal, TypeVar, cast
 
 from agentmagic import json_schema
-from agentmagic.errors import ToolError, UsageError, said
+from agentmagic.errors import ToolError, UsageError, describe
 from agentmagic.messages import ToolResult
 from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.runtime.main_thread import Job
 from agentmagic.secrets import redact
-from agentmagic.text import a_type, one_line
+from agentmagic.text import a_type, single_line
 from agentmagic.tools import dask_calls, payload
 from agentmagic.tools.base import TaskComplete, ToolContext, failure
 
@@ -41,7 +41,7 @@ KINDS: Mapping[str, Kind] = {
     "ipyparallel": "ipyparallel",
 }
 """Kind of an executor, by the module of its class or of one of its base classes."""
-LOST = {"KilledWorker": "distributed", "CommClosedError": "distributed", "EngineError": "ipyparallel"}
+LOSS_ERRORS = {"KilledWorker": "distributed", "CommClosedError": "distributed", "EngineError": "ipyparallel"}
 """Names of exceptions that mean that a worker was lost, with their package. BrokenExecutor means the same."""
 
 ON_WORKER = "It runs on a worker, which goes on, and may still be running."
@@ -86,7 +86,7 @@ MAY_HAVE_RUN = (
 )
 MAY_RUN_AGAIN = "The worker of {} was lost before it answered ({}). It may be called again."
 BROKEN_POOL = "The process pool is broken for good: make a new ProcessPoolExecutor and mark the tool with it."
-NOT_TAKEN = "{} was not run: its executor did not take the call ({})."
+NOT_SUBMITTED = "{} was not run: its executor did not take the call ({})."
 
 
 def kind_of(executor: Executor) -> Kind:
@@ -110,7 +110,7 @@ def check_executor(function: Function, executor: object, context: str | None, *,
         return
     if not isinstance(executor, Executor):
         raise UsageError(NO_EXECUTOR.format(a_type(executor)))
-    inner = json_schema.inside(function)
+    inner = json_schema.innermost_function(function)
     kind = kind_of(executor)
     problem = ""
     if inspect.iscoroutinefunction(inner) or inspect.isasyncgenfunction(inner):
@@ -120,14 +120,14 @@ def check_executor(function: Function, executor: object, context: str | None, *,
     elif context is not None and kind != "threads":
         problem = CONTEXT.format(name)
     elif kind == "processes":
-        problem = _lost_name(name, inner)
+        problem = _import_problem(name, inner)
     elif kind in ("dask", "ipyparallel"):
-        problem = _repeats(name, executor, repeatable=repeatable)
+        problem = _repeat_problem(name, executor, repeatable=repeatable)
     if problem:
         raise UsageError(problem)
 
 
-def _lost_name(name: str, function: Any) -> str:
+def _import_problem(name: str, function: Any) -> str:
     """Return why other processes cannot find a function by its name, or "" if they can."""
     if "<" in getattr(function, "__qualname__", ""):
         return NESTED.format(name)
@@ -136,7 +136,7 @@ def _lost_name(name: str, function: Any) -> str:
     return IN_NOTEBOOK.format(name) if is_cell else ""
 
 
-def _repeats(name: str, executor: Any, *, repeatable: bool) -> str:
+def _repeat_problem(name: str, executor: Any, *, repeatable: bool) -> str:
     """Return why the options of a Dask or ipyparallel executor keep it from running each call once, or ""."""
     if kind_of(executor) == "ipyparallel":
         view = executor.view
@@ -163,14 +163,14 @@ class Dispatcher:
         self.executor = executor
         self.kind = kind_of(executor)
         self.repeatable = repeatable
-        self._is_told = False
+        self._has_warned = False
 
     async def run_here(self, function: Callable[[], T], on_start: Callable[[], None]) -> T:
         """Call a function in a thread of the executor; `on_start` is called in that thread just before."""
         job = Job(function, on_start)
         future = self.executor.submit(copy_context().run, job.run)
         try:
-            await _ended(future)
+            await _wait_for(future)
         except asyncio.CancelledError:
             future.cancel()
             raise
@@ -186,7 +186,7 @@ class Dispatcher:
         context.left = ON_WORKER  # Set before the submission, which runs in a thread that cannot be stopped either.
         future = await engine().in_pool(partial(self._submit, arguments, variables, context))
         try:
-            await _ended(future)
+            await _wait_for(future)
         except asyncio.CancelledError:
             if self.kind != "processes":
                 in_thread(future.cancel, "agentmagic-cancel")  # In a thread: Dask's cancel() waits for the scheduler.
@@ -195,15 +195,15 @@ class Dispatcher:
             raise
         context.left = ""
         if future.cancelled():
-            return self._lost("the executor gave the call up", context)
+            return self._loss_result("the executor gave the call up", context)
         error = future.exception()
         if error is None:
             value = future.result()
             has_run, value = dask_calls.outcome(value) if self.kind == "dask" else (True, value)
-            return value if has_run else self._lost("Dask gave the call to another one", context)
+            return value if has_run else self._loss_result("Dask gave the call to another one", context)
         if name := _loss(error):
-            return self._lost(name, context)
-        raise _raised(error)
+            return self._loss_result(name, context)
+        raise _original_error(error)
 
     def _submit(self, arguments: Mapping[str, Any], variables: Collection[str], context: ToolContext) -> Future[Any]:
         """Check the objects that a call takes along, and submit the call. Runs in a thread: pickling can be slow."""
@@ -211,7 +211,7 @@ class Dispatcher:
         if self.kind == "dask":
             client: Any = cast("Any", self.executor)._client  # noqa: SLF001  (which nothing else tells)
             dask_calls.check_client(name, client, once=not self.repeatable)
-        parts = payload.taken_along(
+        parts = payload.pickled_parts(
             self.function, by_value=self.kind != "processes", with_globals=self._sends_globals()
         )
         argument_parts = (
@@ -220,11 +220,11 @@ class Dispatcher:
             if variable in arguments
         )
         large = payload.check(name, chain(parts, argument_parts), self._dumps())
-        if large and not self._is_told:
-            self._is_told = True
+        if large and not self._has_warned:
+            self._has_warned = True
             context.tell(payload.large_notice(name, large, dask=self.kind == "dask"))
         if context.cancelled:
-            raise ToolError(NOT_TAKEN.format(name, "it was stopped"))
+            raise ToolError(NOT_SUBMITTED.format(name, "it was stopped"))
         try:
             call = partial(self.function, **arguments)
             if self.kind == "dask":
@@ -233,8 +233,8 @@ class Dispatcher:
                 future = self.executor.submit(call)
         except Exception as error:  # noqa: BLE001  (of the executor, or of an object that it pickles)
             hint = f" {BROKEN_POOL}" if self.kind == "processes" and isinstance(error, BrokenExecutor) else ""
-            reason = one_line(redact(said(error)), 300).rstrip(".")
-            raise ToolError(f"{NOT_TAKEN.format(name, f'{type(error).__name__}: {reason}')}{hint}") from None
+            reason = single_line(redact(describe(error)), 300).rstrip(".")
+            raise ToolError(f"{NOT_SUBMITTED.format(name, f'{type(error).__name__}: {reason}')}{hint}") from None
         if context.cancelled:
             future.cancel()
         return future
@@ -253,13 +253,13 @@ class Dispatcher:
         dumps: Callable[[Any], bytes] | None = getattr(sys.modules.get("cloudpickle"), "dumps", None)
         return dumps
 
-    def _lost(self, reason: str, context: ToolContext) -> ToolResult:
+    def _loss_result(self, reason: str, context: ToolContext) -> ToolResult:
         hint = f" {BROKEN_POOL}" if self.kind == "processes" else ""
         message = (MAY_RUN_AGAIN if self.repeatable else MAY_HAVE_RUN).format(context.call.name, reason)
         return replace(failure(context.call, f"{message}{hint}"), in_doubt=not self.repeatable)
 
 
-async def _ended(future: Future[Any]) -> None:
+async def _wait_for(future: Future[Any]) -> None:
     """Wait until a future of another thread is done. Cancelling this wait does not cancel the future."""
     loop, event = asyncio.get_running_loop(), asyncio.Event()
 
@@ -275,10 +275,10 @@ def _loss(error: BaseException) -> str:
     """Return the name of an exception that means that a worker was lost, or "" for any other exception."""
     name = getattr(error, "ename", None) or type(error).__name__  # ipyparallel wraps the exceptions of its engines
     package = type(error).__module__.partition(".")[0]
-    return str(name) if isinstance(error, BrokenExecutor) or LOST.get(str(name)) == package else ""
+    return str(name) if isinstance(error, BrokenExecutor) or LOSS_ERRORS.get(str(name)) == package else ""
 
 
-def _raised(error: BaseException) -> BaseException:
+def _original_error(error: BaseException) -> BaseException:
     """Return the exception that a function raised on its worker.
 
     ipyparallel sends only the name of the exception's class and its message: the result is then a TaskComplete or a

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, cast, overload
 
 from agentmagic import json_schema
 from agentmagic.errors import ToolError, UsageError
-from agentmagic.host import Output, installed
+from agentmagic.host import Output, current_host
 from agentmagic.messages import Example, Message, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import caller, engine, outcome, void
 from agentmagic.runtime.exits import contained_exits
@@ -32,7 +32,7 @@ PAUSE = 0.1
 """Seconds between two progress reports with the lines that a running function printed."""
 
 MARK = "__agentmagic_tool__"
-BUILT = "__agentmagic_built__"
+TOOL_CACHE = "__agentmagic_built__"
 """The attribute in which a function caches its `Tool`, because reading a signature takes a millisecond or two."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 """Pattern of the tool names that all providers accept."""
@@ -60,7 +60,7 @@ class ToolOptions:
     repeatable: bool = False
 
 
-class _Kept:
+class _HiddenValue:
     """A value in an attribute of a function, which is pickled as None.
 
     A pickle of the function may be sent to a worker, and must not contain the executor and the notebook's variables,
@@ -120,13 +120,13 @@ def tool_with(function: F, options: ToolOptions) -> F:
     """Mark a function as a tool with the options of `@tool`. Raises UsageError if the function cannot be a tool."""
     if not callable(function):
         raise UsageError(f"@tool marks functions, and {function!r} is none.")
-    new_tool = _built(function, options)
+    new_tool = _make_tool(function, options)
     if options.loop == "caller" and not _is_async_function(function):
         name = json_schema.name_of(function)
         raise UsageError(f'{name} is not async, so loop="caller" means nothing to it. Leave it out.')
     try:
-        setattr(function, MARK, _Kept(options))
-        setattr(function, BUILT, _Kept(new_tool))
+        setattr(function, MARK, _HiddenValue(options))
+        setattr(function, TOOL_CACHE, _HiddenValue(new_tool))
         json_schema.set_plain_defaults(function)
     except AttributeError:  # Bound methods and built-in functions do not accept new attributes.
         raise UsageError(
@@ -138,12 +138,12 @@ def tool_with(function: F, options: ToolOptions) -> F:
 def is_tool(value: object) -> bool:
     """Return whether `@tool` marked this function."""
     function = inspect.isroutine(value) or isinstance(value, partial)
-    return function and _kept(cast("object", value), MARK) is not None
+    return function and _hidden_value(cast("object", value), MARK) is not None
 
 
-def _kept(function: object, attribute: str) -> Any:
+def _hidden_value(function: object, attribute: str) -> Any:
     holder = getattr(function, attribute, None)
-    return holder.value if isinstance(holder, _Kept) else None
+    return holder.value if isinstance(holder, _HiddenValue) else None
 
 
 def function_tool(function: Function) -> Tool:
@@ -151,19 +151,19 @@ def function_tool(function: Function) -> Tool:
 
     Raises UsageError for a function with parameters that a model cannot fill in.
     """
-    cache = _kept(function, BUILT)
+    cache = _hidden_value(function, TOOL_CACHE)
     # functools.wraps copies attributes, so the cached tool of a wrapper can be that of the wrapped function.
     if isinstance(cache, Tool) and cast("_Invocation", cache.invoke).function is function:
         return cache
     # A partial of a marked function has the same options: for example, `ask` applies to the partial too.
-    candidates = (_kept(layer, MARK) for layer in json_schema.layers(function))
-    tool = _built(function, next((layer for layer in candidates if layer is not None), ToolOptions()))
+    candidates = (_hidden_value(layer, MARK) for layer in json_schema.layers(function))
+    tool = _make_tool(function, next((layer for layer in candidates if layer is not None), ToolOptions()))
     with suppress(AttributeError):  # Bound methods and built-in functions do not accept new attributes.
-        setattr(function, BUILT, _Kept(tool))
+        setattr(function, TOOL_CACHE, _HiddenValue(tool))
     return tool
 
 
-def _built(function: Function, options: ToolOptions) -> Tool:
+def _make_tool(function: Function, options: ToolOptions) -> Tool:
     name = options.name or json_schema.name_of(function)
     if not NAME.fullmatch(name):
         raise UsageError(
@@ -190,7 +190,7 @@ def _built(function: Function, options: ToolOptions) -> Tool:
 
 def _variables(options: ToolOptions) -> Mapping[str, Any] | None:
     """Return the variables that the model can name as arguments, or None if there is no notebook or mapping."""
-    notebook = installed().notebook
+    notebook = current_host().notebook
     return notebook.namespace if options.variables is None and notebook is not None else options.variables
 
 
@@ -216,7 +216,7 @@ def _definition_now(definition: ToolDef, signature: json_schema.Signature, optio
     return replace(definition, parameters=parameters)
 
 
-def _filled_in(
+def _with_variables(
     arguments: Mapping[str, Any], signature: json_schema.Signature, options: ToolOptions
 ) -> Mapping[str, Any]:
     """Return arguments with the values of variables in place of their names. Raises ToolError for an unknown name."""
@@ -321,22 +321,24 @@ class _Invocation:
 
     async def __call__(self, call: ToolCall, context: ToolContext) -> ToolResult:
         values = json_schema.arguments_for(self.signature, call.arguments)
-        arguments = _filled_in(values, self.signature, self.options)
+        arguments = _with_variables(values, self.signature, self.options)
         if _is_async_function(self.function):
-            return await self._asynchronously(arguments, context)
+            return await self._run_async(arguments, context)
         if self.dispatcher is not None and self.dispatcher.kind != "threads":
             value = await self.dispatcher.run(arguments, self.signature.by_name, context)
         else:
-            value = await self._synchronously(arguments, context)
+            value = await self._run_sync(arguments, context)
         return (
-            value if isinstance(value, ToolResult) else await _on_user_loop(lambda: _finished(value, context), context)
+            value
+            if isinstance(value, ToolResult)
+            else await _on_user_loop(lambda: _async_result(value, context), context)
         )
 
-    async def _asynchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
+    async def _run_async(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolResult:
         async def work() -> ToolResult:
             with contained_exits(), context.watch(self.function):
                 value = self.function(**self._with(arguments, _RemoteContext(context)))
-                return await _finished(value, context)
+                return await _async_result(value, context)
 
         origin = caller.get()
         # The caller's loop can be the engine's own: if code on the engine's loop starts a turn, and always in a
@@ -355,7 +357,7 @@ class _Invocation:
             return await main.run(partial(run_on, origin.loop, work()))
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), origin.loop))
 
-    async def _synchronously(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+    async def _run_sync(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         """Call a function that may block, and return its result, or the awaitable that it returned."""
         loop = asyncio.get_running_loop()
         run = engine().in_pool if self.options.thread_safe else engine().run_user
@@ -364,7 +366,7 @@ class _Invocation:
         keywords = self._with(arguments, _BlockingContext(context))
 
         def work() -> Any:
-            capture = engine().main.captured(_LastLines(loop, context).tell)
+            capture = engine().main.capture_output(_LastLines(loop, context).tell)
             with contained_exits(), capture as context.capture:
                 with context.watch(self.function):
                     value = self.function(**keywords)
@@ -394,12 +396,14 @@ class _LastLines:
         self._loop = loop
         self._context = context
         self._lines: Callable[[], str] = str
-        self._planned = 0.0
+        self._next_report = 0.0
 
     def tell(self, lines: Callable[[], str]) -> None:
         self._lines = lines
-        if (now := time.monotonic()) >= self._planned + PAUSE:  # Otherwise the report that is due includes these lines.
-            self._planned = now
+        if (
+            now := time.monotonic()
+        ) >= self._next_report + PAUSE:  # Otherwise the report that is due includes these lines.
+            self._next_report = now
             self._loop.call_soon_threadsafe(self._loop.call_later, PAUSE, self._report)
 
     def _report(self) -> None:
@@ -408,7 +412,7 @@ class _LastLines:
 
 
 def _is_async_function(function: Function) -> bool:
-    function = json_schema.inside(function)
+    function = json_schema.innermost_function(function)
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
@@ -416,7 +420,7 @@ def _is_async(value: object) -> bool:
     return inspect.isawaitable(value) or isinstance(value, AsyncIterator)
 
 
-async def _finished(value: Any, context: ToolContext) -> ToolResult:
+async def _async_result(value: Any, context: ToolContext) -> ToolResult:
     """Await a coroutine, or collect an async generator, and return its result. Runs outside the engine's loop."""
     if inspect.isawaitable(value):
         value = await value

@@ -134,11 +134,11 @@ def _read(text: str, arguments: Any, most: int) -> str:
 
 def _hits(text: str, query: str, start: int, most: int) -> str:
     # Search for plain text: a regular expression of a model could run forever. `count` needs no list of all hits.
-    low, needle = _folded(text), _folded(query)
+    low, needle = _lower(text), _lower(query)
     count = low.count(needle, start)
     if not count:
         return f"[The words are not found between character {start} and the end, {len(text)}]"[:most]
-    positions = list(islice(_places(low, needle, start), MOST_HITS + 1))
+    positions = list(islice(_positions(low, needle, start), MOST_HITS + 1))
     lines = (_surroundings(text, position, len(query)) for position in positions[:MOST_HITS])
     shown_lines = list(_fitting(lines, max(most - HEAD, 1)))
     more = f"; start={positions[len(shown_lines)]} shows the next" if len(shown_lines) < len(positions) else ""
@@ -146,14 +146,14 @@ def _hits(text: str, query: str, start: int, most: int) -> str:
     return "\n".join([head, *shown_lines])[:most]
 
 
-def _places(low: str, needle: str, start: int) -> Iterator[int]:
+def _positions(low: str, needle: str, start: int) -> Iterator[int]:
     position = low.find(needle, start)
     while position >= 0:
         yield position
         position = low.find(needle, position + len(needle))
 
 
-def _folded(text: str) -> str:
+def _lower(text: str) -> str:
     """Return the text in lower case, at the same positions. U+0130 is replaced: its lower case has two characters."""
     return text.replace("\u0130", "I").lower()
 

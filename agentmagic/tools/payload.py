@@ -12,10 +12,10 @@ from itertools import islice
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
-from agentmagic.errors import ToolError, said
+from agentmagic.errors import ToolError, describe
 from agentmagic.secret_shapes import is_random
 from agentmagic.secrets import holds_secret, is_secret_name, redact
-from agentmagic.text import a_type, clip, one_line
+from agentmagic.text import a_type, clip, single_line
 
 LARGE = 1_000_000
 """The user is warned of a value with more pickled bytes than this, because it is sent with every call."""
@@ -30,7 +30,7 @@ Part = tuple[str, str, Any]
 """An object that is pickled with a function: a phrase for the user that says where it is; its name; its value."""
 
 
-def taken_along(function: Callable[..., Any], *, by_value: bool, with_globals: bool = True) -> Iterator[Part]:
+def pickled_parts(function: Callable[..., Any], *, by_value: bool, with_globals: bool = True) -> Iterator[Part]:
     """Yield the objects that are pickled with a function in addition to its code, as cloudpickle finds them.
 
     Functions and classes that a worker can import are pickled by name. With `by_value`, all others are pickled with
@@ -66,7 +66,7 @@ def _parts(one: Any, *, by_value: bool, with_globals: bool) -> Iterator[Part]:
             yield "its object", "", one.__self__
             yield "its function", "", one.__func__
         case FunctionType() if by_value and not _is_importable(one):
-            yield from _of_function(one, with_globals=with_globals)
+            yield from _parts_of_function(one, with_globals=with_globals)
         case type() if by_value and not _is_importable(one):
             for name, value in vars(one).items():
                 inner = getattr(value, "__func__", getattr(value, "fget", value))
@@ -76,7 +76,7 @@ def _parts(one: Any, *, by_value: bool, with_globals: bool) -> Iterator[Part]:
             return
 
 
-def _of_function(function: FunctionType, *, with_globals: bool) -> Iterator[Part]:
+def _parts_of_function(function: FunctionType, *, with_globals: bool) -> Iterator[Part]:
     code = function.__code__
     if with_globals:
         for name in _global_names(code):
@@ -154,7 +154,7 @@ IN_PICKLE = (
 
 
 def _unpicklable(name: str, location: str, value: object, error: Exception) -> str:
-    reason = clip(one_line(redact(said(error)), 200).rstrip("."), 200)
+    reason = clip(single_line(redact(describe(error)), 200).rstrip("."), 200)
     return (
         f"{name} was not run: {location}, {a_type(value)}, cannot be sent to a worker ({reason}). "
         "Make it inside the function, on the worker."
@@ -180,7 +180,7 @@ def _is_secret(name: str, value: Any) -> bool:
             case str():
                 text = item_value[:MOST_TEXT]
                 # The name alone does not prove a secret, as in SORT_KEY = "customer": the text must look random too.
-                if (is_secret_name(key) and is_random(text)) or redact(text, stored=True, name=key) != text:
+                if (is_secret_name(key) and is_random(text)) or redact(text, keep_likely=True, name=key) != text:
                     return True
             case Mapping():
                 pairs = islice(cast("Mapping[Any, Any]", item_value).items(), MOST_ITEMS)

@@ -8,7 +8,7 @@ from typing import Any, cast
 from agentmagic.classroom import class_settings
 from agentmagic.errors import UsageError
 from agentmagic.messages import FETCH, SEARCH, HostedTool, ToolCall, ToolDef, ToolResult
-from agentmagic.text import written_json
+from agentmagic.text import json_line
 from agentmagic.tools.base import Tool, ToolContext, failure
 
 LETS = {
@@ -32,7 +32,7 @@ def web_search(domains: Sequence[str] = (), max_uses: int | None = None) -> Tool
     searches in one request. The user is asked once in a session. Most providers charge a fee for searches. Raises
     UsageError for an invalid value.
     """
-    return _hosted(SEARCH, "Search the web.", domains, max_uses)
+    return _web_tool(SEARCH, "Search the web.", domains, max_uses)
 
 
 def web_fetch(domains: Sequence[str] = (), max_uses: int | None = None) -> Tool:
@@ -40,10 +40,10 @@ def web_fetch(domains: Sequence[str] = (), max_uses: int | None = None) -> Tool:
 
     `domains` and `max_uses` limit the pages as in `web_search`. Raises UsageError for an invalid value.
     """
-    return _hosted(FETCH, "Read a page of the web.", domains, max_uses)
+    return _web_tool(FETCH, "Read a page of the web.", domains, max_uses)
 
 
-def _hosted(name: str, description: str, domains: Sequence[str], max_uses: int | None) -> Tool:
+def _web_tool(name: str, description: str, domains: Sequence[str], max_uses: int | None) -> Tool:
     if isinstance(domains, str) or len(domains) > MOST_DOMAINS:
         raise UsageError(f"domains is {domains!r:.80}. Give a list of at most {MOST_DOMAINS} names of sites.")
     for domain in cast("Sequence[object]", domains):
@@ -54,9 +54,9 @@ def _hosted(name: str, description: str, domains: Sequence[str], max_uses: int |
         raise UsageError(f"max_uses is {max_uses!r}. Give a whole number from 1 on, or None.")
     hosted_tool = HostedTool(name, tuple(domains), max_uses)
     # An approval is bound to the definition, so the definition contains the limits that the user approves.
-    bounds = f" {written_json(asked(hosted_tool))}" if asked(hosted_tool) else ""
+    bounds = f" {json_line(limits_of(hosted_tool))}" if limits_of(hosted_tool) else ""
     definition = ToolDef(name, description + bounds)
-    return Tool(definition, _not_ours, ask=True, fixed=True, effects=lambda _: (LETS[name],), hosted=hosted_tool)
+    return Tool(definition, _refuse_call, ask=True, fixed=True, effects=lambda _: (LETS[name],), hosted=hosted_tool)
 
 
 def check_model(model: str) -> None:
@@ -65,23 +65,23 @@ def check_model(model: str) -> None:
     `model` is the full name of the model, with its provider.
     """
     bounds = class_settings()
-    if (verdict := bounds.bound(asks=True, code=False, web=True)) is None:
+    if (verdict := bounds.mildest_verdict(asks=True, code=False, web=True)) is None:
         return
     from agentmagic.providers.openai.client import is_search_model
 
     setting = "permission" if bounds.permission == verdict else "web"
     if is_search_model(model.partition(":")[2].rpartition("/")[2]):
         raise UsageError(
-            f"The model {model} always searches the web, and {bounds.whose(setting)} has {bounds.words(setting)}. "
-            "Choose another one."
+            f"The model {model} always searches the web, and {bounds.scope(setting)} has "
+            f"{bounds.setting_with_file(setting)}. Choose another one."
         )
 
 
-async def _not_ours(call: ToolCall, _context: ToolContext) -> ToolResult:
+async def _refuse_call(call: ToolCall, _context: ToolContext) -> ToolResult:
     return failure(call, f"{call.name} is carried out by the provider of the model, and not by a call.")
 
 
-def asked(tool: HostedTool | None) -> dict[str, Any]:
+def limits_of(tool: HostedTool | None) -> dict[str, Any]:
     """Return the limits of a hosted tool, which the user sees when asked to allow the tool."""
     pairs = () if tool is None else (("domains", list(tool.domains)), ("max_uses", tool.max_uses))
     return {name: value for name, value in pairs if value}
@@ -94,11 +94,11 @@ def why_without(tool: HostedTool | None, model: str, hosts: Callable[[HostedTool
     a tool with the given limits.
     """
     name = tool.name if tool else ""
-    wish = next((wish for wish, variant in _wishes(tool) if hosts(variant)), "")
+    wish = next((wish for wish, variant in _without_limits(tool) if hosts(variant)), "")
     return (NO_WISH if wish else NO_WEB).format(model=model, tool=name, wish=wish)
 
 
-def _wishes(tool: HostedTool | None) -> Iterator[tuple[str, HostedTool]]:
+def _without_limits(tool: HostedTool | None) -> Iterator[tuple[str, HostedTool]]:
     """Yield the names of limits that a provider may not support, each with the tool without these limits.
 
     First each limit alone, then both together.

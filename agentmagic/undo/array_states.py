@@ -6,7 +6,7 @@ from collections.abc import Callable
 from hashlib import sha1
 from typing import Any
 
-from agentmagic.undo.object_states import ObjectState, Place, Randomness, with_attributes
+from agentmagic.undo.object_states import MemoryBlock, ObjectState, Randomness, with_attributes
 
 Maker = Callable[[Any], ObjectState | None]
 
@@ -22,8 +22,8 @@ class _ArrayView(ObjectState):
     def obstacle(self, now: ObjectState) -> str:
         return "" if now.data[:-2] == self.data[:-2] else "the form of an array was changed in place"
 
-    def put(self) -> None:
-        _put_fields(self.thing.dtype, self.data[-2])
+    def restore(self) -> None:
+        _restore_field_names(self.thing.dtype, self.data[-2])
         _set_writeable(self.thing, self.data[-1])
 
 
@@ -37,7 +37,7 @@ class _OwnedArray(_ArrayView):
         """The array that gives access to the memory."""
         return self.thing
 
-    def put(self) -> None:
+    def restore(self) -> None:
         """Write the copy into the array."""
         array = self.array
         try:
@@ -45,7 +45,7 @@ class _OwnedArray(_ArrayView):
         except ValueError:
             # The memory belongs to another object. Either that object is restored, or `verify` reports this array.
             return
-        _put_fields(array.dtype, self.data[-2])
+        _restore_field_names(array.dtype, self.data[-2])
         _copy(self.copy, array)
         _set_writeable(array, self.data[-1])
 
@@ -63,7 +63,7 @@ def _copy(source: Any, target: Any) -> None:
         _bytes(target)[...] = _bytes(source)
 
 
-def _put_fields(dtype: Any, fields: Any) -> None:
+def _restore_field_names(dtype: Any, fields: Any) -> None:
     if fields is not None and dtype.names != fields:
         dtype.names = fields
 
@@ -87,7 +87,7 @@ class Memory(_OwnedArray):
         else:
             self.digest = _digest(self.array)
 
-    def unchanged(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Return whether the form is the same, and the memory too if a copy or digest of it is stored."""
         if self._form() != self.data:
             return False
@@ -118,7 +118,7 @@ class Memory(_OwnedArray):
         """Return why the memory cannot be restored, or ""."""
         return super().obstacle(now) or ("" if self.copy is not None else "an array in it was too large to be copied")
 
-    def owned(self) -> tuple[Place, ...]:
+    def writable_memory(self) -> tuple[MemoryBlock, ...]:
         """Return the address and size of the memory."""
         return ((self.data[0], self.array.nbytes),)
 
@@ -126,8 +126,8 @@ class Memory(_OwnedArray):
 class _FieldNames(ObjectState):
     """The data type of a record array; `data` are its field names, which code can change in place."""
 
-    def put(self) -> None:
-        _put_fields(self.thing, self.data)
+    def restore(self) -> None:
+        _restore_field_names(self.thing, self.data)
 
 
 def numpy_maker(kind: type[Any]) -> Maker | None:

@@ -11,14 +11,14 @@ from itertools import accumulate
 from typing import Any
 
 from agentmagic.undo.array_states import Memory, form_of
-from agentmagic.undo.object_states import Fixed, ObjectState, Place, with_attributes
+from agentmagic.undo.object_states import Fixed, MemoryBlock, ObjectState, with_attributes
 
 
 class _ArrowData(Fixed):
     """An array or a table of Arrow, which cannot be changed."""
 
-    def borrowed(self) -> Collection[Place]:
-        return arrow_places(self.thing)
+    def readable_memory(self) -> Collection[MemoryBlock]:
+        return arrow_memory(self.thing)
 
 
 class _ArrowBuffer(Memory):
@@ -51,23 +51,25 @@ def _bytes_of(buffer: Any) -> Any:
     return sys.modules["numpy"].frombuffer(buffer, "u1")
 
 
-def arrow_places(thing: Any) -> list[Place]:
+def arrow_memory(thing: Any) -> list[MemoryBlock]:
     """Return the addresses and sizes of the memory that Arrow arrays or tables use."""
     if hasattr(thing, "address"):
         return [(thing.address, thing.size)]
     if hasattr(thing, "columns"):
-        return [place for column in thing.columns for place in arrow_places(column)]
+        return [place for column in thing.columns for place in arrow_memory(column)]
     if hasattr(thing, "chunks"):
-        return [place for chunk in thing.chunks for place in arrow_places(chunk)]
+        return [place for chunk in thing.chunks for place in arrow_memory(chunk)]
     if hasattr(thing, "buffers"):
         places = [(buffer.address, buffer.size) for buffer in thing.buffers() if buffer is not None]
-        return places + arrow_places(getattr(thing, "dictionary", None))
+        return places + arrow_memory(getattr(thing, "dictionary", None))
     return []
 
 
-def sharing(states: Collection[ObjectState]) -> dict[int, list[int]]:
+def memory_writers(states: Collection[ObjectState]) -> dict[int, list[int]]:
     """Map the id of each object to the ids of the other objects that can write to the memory it uses."""
-    blocks = sorted((start, start + size, id(state.thing)) for state in states for start, size in state.owned() if size)
+    blocks = sorted(
+        (start, start + size, id(state.thing)) for state in states for start, size in state.writable_memory() if size
+    )
     starts = [start for start, _, _ in blocks]
     furthest = list(accumulate((end for _, end, _ in blocks), max))
 
@@ -82,7 +84,7 @@ def sharing(states: Collection[ObjectState]) -> dict[int, list[int]]:
     for state in states if blocks else ():
         ids = {
             owner_id
-            for start, size in (*state.owned(), *_borrowed(state))
+            for start, size in (*state.writable_memory(), *_readable_memory(state))
             if size
             for owner_id in owners(start, start + size)
         }
@@ -91,8 +93,8 @@ def sharing(states: Collection[ObjectState]) -> dict[int, list[int]]:
     return sharers
 
 
-def _borrowed(state: ObjectState) -> Collection[Place]:
+def _readable_memory(state: ObjectState) -> Collection[MemoryBlock]:
     try:
-        return state.borrowed()
+        return state.readable_memory()
     except Exception:  # noqa: BLE001  (a library may not give a column of every type to Arrow)
         return ()

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
-from agentmagic.errors import said
+from agentmagic.errors import describe
 from agentmagic.events import VariableChange, VariablesChanged
-from agentmagic.text import one_line, shown
+from agentmagic.text import sanitize, single_line
 from agentmagic.undo.code_states import generators
 from agentmagic.undo.object_states import Many
 from agentmagic.undo.own import user_variables
-from agentmagic.undo.pictures import LIMIT, MOST_BESIDE, PAST_COPIES, Camera, Picture, without_collection
-from agentmagic.undo.states import changing
+from agentmagic.undo.pictures import LIMIT, MOST_BESIDE, PAST_COPIES, Camera, Picture, no_garbage_collection
+from agentmagic.undo.states import can_change
 from agentmagic.undo.variables import LONGEST_LINE, MOST_VARIABLES, kind_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ LONGEST_LOOK = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreResult:
     """The result of restoring variables.
 
     `restored` are the names that have their earlier values again. `refused` are the names that were left alone, each
@@ -56,9 +56,9 @@ class Changes:
     calls: list[str] = field(default_factory=list[str])
     files: dict[str, None] = field(default_factory=dict[str, None])
     limit: int = LIMIT
-    then: Callable[[], None] | None = None
+    on_compared: Callable[[], None] | None = None
     failed: bool = False
-    over: bool = False
+    ended: bool = False
     settled: threading.Event = field(default_factory=threading.Event)
     before: Picture = field(init=False)
     after: Picture = field(init=False)
@@ -68,7 +68,7 @@ class Changes:
     def __post_init__(self) -> None:
         self.before = self.after = Picture(user_variables(self.namespace))
 
-    @without_collection()
+    @no_garbage_collection()
     def expect(self, names: Iterable[str] | None, roots: Iterable[object] = (), words: Iterable[str] = ()) -> None:
         """Take a picture of the variables that a call can change, before the call begins.
 
@@ -91,16 +91,16 @@ class Changes:
         copies = (memory.copy.nbytes for memory in memories if memory is not None and memory.copy is not None)
         return sum(copies) + 100 * len(self.before.states)
 
-    @without_collection()
+    @no_garbage_collection()
     def settle(self) -> "Changes":
         """Compare the variables, now that the code has ended, with those before. Return this object."""
-        self.over = True
+        self.ended = True
         try:
-            self.after = _later(self.namespace, self.names, [self.before], 0)
-            if self.names is not None and (changed_ids := self.before.changed(self.after)):
-                self._look_beside(changed_ids)
-            if self.then is not None:
-                self.then()
+            self.after = _picture_now(self.namespace, self.names, [self.before], 0)
+            if self.names is not None and (changed_ids := self.before.changed_ids(self.after)):
+                self._add_indirect_changes(changed_ids)
+            if self.on_compared is not None:
+                self.on_compared()
         except BaseException:  # also KeyboardInterrupt
             self.failed = True
             raise
@@ -110,13 +110,13 @@ class Changes:
 
     def wait(self, seconds: float) -> None:
         """Wait up to `seconds` for interrupted calls to end. If they have ended, also wait for the comparison."""
-        if not self.settled.wait(seconds) and self.over:
+        if not self.settled.wait(seconds) and self.ended:
             self.settled.wait(LONGEST_LOOK)
 
-    def _look_beside(self, changed_ids: set[int]) -> None:
+    def _add_indirect_changes(self, changed_ids: set[int]) -> None:
         """Find the other names that reach changed objects, and add the objects on the way as unchanged themselves."""
         wide = self._with_all_names(self.after)
-        ids = wide.reached(wide.names_reaching(changed_ids))
+        ids = wide.reachable_ids(wide.names_reaching(changed_ids))
         states = {object_id: wide.states[object_id] for object_id in ids - self.after.states.keys()}
         for state in states.values():
             if isinstance(state, Many):
@@ -132,9 +132,9 @@ class Changes:
         return camera.look(picture.bindings, follow=False).develop(0)
 
     @cached_property
-    def touched(self) -> set[str]:
+    def touched_names(self) -> set[str]:
         """The names that the code created, changed or removed. Read it only after `settled` is set."""
-        return self.before.touched(self.after)
+        return self.before.touched_names(self.after)
 
     @cached_property
     def unwatched(self) -> dict[str, str]:
@@ -144,18 +144,18 @@ class Changes:
             object_id for object_id, state in self.before.states.items() if state.problem
         } - self.before.beside
         for name in self.before.names_reaching(unknown_ids):
-            ids = self.before.reached([name]) & unknown_ids
+            ids = self.before.reachable_ids([name]) & unknown_ids
             reasons.setdefault(name, self.before.states[next(iter(ids))].problem)
         return reasons
 
     @property
     def matters(self) -> bool:
         """Whether the code changed a variable, or may have changed one unseen."""
-        return bool(self.touched or self.unwatched)
+        return bool(self.touched_names or self.unwatched)
 
     def rows(self) -> list[VariableChange]:
         """Return the changes that the code made, sorted by variable name."""
-        return [self._row(name) for name in sorted(self.touched)]
+        return [self._row(name) for name in sorted(self.touched_names)]
 
     def _row(self, name: str) -> VariableChange:
         before, after = self.before.bindings, self.after.bindings
@@ -165,22 +165,22 @@ class Changes:
         was = self._kinds.get(name) or kind_of(before[name])
         return VariableChange(name, "changed" if name in after else "removed", was, now)
 
-    @without_collection()
-    def restore(self) -> Restored:
+    @no_garbage_collection()
+    def restore(self) -> RestoreResult:
         """Restore the variables that the code changed, except those that were changed again later."""
         pictures = [self.after, self.before]
-        now = _later(self.namespace, self.names, pictures, self.limit)
-        now.copy(self.before.changed(now) | (now.states.keys() - self.before.states.keys()), self.limit)
+        now = _picture_now(self.namespace, self.names, pictures, self.limit)
+        now.copy_arrays(self.before.changed_ids(now) | (now.states.keys() - self.before.states.keys()), self.limit)
         undoing = _Undoing(self, now, self._with_all_names(now))
         undoing.decide()
-        undoing.put_back(self.namespace)
+        undoing.restore_variables(self.namespace)
         back = Changes(self.namespace, self.names, self.calls, limit=self.limit, settled=self.settled)
-        back.before, back.after = now, _later(self.namespace, self.names, [now, *pictures], 0)
+        back.before, back.after = now, _picture_now(self.namespace, self.names, [now, *pictures], 0)
         undoing.verify(back.after)
-        return Restored(tuple(sorted(undoing.wanted)), dict(sorted(undoing.refused.items())), back)
+        return RestoreResult(tuple(sorted(undoing.names_to_restore)), dict(sorted(undoing.refused.items())), back)
 
 
-def told(changes: Sequence[Changes]) -> VariablesChanged | None:
+def summarize(changes: Sequence[Changes]) -> VariablesChanged | None:
     """Return the combined changes of a turn's calls, which are given in order, or None if nothing changed.
 
     The result also lists the files written, and the variables that may have changed unseen.
@@ -198,31 +198,31 @@ def told(changes: Sequence[Changes]) -> VariablesChanged | None:
         for row in change.rows():
             first.setdefault(row.name, row)
             last[row.name] = row
-    rows = [row for name in sorted(first) if (row := _told(first[name], last[name])) is not None]
+    rows = [row for name in sorted(first) if (row := _merge(first[name], last[name])) is not None]
     names = [_name(name) for name in sorted(unwatched_names) if name not in last]
     if not (rows or files or names):
         return None
     return VariablesChanged(tuple(rows[:MOST_VARIABLES]), tuple(files), tuple(names[:MOST_VARIABLES]))
 
 
-def _told(first: VariableChange, last: VariableChange) -> VariableChange | None:
+def _merge(first: VariableChange, last: VariableChange) -> VariableChange | None:
     """Merge two changes of a variable into one. Return None if the variable was created and then removed."""
     was, stays = first.change != "made", last.change != "removed"
     if not (was or stays):
         return None
-    before, after = (one_line(shown(kind), LONGEST_LINE) for kind in (first.before, last.after))
+    before, after = (single_line(sanitize(kind), LONGEST_LINE) for kind in (first.before, last.after))
     change = "changed" if was and stays else "removed" if was else "made"
     return VariableChange(_name(first.name), change, before, after)
 
 
 def _name(name: str) -> str:
-    return one_line(shown(name), 100)
+    return single_line(sanitize(name), 100)
 
 
-def _later(namespace: Variables, names: set[str] | None, earlier: list[Picture], limit: int) -> Picture:
+def _picture_now(namespace: Variables, names: set[str] | None, earlier: list[Picture], limit: int) -> Picture:
     """Take a picture now. It also has each object of the `earlier` pictures that no name reaches any more."""
     camera = Camera(namespace).again(earlier)
-    rebound = earlier[0].rebound(camera.picture)
+    rebound = earlier[0].rebound_names(camera.picture)
     camera.look(None if names is None else names | rebound, without=earlier[0].unwatched.keys() - rebound)
     return camera.develop(limit)
 
@@ -235,11 +235,11 @@ class _Undoing:
 
     def __init__(self, changes: Changes, now: Picture, wide: Picture) -> None:
         self._before, self._after, self._now, self._wide = changes.before, changes.after, now, wide
-        self.touched = frozenset(changes.touched)
-        self.wanted = set(self.touched)
+        self.touched_names = frozenset(changes.touched_names)
+        self.names_to_restore = set(self.touched_names)
         self.refused: dict[str, str] = {}
         self._unwatched = changes.unwatched
-        self._stale = self._before.changed(now)
+        self._stale = self._before.changed_ids(now)
         """The ids of the objects that differ from their state before the code ran."""
 
     def decide(self) -> None:
@@ -250,49 +250,53 @@ class _Undoing:
                 self._refuse(before.names_reaching({object_id}), reason)
         # Objects that are as they were before the code ran need no restoring.
         same = before.states.keys() - before.beside - self._stale
-        changed_ids = after.changed(now) - same
+        changed_ids = after.changed_ids(now) - same
         since = (
-            after.rebound(now) & before.rebound(now)
+            after.rebound_names(now) & before.rebound_names(now)
             | now.names_reaching(changed_ids)
             | after.names_reaching(changed_ids)
         )
-        self._refuse(since & self.wanted, "it has been changed since")
+        self._refuse(since & self.names_to_restore, "it has been changed since")
         # Names that the code did not touch, but that reach the objects to restore now, were changed later.
-        since |= self._wide.names_reaching(self._written()) - self.touched
-        while conflict := self._written() & self._wide.reached(since | self.refused.keys()):
-            shared = before.names_reaching(conflict) & self.wanted
+        since |= self._wide.names_reaching(self._ids_to_restore()) - self.touched_names
+        while conflict := self._ids_to_restore() & self._wide.reachable_ids(since | self.refused.keys()):
+            shared = before.names_reaching(conflict) & self.names_to_restore
             self._refuse(shared, "it shares objects with a variable that is left alone")
         for name, reason in sorted(self._unwatched.items()):
             self._refuse([name], reason)
 
-    def put_back(self, namespace: Variables) -> None:
+    def restore_variables(self, namespace: Variables) -> None:
         """Restore the objects in place, then the bindings of the names."""
-        states = [self._before.states[object_id] for object_id in self._written()]
+        states = [self._before.states[object_id] for object_id in self._ids_to_restore()]
         # Restore keys before the containers that hash them.
-        for state in sorted(states, key=lambda state: changing(state.hashed)):
+        for state in sorted(states, key=lambda state: can_change(state.hashed_objects)):
             try:
-                state.put()
+                state.restore()
             except Exception as error:  # noqa: BLE001  (a class of the user may raise anything)
-                self._refuse(self._before.names_reaching({id(state.thing)}), f"it could not be put back: {said(error)}")
-        for object_id in self._before.reaching([id(state.thing) for state in states]):
+                self._refuse(
+                    self._before.names_reaching({id(state.thing)}), f"it could not be put back: {describe(error)}"
+                )
+        for object_id in self._before.ids_reaching([id(state.thing) for state in states]):
             self._before.states[object_id].refresh()
-        for name in self.wanted:
+        for name in self.names_to_restore:
             if name in self._before.bindings:
                 namespace[name] = self._before.bindings[name]
             else:
                 namespace.pop(name, None)
 
-    def verify(self, then: Picture) -> None:
+    def verify(self, later: Picture) -> None:
         """Refuse the variables that still differ in `then`, a picture taken after the restore."""
         wrong_ids = {
-            object_id for object_id in self._before.changed(then) if object_id in self._before.reached(self.wanted)
+            object_id
+            for object_id in self._before.changed_ids(later)
+            if object_id in self._before.reachable_ids(self.names_to_restore)
         }
         self._refuse(self._before.names_reaching(wrong_ids), "it could not be put back wholly")
 
-    def _written(self) -> set[int]:
-        return self._stale & self._before.reached(self.wanted)
+    def _ids_to_restore(self) -> set[int]:
+        return self._stale & self._before.reachable_ids(self.names_to_restore)
 
     def _refuse(self, names: Iterable[str], reason: str) -> None:
         for name in names:
             self.refused.setdefault(name, reason)
-            self.wanted.discard(name)
+            self.names_to_restore.discard(name)

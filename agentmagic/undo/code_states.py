@@ -20,10 +20,10 @@ _ABC: Any = import_module("_abc")
 class _Definition(ObjectState):
     """The attributes of a function that code can change. Closure variables have states of their own, in cells."""
 
-    def unchanged(self) -> bool:
+    def is_unchanged(self) -> bool:
         return all(getattr(self.thing, name) is value for name, value in zip(_OF_FUNCTION, self.refs, strict=False))
 
-    def put(self) -> None:
+    def restore(self) -> None:
         for name, value in zip(_OF_FUNCTION, self.refs, strict=False):
             if getattr(self.thing, name) is not value:
                 setattr(self.thing, name, value)
@@ -35,7 +35,7 @@ _OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
 class _CellState(ObjectState):
     """A cell: one variable that functions close over."""
 
-    def put(self) -> None:
+    def restore(self) -> None:
         if self.refs:
             self.thing.cell_contents = self.refs[0]
         else:
@@ -49,7 +49,7 @@ class _Cache(NoCopy):
         """Return "" if the cache was empty, because it can be cleared; else the reason why it cannot be restored."""
         return "" if not self.data.currsize else super().obstacle(now)
 
-    def put(self) -> None:
+    def restore(self) -> None:
         """Empty the cache."""
         self.thing.cache_clear()
 
@@ -60,7 +60,7 @@ class _Names(ObjectState):
     def same(self, other: ObjectState) -> bool:
         return _pairs(self) == _pairs(other) and self.data[1] == other.data[1]
 
-    def put(self) -> None:
+    def restore(self) -> None:
         names, classes = self.data
         now = _own_names(self.thing)
         for name in now.keys() - set(names):
@@ -68,7 +68,7 @@ class _Names(ObjectState):
         for name, value in zip(names, self.refs, strict=False):
             if now.get(name, UNSET) is not value:
                 _set(self.thing, name, value)
-        if classes != _registered(self.thing):
+        if classes != _registered_classes(self.thing):
             _ABC._reset_registry(self.thing)  # noqa: SLF001  (the registry of an abstract class has no other door)
             _ABC._reset_caches(self.thing)  # noqa: SLF001
             for registered_class in classes:
@@ -105,8 +105,8 @@ class _PackageNames(ObjectState):
         differences |= {name: UNSET for name, value in after.items() if name not in before and _is_users(value)}
         return {name: value for name, value in differences.items() if not _is_of_packages(after.get(name))}
 
-    def put(self) -> None:
-        now = _shared(self.thing)
+    def restore(self) -> None:
+        now = _package_names(self.thing)
         for name, value in self._differences(now).items():
             if value is UNSET:
                 _delete(self.thing, name)
@@ -162,25 +162,25 @@ def class_state(thing: type[Any]) -> ObjectState | None:
     """Return the state of a class, or None for a class written in C."""
     if not thing.__flags__ & HEAP_TYPE:
         return None
-    return _names(thing) if is_own(thing.__module__) else _shared(thing)
+    return _names(thing) if is_own(thing.__module__) else _package_names(thing)
 
 
 def module_state(thing: ModuleType) -> ObjectState | None:
     """Return the state of a module. For one of a package, this includes its shared random generator or settings."""
-    return _names(thing) if is_own(thing.__name__) else _shared(thing)
+    return _names(thing) if is_own(thing.__name__) else _package_names(thing)
 
 
 def _names(thing: Any) -> ObjectState:
     attributes = _own_names(thing)
-    return _Names(thing, tuple(attributes.values()), (tuple(attributes), _registered(thing)))
+    return _Names(thing, tuple(attributes.values()), (tuple(attributes), _registered_classes(thing)))
 
 
 def _own_names(thing: Any) -> dict[str, Any]:
     internal_names = _OF_CLASS if isinstance(thing, type) else _OF_MODULE
-    return {name: value for name, value in _held(thing).items() if name not in internal_names}
+    return {name: value for name, value in _namespace_of(thing).items() if name not in internal_names}
 
 
-def _held(thing: Any) -> dict[str, Any]:
+def _namespace_of(thing: Any) -> dict[str, Any]:
     return dict(cast("Mapping[str, Any]", vars(thing)))
 
 
@@ -190,7 +190,7 @@ _OF_MODULE = frozenset(
 )
 
 
-def _registered(thing: Any) -> tuple[type[Any], ...]:
+def _registered_classes(thing: Any) -> tuple[type[Any], ...]:
     """Return the classes registered with an abstract class."""
     if not isinstance(thing, type) or "_abc_impl" not in vars(thing):
         return ()
@@ -198,8 +198,8 @@ def _registered(thing: Any) -> tuple[type[Any], ...]:
     return tuple(sorted(filter(None, classes), key=id))
 
 
-def _shared(thing: Any) -> ObjectState:
-    attributes = {name: value for name, value in _held(thing).items() if _is_public(name, value)}
+def _package_names(thing: Any) -> ObjectState:
+    attributes = {name: value for name, value in _namespace_of(thing).items() if _is_public(name, value)}
     return _PackageNames(thing, (*attributes.values(), *_settings(thing)), tuple(attributes))
 
 

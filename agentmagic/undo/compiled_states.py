@@ -19,17 +19,17 @@ class _Compiled(ObjectState):
     `refs` are not compared, because `__getstate__` returns new array objects each time.
     """
 
-    given: Any = None
+    pickle_state: Any = None
 
     def same(self, other: ObjectState) -> bool:
         return type(self) is type(other) and self.data == other.data
 
     def obstacle(self, now: ObjectState) -> str:
-        return "" if self.given is not None and now.data[0] == self.data[0] else _problem(self.thing)
+        return "" if self.pickle_state is not None and now.data[0] == self.data[0] else _problem(self.thing)
 
-    def put(self) -> None:
+    def restore(self) -> None:
         """Restore the arrays and numbers of the object, such as the number of queries that a search tree counts."""
-        self.thing.__setstate__(self.given)
+        self.thing.__setstate__(self.pickle_state)
 
 
 def compiled_maker(kind: type[Any]) -> Callable[[Any], ObjectState] | None:
@@ -51,7 +51,7 @@ def _content(thing: Any, c_class: type[Any]) -> ObjectState:
     if forms != list(map(form_of, _parts(thing.__getstate__())[0])):
         return ObjectState(thing, problem=_problem(thing))  # `__getstate__` returns copies
     state = _Compiled(thing, tuple(arrays), (forms, pickle.dumps(rest)))
-    state.given = pickle_state
+    state.pickle_state = pickle_state
     return state
 
 

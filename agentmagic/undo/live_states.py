@@ -31,14 +31,14 @@ class _FilePosition(NoCopy):
 class _Exception(ObjectState):
     """An exception: its arguments, its attributes, its cause and its context."""
 
-    def put(self) -> None:
+    def restore(self) -> None:
         self.thing.args, _, self.thing.__cause__, self.thing.__context__ = self.refs[:4]
 
 
 class _MemoryFile(ObjectState):
     """A stream in memory; `data` is its content and position."""
 
-    def put(self) -> None:
+    def restore(self) -> None:
         content, position = self.data
         self.thing.seek(0)
         self.thing.truncate()
@@ -49,7 +49,7 @@ class _MemoryFile(ObjectState):
 class _Logger(ObjectState):
     """The attributes of a logger, except its place in the logger hierarchy; `data` are their names."""
 
-    def put(self) -> None:
+    def restore(self) -> None:
         attributes = dict_of(self.thing)
         for name in _logger_names(self.thing) - set(self.data):
             del attributes[name]
@@ -60,7 +60,7 @@ class _Logger(ObjectState):
 class _Environment(ObjectState):
     """The environment variables of the process."""
 
-    def put(self) -> None:
+    def restore(self) -> None:
         for name in self.thing.keys() - self.data.keys():
             del self.thing[name]
         self.thing.update(self.data)
@@ -84,7 +84,7 @@ class _Traits(ObjectState):
         defaults = {name: self.thing.trait_defaults(name) for name in new if self.thing.has_trait(name)}
         return differences | {name: value for name, value in defaults.items() if now[name] != value}
 
-    def put(self) -> None:
+    def restore(self) -> None:
         attributes, names = dict_of(self.thing), self.data[1]
         for name in _attributes_of(self.thing).keys() - set(names):
             del attributes[name]
@@ -113,7 +113,7 @@ class _Iterator(ObjectState):
     def obstacle(self, now: ObjectState) -> str:
         return NoCopy.obstacle(self, now) if now.data is None or self.data is None else ""  # type: ignore[arg-type]
 
-    def put(self) -> None:
+    def restore(self) -> None:
         self.thing.__setstate__(self.data)
 
 
@@ -131,7 +131,7 @@ def file_state(thing: Any) -> ObjectState | None:
     try:
         binary = getattr(thing, "buffer", thing)
         raw = getattr(binary, "raw", binary) if type(binary) in _BUFFERED else binary
-        return _FilePosition(thing, data=raw.tell()) if type(raw) is FileIO else unkept(thing)
+        return _FilePosition(thing, data=raw.tell()) if type(raw) is FileIO else unknown_state(thing)
     except OSError:  # the file is a pipe
         return None
     except ValueError:  # the file is closed or detached
@@ -210,7 +210,7 @@ class _Settings(ObjectState):
         now = dict[str, Any](zip(other.data, other.refs, strict=True))
         return all(now.get(name, value) is value for name, value in zip(names, self.refs, strict=True))
 
-    def put(self) -> None:
+    def restore(self) -> None:
         for name, value in zip(self.data, self.refs, strict=True):
             dict[str, Any].__setitem__(self.thing, name, value)
 
@@ -240,21 +240,21 @@ NAMED: dict[str, Callable[[Any], ObjectState | None]] = {
 """Makers of states, by the name of a class or of one of its bases. Names, because the module may not be loaded."""
 
 
-def given_state(thing: Any) -> ObjectState:
+def pickled_state(thing: Any) -> ObjectState:
     """Return the state of a library object, read from its pickle. If it cannot be pickled, the state has a problem."""
     if any(is_own(base.__module__) for base in cast("type[Any]", type(thing)).__mro__):
-        return unkept(thing)  # pickling would run code of the user
+        return unknown_state(thing)  # pickling would run code of the user
     digest = _Digest()
-    pickler = _Given(digest)
+    pickler = _ShallowPickler(digest)
     pickler.thing, pickler.inner = thing, []
     try:
         pickler.dump(thing)
     except Exception:  # noqa: BLE001  (most objects of C cannot be pickled)
-        return unkept(thing)
+        return unknown_state(thing)
     return _Pickled(thing, tuple(pickler.inner), digest.sum.digest())
 
 
-class _Given(pickle.Pickler):
+class _ShallowPickler(pickle.Pickler):
     """Pickles one object without the objects inside it, which are collected in `inner`."""
 
     thing: Any
@@ -276,18 +276,18 @@ class _Digest:
 
     def __init__(self) -> None:
         self.sum = sha1(usedforsecurity=False)
-        self._left = LARGEST_PICKLE
+        self._remaining = LARGEST_PICKLE
 
     def write(self, data: Any) -> int:
         """Add a part of the pickle to the digest, and return its size. Raises ValueError if the pickle is too large."""
         size = memoryview(data).nbytes
-        self._left -= size
-        if self._left < 0:
+        self._remaining -= size
+        if self._remaining < 0:
             raise ValueError
         self.sum.update(data)
         return size
 
 
-def unkept(thing: Any) -> ObjectState:
+def unknown_state(thing: Any) -> ObjectState:
     """Return the state of an object that cannot be watched."""
     return ObjectState(thing, problem=f"it holds {a_type(thing)}, which cannot be watched")

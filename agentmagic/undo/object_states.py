@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from agentmagic.text import a_type
 
-Place = tuple[int, int]
+MemoryBlock = tuple[int, int]
 """A block of memory: its address, and its size in bytes."""
 MANY = 500
 """Least number of items for which a list or dict and the small containers in it share one state, a `Many`."""
@@ -40,7 +40,7 @@ class ObjectState:
     refs: tuple[Any, ...] = ()
     data: Any = None
     problem: str = ""
-    shielded: tuple[Any, ...] = ()
+    arrays_copied_on_write: tuple[Any, ...] = ()
 
     def same(self, other: "ObjectState") -> bool:
         """Return whether the object had the same content at both times."""
@@ -48,9 +48,9 @@ class ObjectState:
 
     def same_refs(self, other: "ObjectState") -> bool:
         """Return whether the object held the identical objects at both times."""
-        return alike(self.refs, other.refs)
+        return identical(self.refs, other.refs)
 
-    def unchanged(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Return whether the object certainly still has this content. A fast check; False can also mean "unknown"."""
         return False
 
@@ -74,26 +74,26 @@ class ObjectState:
         return self.problem
 
     @property
-    def hashed(self) -> Collection[Any]:
+    def hashed_objects(self) -> Collection[Any]:
         """The inner objects that are found by their hash, such as the keys of a dict. They are restored first."""
         return ()
 
-    def put(self) -> None:
+    def restore(self) -> None:
         """Restore this content in the object."""
 
     def refresh(self) -> None:
         """Clear the caches of the object. Called after the object, or an object inside it, was restored."""
 
-    def owned(self) -> Collection[Place]:
+    def writable_memory(self) -> Collection[MemoryBlock]:
         """Return the memory that can be written to through the object, and that other objects may use too."""
         return ()
 
-    def borrowed(self) -> Collection[Place]:
+    def readable_memory(self) -> Collection[MemoryBlock]:
         """Return the memory that the object reads, and that another object may own."""
         return ()
 
 
-def alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
+def identical(one: Sequence[Any], other: Sequence[Any]) -> bool:
     """Return whether two sequences hold the identical objects in the same order."""
     return len(one) == len(other) and all(map(is_, one, other))
 
@@ -101,7 +101,7 @@ def alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
 class Fixed(ObjectState):
     """The state of an object that never changes, but holds objects that can."""
 
-    def unchanged(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Return True, because the object never changes."""
         return True
 
@@ -117,10 +117,10 @@ class NoCopy(ObjectState):
 class _Items(ObjectState):
     """The items of a list or deque."""
 
-    def unchanged(self) -> bool:
-        return alike(_items(self.thing), self.refs)
+    def is_unchanged(self) -> bool:
+        return identical(_items(self.thing), self.refs)
 
-    def put(self) -> None:
+    def restore(self) -> None:
         if issubclass(type(self.thing), list):
             list[Any].__setitem__(self.thing, slice(None), self.refs)
             return
@@ -134,14 +134,14 @@ class _Members(ObjectState):
     def same(self, other: ObjectState) -> bool:
         return set(map(id, self.refs)) == set(map(id, other.refs))
 
-    def unchanged(self) -> bool:
-        return alike(self.refs, tuple(set[Any].__iter__(self.thing)))
+    def is_unchanged(self) -> bool:
+        return identical(self.refs, tuple(set[Any].__iter__(self.thing)))
 
     @property
-    def hashed(self) -> Collection[Any]:
+    def hashed_objects(self) -> Collection[Any]:
         return self.refs
 
-    def put(self) -> None:
+    def restore(self) -> None:
         set[Any].clear(self.thing)
         set[Any].update(self.thing, self.refs)
 
@@ -149,17 +149,17 @@ class _Members(ObjectState):
 class _Entries(ObjectState):
     """The entries of a dictionary: all keys, then all values, then the factory of a defaultdict."""
 
-    def unchanged(self) -> bool:
+    def is_unchanged(self) -> bool:
         thing = cast("dict[Any, Any]", self.thing)
         factory = (thing.default_factory,) if isinstance(thing, defaultdict) else ()
         objects = chain(dict[Any, Any].keys(thing), dict[Any, Any].values(thing), factory)
         return 2 * dict[Any, Any].__len__(thing) + len(factory) == len(self.refs) and all(map(is_, objects, self.refs))
 
     @property
-    def hashed(self) -> Collection[Any]:
+    def hashed_objects(self) -> Collection[Any]:
         return self.refs[: len(self.refs) // 2]
 
-    def put(self) -> None:
+    def restore(self) -> None:
         base: Any = OrderedDict if issubclass(type(self.thing), OrderedDict) else dict
         number = len(self.refs) // 2
         base.clear(self.thing)
@@ -172,10 +172,10 @@ class _Entries(ObjectState):
 class _Buffer(ObjectState):
     """The content of a bytearray or `array.array`."""
 
-    def put(self) -> None:
+    def restore(self) -> None:
         self.thing[:] = self.data
 
-    def owned(self) -> Collection[Place]:
+    def writable_memory(self) -> Collection[MemoryBlock]:
         size = memoryview(self.thing).nbytes
         return [(addressof(c_char.from_buffer(self.thing)), size)] if size else []
 
@@ -200,7 +200,7 @@ class _Attributes(ObjectState):
             return False
         return self.data[0] == other.data[0] and self.same_refs(other) and self.content.same(other.content)
 
-    def unchanged(self) -> bool:
+    def is_unchanged(self) -> bool:
         slots, content = self.data
         kind, own, *slot_values = self.refs
         return (
@@ -214,16 +214,16 @@ class _Attributes(ObjectState):
         return self.problem or self.content.obstacle(now.content)
 
     @property
-    def hashed(self) -> Collection[Any]:
-        return self.content.hashed
+    def hashed_objects(self) -> Collection[Any]:
+        return self.content.hashed_objects
 
-    def owned(self) -> Collection[Place]:
-        return self.content.owned()
+    def writable_memory(self) -> Collection[MemoryBlock]:
+        return self.content.writable_memory()
 
-    def borrowed(self) -> Collection[Place]:
-        return self.content.borrowed()
+    def readable_memory(self) -> Collection[MemoryBlock]:
+        return self.content.readable_memory()
 
-    def put(self) -> None:
+    def restore(self) -> None:
         slots = self.data[0]
         if type(self.thing) is not self.refs[0]:
             self.thing.__class__ = self.refs[0]
@@ -234,7 +234,7 @@ class _Attributes(ObjectState):
                 slot.__set__(self.thing, value)
             elif _slot(slot, self.thing) is not UNSET:
                 slot.__delete__(self.thing)
-        self.content.put()
+        self.content.restore()
 
 
 _EMPTY = ObjectState(None)
@@ -243,7 +243,7 @@ _EMPTY = ObjectState(None)
 class Randomness(ObjectState):
     """A random number generator; `data` is its pickled state."""
 
-    def put(self) -> None:
+    def restore(self) -> None:
         """Restore the state of the generator, so that it draws the same numbers again."""
         self.set_state(pickle.loads(self.data))  # noqa: S301  (made in this process, and never leaves it)
 
@@ -275,23 +275,23 @@ class Many(ObjectState):
             own.same(others)
             and kind is other_kind
             and sizes == other_sizes
-            and all(map(alike, contents, other_contents))
+            and all(map(identical, contents, other_contents))
         )
 
-    def unchanged(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Return whether the list and all its containers are unchanged, in one pass over all of them."""
         own, kind = self.data
         if not (own.unchanged() and self.holdings):
             return False
         items = _containers(own)
-        return set(map(type, items)) == {kind} and all(map(alike, self.holdings, _holdings(kind, items)))
+        return set(map(type, items)) == {kind} and all(map(identical, self.holdings, _holdings(kind, items)))
 
     @property
     def inner(self) -> Collection[Any]:
         """The class of the containers, or nothing if they are of a built-in class."""
         return () if self.data[1] in _SMALL else (self.data[1],)
 
-    def put(self) -> None:
+    def restore(self) -> None:
         """Restore the list, and the containers that differ."""
         own, kind = self.data
         sizes, keys, values = self.holdings or ([], [], [])
@@ -305,7 +305,7 @@ class Many(ObjectState):
                 continue
             if kind is list:
                 item[:] = values[part]
-            elif not (alike(list(inner), keys[part]) and alike(list(inner.values()), values[part])):
+            elif not (identical(list(inner), keys[part]) and identical(list(inner.values()), values[part])):
                 inner.clear()
                 inner.update(zip(keys[part], values[part], strict=True))
 
@@ -313,7 +313,7 @@ class Many(ObjectState):
 _SMALL = (dict, list, tuple)
 
 
-def many(own: ObjectState, is_plain: Callable[[type[Any]], bool]) -> ObjectState:
+def combine_containers(own: ObjectState, is_plain: Callable[[type[Any]], bool]) -> ObjectState:
     """Return the state of a list or dict: a `Many` if it holds many small containers of plain values, else `own`."""
     if len(own.refs) < MANY:
         return own
@@ -322,7 +322,7 @@ def many(own: ObjectState, is_plain: Callable[[type[Any]], bool]) -> ObjectState
     kind = kinds.pop() if len(kinds) == 1 else None
     if kind is None or not (kind in _SMALL or (is_simple(kind) and kind.__dictoffset__ and not _slots(kind))):
         return own
-    keys, values = _held(kind, items)
+    keys, values = _keys_and_values(kind, items)
     if not all(map(is_plain, set(map(type, values)))) or not all(map(is_plain, set(map(type, keys)))):
         return own
     return Many(own.thing, own.refs, (own, kind))
@@ -335,11 +335,11 @@ def _containers(own: ObjectState) -> Sequence[Any]:
 def _holdings(kind: type[Any], items: Iterable[Any]) -> tuple[list[int], list[Any], list[Any]]:
     """Return the size of each container, all their keys, and all their values."""
     inner = items if kind in _SMALL else map(dict_of, items)
-    keys, values = _held(kind, items)
+    keys, values = _keys_and_values(kind, items)
     return list(map(len, cast("Iterable[list[Any]]", inner))), list(keys), list(values)
 
 
-def _held(kind: type[Any], items: Iterable[Any]) -> tuple[Iterable[Any], Iterable[Any]]:
+def _keys_and_values(kind: type[Any], items: Iterable[Any]) -> tuple[Iterable[Any], Iterable[Any]]:
     """Return the keys and the values of all containers, as iterables that can be read once."""
     if kind in (list, tuple):
         return (), chain.from_iterable(items)

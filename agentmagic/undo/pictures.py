@@ -10,11 +10,11 @@ from itertools import chain
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
-from agentmagic.errors import said
+from agentmagic.errors import describe
 from agentmagic.log import logger
 from agentmagic.text import a_type
-from agentmagic.undo.arrow_states import sharing
-from agentmagic.undo.live_states import unkept
+from agentmagic.undo.arrow_states import memory_writers
+from agentmagic.undo.live_states import unknown_state
 from agentmagic.undo.object_states import UNSET, Many, ObjectState
 from agentmagic.undo.own import is_own, user_variables
 from agentmagic.undo.program import names_of
@@ -58,14 +58,14 @@ class Picture:
 
     def names_reaching(self, ids: Collection[int]) -> set[str]:
         """Return the names whose values are one of these objects, or reach one."""
-        reaching = self.reaching(ids)
+        reaching = self.ids_reaching(ids)
         return {name for name, value in self.bindings.items() if id(value) in reaching}
 
-    def reaching(self, ids: Collection[int]) -> set[int]:
+    def ids_reaching(self, ids: Collection[int]) -> set[int]:
         """Return these ids, and the ids of all objects that reach one of them."""
         return _closure(ids, self._outer) if ids else set()
 
-    def reached(self, names: Iterable[str]) -> set[int]:
+    def reachable_ids(self, names: Iterable[str]) -> set[int]:
         """Return the ids of the objects that these names reach."""
         roots = {id(self.bindings[name]) for name in names if name in self.bindings}
         return _closure(roots & self.states.keys(), self._inner)
@@ -78,10 +78,10 @@ class Picture:
     def _outer(self) -> dict[int, list[int]]:
         return _outer(self._inner)
 
-    def touched(self, later: "Picture") -> set[str]:
+    def touched_names(self, later: "Picture") -> set[str]:
         """Return the names that are bound to another object in a later picture, or that reach a changed object."""
-        names = self.rebound(later)
-        if changed_ids := self.changed(later):
+        names = self.rebound_names(later)
+        if changed_ids := self.changed_ids(later):
             others = (state for object_id, state in later.states.items() if self.states.get(object_id) is not state)
             reaching = _closure(changed_ids, _outer(_inner([*self.states.values(), *others])))
             bindings = chain(self.bindings.items(), later.bindings.items())
@@ -92,7 +92,7 @@ class Picture:
         """Return this picture with more states. `beside` are the ids of those that were taken after the code ran."""
         return replace(self, states={**self.states, **states}, beside=self.beside | set(beside))
 
-    def changed(self, later: "Picture") -> set[int]:
+    def changed_ids(self, later: "Picture") -> set[int]:
         """Return the ids of the objects whose states differ in the later picture."""
         return {
             object_id
@@ -103,7 +103,7 @@ class Picture:
             and not _same(state, other)
         }
 
-    def copy(self, ids: Iterable[int], limit: int) -> None:
+    def copy_arrays(self, ids: Iterable[int], limit: int) -> None:
         """Copy the memory of arrays that have only a digest so far, up to `limit` bytes in all."""
         for object_id in ids:
             memory = cast("Memory | None", self.states[object_id].memory)
@@ -111,7 +111,7 @@ class Picture:
                 memory.keep(copy=True)
                 limit -= memory.array.nbytes
 
-    def rebound(self, later: "Picture") -> set[str]:
+    def rebound_names(self, later: "Picture") -> set[str]:
         """Return the names that are bound to another object in a later picture, or that only one picture has."""
         names = self.bindings.keys() | later.bindings.keys()
         return {name for name in names if self.bindings.get(name, UNSET) is not later.bindings.get(name, UNSET)}
@@ -130,9 +130,9 @@ def _inner(states: Collection[ObjectState]) -> dict[int, list[int]]:
     inner_ids = {object_id: list[int]() for object_id in ids}
     for state in states:
         inner_ids[id(state.thing)] += [
-            object_id for object_id in map(id, chain(state.refs, state.shielded)) if object_id in ids
+            object_id for object_id in map(id, chain(state.refs, state.arrays_copied_on_write)) if object_id in ids
         ]
-    for object_id, others in sharing(states).items():
+    for object_id, others in memory_writers(states).items():
         inner_ids[object_id] += others
     return inner_ids
 
@@ -170,11 +170,11 @@ class Camera:
         self.writes_past_copies = False
         self._namespace = namespace
         self._names: dict[str, None] = {}
-        self._done = set[str]()
-        self._left = most
-        self._behind = set[int]()
+        self._visited_names = set[str]()
+        self._remaining = most
+        self._ids_behind_copies = set[int]()
         """The ids of arrays that are reached only through objects that copy them before they write."""
-        self._shielded: list[Any] = []
+        self._arrays_behind_copies: list[Any] = []
         """Arrays behind such objects that are still to be looked at."""
         self._new: list[int] = []
         """The ids of objects whose memory is not stored yet."""
@@ -198,19 +198,21 @@ class Camera:
         `names` is None for all names; those in `without` are skipped. With `follow`, the code can call the functions
         that are found, so the variables that they use are looked at too.
         """
-        self._done.update(without)
+        self._visited_names.update(without)
         self.everything |= names is None
         self._follow = follow
         self._names |= dict.fromkeys(names or ())
-        self._walk(list(roots), self._left)
+        self._walk(list(roots), self._remaining)
         bindings = self.picture.bindings
         rest: list[tuple[str, list[Any]]] = []
-        while names := [one for one in (bindings if self.everything else self._names) if one not in self._done]:
-            self._done.update(names)
+        while names := [
+            one for one in (bindings if self.everything else self._names) if one not in self._visited_names
+        ]:
+            self._visited_names.update(names)
             # One name may use at most half of the remaining objects, so that the others are looked at too.
-            rest += [(name, self._walk([bindings[name]], self._left // 2)) for name in names if name in bindings]
+            rest += [(name, self._walk([bindings[name]], self._remaining // 2)) for name in names if name in bindings]
         for name, waiting in rest:
-            if self._walk(waiting, self._left):
+            if self._walk(waiting, self._remaining):
                 self.picture.unwatched[name] = TOO_MANY
         return self
 
@@ -224,17 +226,17 @@ class Camera:
             for object_id, state in picture.states.items():
                 if object_id in states:
                     continue
-                if _unchanged(state):
+                if _is_unchanged(state):
                     states[object_id] = state
                 else:
-                    waiting += self._take(state.thing, _maker(state.thing) or unkept)
-        self._left = max(self._left - len(states), MOST_BESIDE)
-        self._walk(waiting, self._left)
+                    waiting += self._add(state.thing, _maker(state.thing) or unknown_state)
+        self._remaining = max(self._remaining - len(states), MOST_BESIDE)
+        self._walk(waiting, self._remaining)
         return self
 
     def _walk(self, waiting: list[Any], most: int) -> list[Any]:
         """Add the states of objects and of all that they reach, `most` at most. Return the objects that are left."""
-        states, behind, shielded_arrays = self.picture.states, self._behind, self._shielded
+        states, behind, shielded_arrays = self.picture.states, self._ids_behind_copies, self._arrays_behind_copies
         remaining, lookup = most, cast("Callable[[Any, Any], Maker | None]", MAKERS.get)
         while waiting or shielded_arrays:
             is_plain = bool(waiting)
@@ -251,19 +253,19 @@ class Camera:
                 waiting.append(thing)
                 break
             remaining -= 1
-            waiting += self._take(thing, make)
+            waiting += self._add(thing, make)
             if not is_plain:
                 behind.add(object_id)
-        self._left -= most - remaining
+        self._remaining -= most - remaining
         return waiting
 
-    def _take(self, thing: Any, make: Maker) -> Iterable[Any]:
+    def _add(self, thing: Any, make: Maker) -> Iterable[Any]:
         """Add the state of an object. Return the objects inside, and the variables that it uses if it is a function."""
         if (state := _state(make, thing)) is None:
             return ()
         self.picture.states[id(thing)] = state
-        if state.shielded:
-            self._shielded += state.shielded
+        if state.arrays_copied_on_write:
+            self._arrays_behind_copies += state.arrays_copied_on_write
         if state.memory is not None:
             self._new.append(id(thing))
         if self._follow:
@@ -296,7 +298,7 @@ class Camera:
         for object_id in self._new:
             memory = cast("Memory", states[object_id].memory)
             size = memory.array.nbytes
-            is_writable = object_id not in self._behind or size <= SMALL
+            is_writable = object_id not in self._ids_behind_copies or size <= SMALL
             copy = is_writable and size <= limit
             if not (is_writable or is_deep or size <= SHIELDED):
                 continue
@@ -313,7 +315,7 @@ class Camera:
 
 
 @contextmanager
-def without_collection() -> Generator[None]:
+def no_garbage_collection() -> Generator[None]:
     """Turn off garbage collection in the block, which creates many objects at once and keeps them all."""
     enabled = gc.isenabled()
     gc.disable()
@@ -324,9 +326,9 @@ def without_collection() -> Generator[None]:
             gc.enable()
 
 
-def _unchanged(state: ObjectState) -> bool:
+def _is_unchanged(state: ObjectState) -> bool:
     try:
-        return state.unchanged()
+        return state.is_unchanged()
     except Exception:  # noqa: BLE001  (an object of other code may raise anything)
         return False
 
@@ -352,5 +354,5 @@ def _unreadable(thing: Any, error: Exception, refs: tuple[Any, ...] = ()) -> Obj
     except Exception:  # noqa: BLE001  (the class of a class may refuse to give its name)
         label = "an object"
     logger.debug("%s cannot be kept", label, exc_info=error)
-    reason = said(error) or type(error).__name__
+    reason = describe(error) or type(error).__name__
     return ObjectState(thing, refs, problem=f"it holds {label}, which cannot be read: {reason}")

@@ -19,7 +19,7 @@ from agentmagic.runtime.exits import NAMES as EXITS
 from agentmagic.undo import reads, risks
 from agentmagic.undo.reads import word_set
 
-OFFERED = ("tools", "agent_tools")
+TOOL_NAMESPACES = ("tools", "agent_tools")
 """Names through which a program calls the tools of the turn as functions. A variable of the user hides its name."""
 READS = "It only reads."
 AFTERWARDS = "When it has run, you see what it changed."
@@ -113,7 +113,7 @@ def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
     try:
         tree = walk.parse(code)
         walk.visit(tree)
-        is_quiet = not (walk.writes or walk.removes or walk.risks or walk.escaped)
+        is_quiet = not (walk.writes or walk.removes or walk.risks or walk.has_ipython_lines)
         only_reads = is_quiet and reads.only_reads(tree, namespace or {}, walk.is_exit)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         walk.is_open = True
@@ -125,7 +125,7 @@ def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
         removes=frozenset(walk.removes),
         imports=frozenset(walk.imports),
         risks=tuple(walk.risks),
-        names=None if walk.is_open else frozenset(walk.reads | walk.writes | walk.removes | walk.kept),
+        names=None if walk.is_open else frozenset(walk.reads | walk.writes | walk.removes | walk.unchanged_names),
         calls=frozenset(walk.calls),
         files=frozenset(walk.files),
         only_reads=only_reads,
@@ -159,7 +159,7 @@ class _Walk:
     reads: set[str] = field(default_factory=set[str])
     writes: set[str] = field(default_factory=set[str])
     removes: set[str] = field(default_factory=set[str])
-    kept: set[str] = field(default_factory=set[str])
+    unchanged_names: set[str] = field(default_factory=set[str])
     """Names that an import binds to the value that they already have."""
     imports: set[str] = field(default_factory=set[str])
     calls: set[str] = field(default_factory=set[str])
@@ -167,15 +167,15 @@ class _Walk:
     risks: dict[str, None] = field(default_factory=dict[str, None])
     is_open: bool = False
     """Whether the program could reach variables that it does not name."""
-    escaped: bool = False
+    has_ipython_lines: bool = False
     """Whether the program has IPython lines."""
     _paths: dict[str, str] = field(default_factory=dict[str, str])
     """The dotted paths of the objects that the program binds to names."""
     _texts: dict[str, str | None] = field(default_factory=dict[str, str | None])
     """The constant texts that the program binds to names; None for a name with several texts."""
-    _known: dict[ast.AST | None, str] = field(default_factory=dict[ast.AST | None, str])
+    _path_cache: dict[ast.AST | None, str] = field(default_factory=dict[ast.AST | None, str])
     """Cache of `path`, by node."""
-    _stars: list[str] = field(default_factory=list[str])
+    _star_modules: list[str] = field(default_factory=list[str])
     _scopes: list[tuple[set[str], bool]] = field(default_factory=list[tuple[set[str], bool]])
     """The local names of each enclosing function, and whether that function is a comprehension."""
     _globals: set[str] = field(default_factory=set[str])
@@ -189,16 +189,18 @@ class _Walk:
         except SyntaxError:
             head, _, body = code.lstrip().partition("\n")
             if head.startswith("%%"):
-                line = self._plain(1, head.removeprefix("%"), body)
+                line = self._to_python(1, head.removeprefix("%"), body)
                 is_python = head[2:].split(" ")[0] in (*risks.TIMERS, "capture")
                 return self.parse(f"{line}\n{body}" if is_python else "")
             code = _CONTINUED.sub(lambda match: match[0].replace("\\\n", " ") + "\n" * match[0].count("\\\n"), code)
-            return ast.parse("\n".join(self._plain(number, line) for number, line in enumerate(code.split("\n"), 1)))
+            return ast.parse(
+                "\n".join(self._to_python(number, line) for number, line in enumerate(code.split("\n"), 1))
+            )
 
-    def _plain(self, number: int, line: str, body: str = "") -> str:
+    def _to_python(self, number: int, line: str, body: str = "") -> str:
         """Return a Python line in place of an IPython line, and record what the IPython line does."""
         if _HELP.match(line):
-            self.escaped = True
+            self.has_ipython_lines = True
             return line[: len(line) - len(line.lstrip())] + "pass"
         if (match := _ESCAPED.match(line)) is None:
             return line
@@ -207,21 +209,21 @@ class _Walk:
         if mark == "%" and name == "capture" and statement.isidentifier():
             return f"{margin}{statement} = None"
         if mark == "%" and name in risks.TIMERS:
-            self.escaped = True
-            if _parsed(statement) is not None:
+            self.has_ipython_lines = True
+            if _try_parse(statement) is not None:
                 return f"{margin}{f'{target} = ' if target else ''}{statement or 'pass'}"
-            self._note(number, "code", statement, "")
+            self._record_risk(number, "code", statement, "")
         self._escape(number, mark, f"{rest}\n{body}" if body else rest)
         return margin + (f"{target} = None" if target else "pass")
 
     def _escape(self, number: int, mark: str, command: str) -> None:
-        self.escaped = True
+        self.has_ipython_lines = True
         acts = [risks.of_shell(command)] if mark.startswith("!") else list(risks.of_magic(command))
         self.is_open |= bool(_INSERTED.search(command))
         for act, argument in acts:
-            self._note(number, act, argument, command)
+            self._record_risk(number, act, argument, command)
 
-    def _note(self, line: int, act: str, argument: str | None, source: str) -> None:
+    def _record_risk(self, line: int, act: str, argument: str | None, source: str) -> None:
         phrase = risks.phrase(act, argument, source)
         self.is_open |= act in risks.RUNS_CODE
         if act == risks.OPENS:
@@ -246,7 +248,7 @@ class _Walk:
                 with self._function(node.args, ()):
                     self.visit(node.body)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
-                with self._scope(_assigned(node.generators), comprehension=True):
+                with self._scope(_assigned_names(node.generators), comprehension=True):
                     self._all(node.generators)
                     self._all([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
             case ast.Assign() | ast.AnnAssign() | ast.NamedExpr():
@@ -256,7 +258,7 @@ class _Walk:
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     self._follow(target, node.value)
             case ast.AugAssign():
-                self.visit(_loaded(node.target))
+                self.visit(_as_load(node.target))
                 self._all([node.value, node.target])
                 self._follow(node.target, None)
             case ast.For() | ast.AsyncFor() | ast.comprehension():
@@ -278,12 +280,12 @@ class _Walk:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._all([*node.decorator_list, *([node.returns] if node.returns else ())])
                 self._bind(node.name)
-                with self._function(node.args, _assigned(node.body)):
+                with self._function(node.args, _assigned_names(node.body)):
                     self._all(node.body)
             case ast.ClassDef():
                 self._all([*node.bases, *node.keywords, *node.decorator_list])
                 self._bind(node.name)
-                with self._scope(_assigned(node.body)):
+                with self._scope(_assigned_names(node.body)):
                     self._all(node.body)
             case ast.ExceptHandler(name=str(name)) if not self._scopes:  # Python removes the name after the handler
                 self._bind(name)
@@ -315,7 +317,7 @@ class _Walk:
                     self._mention(node)
                 is_own = name in self.namespace and not is_of_shell(name, self.namespace[name])
                 is_known = name in self.writes or self.is_exit(name) or hasattr(builtins, name) or name in SHELL_NAMES
-                if is_own or not (is_known or name in OFFERED):
+                if is_own or not (is_known or name in TOOL_NAMESPACES):
                     self.reads.update({name} - self.writes)
 
     def is_exit(self, name: str) -> bool:
@@ -330,12 +332,12 @@ class _Walk:
         """Record that an attribute or an item is read, written or removed."""
         base, is_load = node.value, isinstance(node.ctx, ast.Load)
         key = self.text(node.slice) if isinstance(node, ast.Subscript) else node.attr
-        if isinstance(base, ast.Name) and base.id in OFFERED and self._is_offered(base.id):
+        if isinstance(base, ast.Name) and base.id in TOOL_NAMESPACES and self._is_tool_namespace(base.id):
             self.calls.add(key or "?")
         elif self.path(base) in risks.ENVIRONMENT:
             self._callee(base)
             if isinstance(node, ast.Subscript) and is_load and (act := risks.of_environment(key)):
-                self._note(node.lineno, *act, ast.unparse(node))
+                self._record_risk(node.lineno, *act, ast.unparse(node))
         else:
             self.visit(base)
         if isinstance(node, ast.Subscript):
@@ -358,27 +360,27 @@ class _Walk:
             case _:
                 self.visit(node)
 
-    def _is_offered(self, name: str) -> bool:
+    def _is_tool_namespace(self, name: str) -> bool:
         return name not in self.namespace and name not in self.writes and not self._is_local(name)
 
     def _mention(self, node: ast.Name | ast.Attribute | ast.Subscript) -> None:
         if act := risks.of_mention(self.path(node)):
-            self._note(node.lineno, *act, ast.unparse(node))
+            self._record_risk(node.lineno, *act, ast.unparse(node))
 
     def _write(self, base: ast.expr) -> None:
         """Record a change to an object, under the name of the variable through which the program reaches it."""
         while isinstance(base, (ast.Attribute, ast.Subscript)):
             base = base.value
-        if isinstance(base, ast.Name) and not self._is_local(base.id) and not self._is_offered_builtin(base.id):
+        if isinstance(base, ast.Name) and not self._is_local(base.id) and not self._is_builtin(base.id):
             self.writes.add(base.id)
 
-    def _is_offered_builtin(self, name: str) -> bool:
+    def _is_builtin(self, name: str) -> bool:
         return hasattr(builtins, name) and name not in self.namespace and name not in self.writes
 
     def _call(self, node: ast.Call) -> None:
         func, path = node.func, self.path(node.func)
         for act, argument in risks.ProgramCall(path, node, self.path, self.text).acts():
-            self._note(node.lineno, act, argument, ast.unparse(node))
+            self._record_risk(node.lineno, act, argument, ast.unparse(node))
         self._callee(func)
         self._all([*node.args, *node.keywords])
         first_text = self.text(node.args[0]) if node.args else None
@@ -386,7 +388,7 @@ class _Walk:
             case ast.Name(id="getattr") if len(node.args) > 1:
                 attribute = self.text(node.args[1])
                 self.is_open |= attribute is None or attribute in _DOORS
-            case ast.Name(id="eval" | "exec") if path == func.id and (tree := _parsed(first_text or "")):
+            case ast.Name(id="eval" | "exec") if path == func.id and (tree := _try_parse(first_text or "")):
                 self.visit(tree)
             case ast.Attribute(attr="eval" | "query"):
                 self.is_open |= first_text is None or "@" in first_text or path == "pandas.eval"
@@ -416,17 +418,17 @@ class _Walk:
             self.imports.add(path)
             self.is_open |= any(map(_is_door, (*path.split("."), alias.name))) or alias.name == "*"
             if alias.name == "*":
-                self._stars.append(module)
+                self._star_modules.append(module)
                 continue
             name = alias.asname or (alias.name if module else alias.name.partition(".")[0])
             self._paths[name] = f"{module}.{alias.name}" if module else alias.name if alias.asname else name
             self.is_open |= self._paths[name] == "sys.modules"
-            if reads.is_imported(self.namespace.get(name), self._paths[name], path):
-                self.kept.add(name)
+            if reads.keeps_binding(self.namespace.get(name), self._paths[name], path):
+                self.unchanged_names.add(name)
             else:
                 self._bind(name)
             if (act := risks.of_mention(self._paths[name])) and act[0] == "ends":
-                self._note(node.lineno, *act, f"from {module} import {alias.name}")
+                self._record_risk(node.lineno, *act, f"from {module} import {alias.name}")
 
     # -- what expressions stand for ------------------------------------------------------------
 
@@ -435,11 +437,11 @@ class _Walk:
 
         It is "" if unknown.
         """
-        if (path := self._known.get(node)) is None:
-            path = self._known[node] = self._found_path(node)
+        if (path := self._path_cache.get(node)) is None:
+            path = self._path_cache[node] = self._resolve_path(node)
         return path
 
-    def _found_path(self, node: ast.AST | None) -> str:  # noqa: C901, PLR0911  (one arm for each kind)
+    def _resolve_path(self, node: ast.AST | None) -> str:  # noqa: C901, PLR0911  (one arm for each kind)
         match node:
             case ast.Name(id=name):
                 return self._path_of_name(name)
@@ -475,7 +477,7 @@ class _Walk:
         if name in self.namespace and not is_of_shell(name, self.namespace[name]):
             return _path_of_value(self.namespace[name])
         name = {"np": "numpy", "pd": "pandas"}.get(name, name)
-        candidates = (f"{module}.{name}" for module in self._stars)
+        candidates = (f"{module}.{name}" for module in self._star_modules)
         return next((path for path in candidates if risks.entry(path)), name if name not in self.writes else "")
 
     def text(self, node: ast.AST | None) -> str | None:  # noqa: PLR0911  (one arm for each kind)
@@ -561,7 +563,7 @@ def _hands_on(node: ast.Call) -> bool:
     return len(node.args) > 2 or any(keyword.arg in ("args", "expr", None) for keyword in node.keywords)  # noqa: PLR2004
 
 
-def _parsed(code: str) -> ast.Module | None:
+def _try_parse(code: str) -> ast.Module | None:
     try:
         return ast.parse(code.strip())
     except (SyntaxError, ValueError):
@@ -585,13 +587,13 @@ def _path_of_value(value: object) -> str:
     return f"{module}.{name}{'' if is_named else '()'}"
 
 
-def _loaded(target: ast.expr) -> ast.expr:
+def _as_load(target: ast.expr) -> ast.expr:
     """Return the target of an augmented assignment as an expression that is read."""
     is_name = isinstance(target, ast.Name)
     return ast.copy_location(ast.Name(target.id, ast.Load()), target) if is_name else target
 
 
-def _assigned(body: Iterable[ast.AST]) -> Iterator[str]:
+def _assigned_names(body: Iterable[ast.AST]) -> Iterator[str]:
     """Yield the names that a function body assigns. They are local, unless declared `global` or `nonlocal`."""
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -601,4 +603,4 @@ def _assigned(body: Iterable[ast.AST]) -> Iterator[str]:
         elif not isinstance(node, ast.Lambda):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 yield node.id
-            yield from _assigned(ast.iter_child_nodes(node))
+            yield from _assigned_names(ast.iter_child_nodes(node))

@@ -51,7 +51,7 @@ def _kinds(_modules: frozenset[str]) -> Mapping[type, str]:
     for kind, paths in _TYPES.items():
         for path in paths.split():
             module, _, name = path.rpartition(".")
-            member = _held(module, name)
+            member = _member(module, name)
             data_type = member if isinstance(member, type) else type(member)
             if member is not None and _root(data_type.__module__) in (_root(module), "builtins"):
                 kinds[data_type] = kind
@@ -62,7 +62,7 @@ def _known_kinds() -> Mapping[type, str]:
     return _kinds(frozenset({"pandas", "numpy", "polars", "decimal", "fractions"} & sys.modules.keys()))
 
 
-def _held(module: str, name: str) -> object:
+def _member(module: str, name: str) -> object:
     """Return the value of a name in a loaded module, or None. The module's own `__getattr__` is not called."""
     return vars(sys.modules[module]).get(name) if module in sys.modules else None
 
@@ -298,7 +298,7 @@ _CONSTANTS = word_set(
 )
 _MODULES = frozenset(path.rpartition(".")[0] for path in (*FUNCTIONS, *_CONSTANTS)) | {"sys"}
 _PATHS = (*FUNCTIONS, *(path for paths in _TYPES.values() for path in paths.split()))
-_BUILT_FROM = {
+_REPORTED_MODULES = {
     "os": {"posix", "nt", "posixpath", "ntpath"},
     "os.path": {"posixpath", "ntpath", "genericpath"},
     "builtins": {"IPython"},
@@ -334,19 +334,21 @@ def only_reads(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable
         _ReadCheck(namespace, is_exit).block(tree.body)
     except _UnknownOperation:
         return False
-    return not any(name.startswith("_") or name in METHODS or name in PARTS for name in _foreign())
+    return not any(name.startswith("_") or name in METHODS or name in PARTS for name in _foreign_names())
 
 
-def is_imported(value: object, path: str, module_name: str) -> bool:
+def keeps_binding(value: object, path: str, module_name: str) -> bool:
     """Return whether an import of a loaded module binds a name to its present value.
 
     `path` is the path of the value.
     """
     module, _, name = path.rpartition(".")
-    return module_name in sys.modules and value is not None and value is (sys.modules.get(path) or _held(module, name))
+    return (
+        module_name in sys.modules and value is not None and value is (sys.modules.get(path) or _member(module, name))
+    )
 
 
-def _need(condition: object) -> None:
+def _require(condition: object) -> None:
     if not condition:
         raise _UnknownOperation
 
@@ -369,7 +371,7 @@ class _ReadCheck:
                 case ast.Pass():
                     pass
                 case ast.Import(names=names) | ast.ImportFrom(names=names):  # the caller checks the bound names
-                    _need(names[0].name != "*")
+                    _require(names[0].name != "*")
                 case ast.Expr(value=value):
                     self.data(value)
                 case ast.If():
@@ -391,13 +393,13 @@ class _ReadCheck:
             case ast.Name(id=name) if name in self._local:
                 return False
             case ast.Name() | ast.Attribute() if path := self._path(node):
-                member = _held(*path.rpartition(".")[::2])
-                _need(path in _CONSTANTS or (isinstance(member, type) and member in _known_kinds()))
+                member = _member(*path.rpartition(".")[::2])
+                _require(path in _CONSTANTS or (isinstance(member, type) and member in _known_kinds()))
                 return False
             case ast.Name(id=name):
                 return self._variable(name)
             case ast.Attribute(value=of, attr=name):
-                _need(name in PARTS or _is_column(name))
+                _require(name in PARTS or _is_column(name))
                 return self.data(of) and name not in _TO_PYTHON
             case ast.Call():
                 return self._call(node)
@@ -407,7 +409,7 @@ class _ReadCheck:
                 self.data(node.slice)
                 return self.data(node.value)
             case _:
-                _need(isinstance(node, _OPERATORS))
+                _require(isinstance(node, _OPERATORS))
                 flags = [self.data(child) for child in ast.iter_child_nodes(node) if not isinstance(child, _SIGNS)]
                 return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) and any(flags)
 
@@ -419,7 +421,7 @@ class _ReadCheck:
     def _variable(self, name: str) -> bool:
         if name not in self._of_polars:
             value = self._namespace.get(name, self)
-            _need(is_data(value))
+            _require(is_data(value))
             self._of_polars[name] = _known_kinds()[type(value)] == "polars"
         return self._of_polars[name]
 
@@ -427,7 +429,7 @@ class _ReadCheck:
         outer = self._local
         for loop in node.generators:
             self.data(loop.iter)
-            _need(not loop.is_async and not any(map(_is_part, ast.walk(loop.target))))
+            _require(not loop.is_async and not any(map(_is_part, ast.walk(loop.target))))
             self._local |= {part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
             self._all(*loop.ifs)
         self._all(*((node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)))
@@ -444,21 +446,23 @@ class _ReadCheck:
             return False
         if path:
             most, of_polars = FUNCTIONS.get(path), path.startswith("polars.")
-            _need(path.startswith("builtins.") or not any(isinstance(argument, ast.Starred) for argument in args))
+            _require(path.startswith("builtins.") or not any(isinstance(argument, ast.Starred) for argument in args))
             if path in ("builtins.map", "builtins.filter") and args:
                 self._key(args[0])
                 args = args[1:]
         else:
-            _need(isinstance(func, ast.Attribute) and not any(isinstance(argument, ast.Starred) for argument in args))
+            _require(
+                isinstance(func, ast.Attribute) and not any(isinstance(argument, ast.Starred) for argument in args)
+            )
             of, name = (func.value, func.attr) if isinstance(func, ast.Attribute) else (func, "")
             of_polars = self.data(of)
-            _need(name != "format" or _is_plain_format(of))
+            _require(name != "format" or _is_plain_format(of))
             if not of_polars and name in ("agg", "aggregate", "transform", "query", "eval"):
                 self._query(node) if name in ("query", "eval") else self._aggregate(node)
                 return False
             most = 99 if of_polars and name in _OF_POLARS else METHODS.get(name)
             of_polars &= name not in _TO_PYTHON
-        _need(most is not None and len(args) <= most)
+        _require(most is not None and len(args) <= most)
         self._all(*args)
         for argument in node.keywords:
             if argument.arg == "key" and path in ("builtins.sorted", "builtins.min", "builtins.max"):
@@ -466,13 +470,13 @@ class _ReadCheck:
             elif argument.arg == "aggfunc":
                 self._reductions(argument.value)
             else:
-                _need(argument.arg and (argument.arg in _KEYWORDS or name in _TAKE_ANY_KEYWORD))
+                _require(argument.arg and (argument.arg in _KEYWORDS or name in _TAKE_ANY_KEYWORD))
                 self.data(argument.value)
         return of_polars
 
     def _aggregate(self, node: ast.Call) -> None:
         """Check the arguments of a pandas method that calls the methods named in its arguments."""
-        _need(len(node.args) + bool(node.keywords) == 1)
+        _require(len(node.args) + bool(node.keywords) == 1)
         for argument in node.args:
             self._reductions(argument)
         for argument in node.keywords:
@@ -492,7 +496,7 @@ class _ReadCheck:
                 for item in node.values:
                     self._reductions(item)
             case _:
-                _need(isinstance(node, ast.Constant) and node.value in _REDUCTIONS)
+                _require(isinstance(node, ast.Constant) and node.value in _REDUCTIONS)
 
     def _query(self, node: ast.Call) -> None:
         """Check a text that pandas evaluates."""
@@ -502,7 +506,7 @@ class _ReadCheck:
                     inner = ast.walk(ast.parse(text.strip(), mode="eval").body)
                 except (SyntaxError, ValueError):
                     raise _UnknownOperation from None
-                _need(all(isinstance(part, _OF_QUERY) for part in inner))
+                _require(all(isinstance(part, _OF_QUERY) for part in inner))
             case _:
                 raise _UnknownOperation
 
@@ -512,14 +516,14 @@ class _ReadCheck:
             case ast.Constant(value=None):
                 pass
             case ast.Attribute(value=ast.Name(id="str") as of, attr=name) if self._path(of) == "builtins.str":
-                _need(name in METHODS)
+                _require(name in METHODS)
             case ast.Lambda(args=ast.arguments([], parameters, None, [], [], None, [])):
                 outer = self._local
                 self._local |= {parameter.arg for parameter in parameters}
                 self.data(node.body)
                 self._local = outer
             case _:
-                _need(isinstance(node, ast.Name) and node.id in _KEYS and self._path(node) == f"builtins.{node.id}")
+                _require(isinstance(node, ast.Name) and node.id in _KEYS and self._path(node) == f"builtins.{node.id}")
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -538,7 +542,7 @@ class _ReadCheck:
 
 def _places() -> dict[int, str]:
     """Return the paths of all loaded modules, functions and types in the tables, by the id of the object."""
-    members = ((_held(*path.rpartition(".")[::2]), path) for path in _PATHS)
+    members = ((_member(*path.rpartition(".")[::2]), path) for path in _PATHS)
     modules = ((sys.modules[module], module) for module in _MODULES if module in sys.modules)
     return {id(value): path for value, path in (*members, *modules) if value is not None}
 
@@ -548,14 +552,14 @@ def _is_own(path: str) -> bool:
     module, _, name = path.rpartition(".")
     if module not in sys.modules:  # `module` is the path of a class, such as `datetime.date`
         return module in _MODULES
-    member: Any = _held(module, name)
+    member: Any = _member(module, name)
     if type(member) is ModuleType:
         owner = member.__name__
     elif _root(type(member).__module__) in (_root(module), "builtins"):
         owner = getattr(member, "__module__", None) or module
     else:
         return False
-    return _root(owner).lstrip("_") in {_root(module), *_BUILT_FROM.get(module, ())}
+    return _root(owner).lstrip("_") in {_root(module), *_REPORTED_MODULES.get(module, ())}
 
 
 def _is_part(node: ast.AST) -> bool:
@@ -585,7 +589,7 @@ Comparing a type with this record takes a tenth of the time of a full check.
 """
 
 
-def _foreign() -> frozenset[str]:
+def _foreign_names() -> frozenset[str]:
     """Return the names under which the data types have functions that are not the libraries' own.
 
     `__repr__` is included if pandas or NumPy call a function of the user for each number that they show.

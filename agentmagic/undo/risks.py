@@ -198,12 +198,12 @@ Act = tuple[str, str | None]
 def phrase(act: str, argument: str | None, source: str) -> str:
     """Return the text for the user about an act, with its argument if known, else with the source of the call."""
     if act == OPENS:
-        return _bounded(argument or source)
+        return _short_line(argument or source)
     with_argument, without = PHRASES[act]
-    return f"{without}: `{_bounded(source)}`" if argument is None else f"{with_argument} `{_bounded(argument)}`"
+    return f"{without}: `{_short_line(source)}`" if argument is None else f"{with_argument} `{_short_line(argument)}`"
 
 
-def _bounded(text: str) -> str:
+def _short_line(text: str) -> str:
     """Return a text of a program on one short line, with secrets blanked and invisible characters escaped."""
     return clip(" ".join(exact(text[: 20 * LONGEST]).split()), LONGEST)
 
@@ -238,26 +238,29 @@ class ProgramCall:
     def acts(self) -> Iterator[Act]:
         """Yield everything that the call does, as acts."""
         if (row := entry(self.path)) is not None:
-            yield from self._listed(*row)
+            yield from self._acts_in_table(*row)
         elif "." in self.path:
-            yield from self._by_shape(self._text())
+            yield from self._acts_by_arguments(self._text())
         text = self._text()
         if self._name in _TAKE_SQL and text is not None and _writes_sql(text):
             yield "sql", text
-        if self._name == "load" and _constant(self._named.get("allow_pickle", ast.Constant(value=False))) is not False:
+        if (
+            self._name == "load"
+            and _constant(self._keywords.get("allow_pickle", ast.Constant(value=False))) is not False
+        ):
             yield "pickle", text
         pattern = _CALLS_ANY if self.path == "pandas.eval" else _CALLS
         if self._name in ("eval", "query") and "." in self.path and text is not None and pattern.search(text):
             yield "code", text
         if self._name in _TAKE_METHODS:
-            yield from self._of_named_methods()
+            yield from self._acts_of_named_methods()
 
     @cached_property
     def _name(self) -> str:
         return self.path.rpartition(".")[2]
 
     @cached_property
-    def _named(self) -> dict[str, ast.expr]:
+    def _keywords(self) -> dict[str, ast.expr]:
         return {keyword.arg: keyword.value for keyword in self.node.keywords if keyword.arg}
 
     def _argument(self, place: str = "0") -> ast.expr | None:
@@ -267,12 +270,12 @@ class ProgramCall:
         at = int(place) if place.isdigit() else 0
         if len(self.node.args) > at:
             return self.node.args[at]
-        return next((value for name, value in self._named.items() if name in _PATHS), None)
+        return next((value for name, value in self._keywords.items() if name in _PATHS), None)
 
     def _text(self, place: str = "0") -> str | None:
         return self.text_of(self._argument(place))
 
-    def _listed(self, act: str, place: str) -> Iterator[Act]:
+    def _acts_in_table(self, act: str, place: str) -> Iterator[Act]:
         """Yield what a function in the table does."""
         text = self._text(place)
         match act:
@@ -299,15 +302,15 @@ class ProgramCall:
                 yield act, text
 
     def _loads_safely(self) -> bool:
-        loader = self._named.get("Loader", self.node.args[1] if len(self.node.args) > 1 else None)
+        loader = self._keywords.get("Loader", self.node.args[1] if len(self.node.args) > 1 else None)
         is_safe = loader is not None and self.path_of(loader).rpartition(".")[2] in _SAFE_LOADERS
-        return (self.path.startswith("yaml.") and is_safe) or _constant(self._named.get("weights_only")) is True
+        return (self.path.startswith("yaml.") and is_safe) or _constant(self._keywords.get("weights_only")) is True
 
     def _of_file(self, place: str, path: str | None) -> Act | None:
         """Return what a call does that opens a file, depending on its mode and its path."""
         if self._name in ("open", "fdopen", "File", "ZipFile", "memmap"):
             at = 0 if place == "self" else 2 if self._name == "memmap" else 1
-            mode_node = self._named.get("mode", self.node.args[at] if len(self.node.args) > at else None)
+            mode_node = self._keywords.get("mode", self.node.args[at] if len(self.node.args) > at else None)
             mode = ("r+" if self._name == "memmap" else "r") if mode_node is None else self.text_of(mode_node)
             if mode is None or (mode not in ("readonly", "copyonwrite") and set(mode) & set("wax+")):
                 return "writes", path
@@ -315,16 +318,16 @@ class ProgramCall:
             return None
         return ("fetches" if _REMOTE.match(path) else "credential" if _CREDENTIALS.search(path) else OPENS), path
 
-    def _by_shape(self, text: str | None) -> Iterator[Act]:
+    def _acts_by_arguments(self, text: str | None) -> Iterator[Act]:
         """Yield what a method of an unknown object does. Its name has many meanings, so the arguments decide."""
         match self._name:
             case name if name in _FETCHING | _SENDING:
-                texts = map(self.text_of, [*self.node.args[:2], self._named.get("url")])
+                texts = map(self.text_of, [*self.node.args[:2], self._keywords.get("url")])
                 if address := next((argument for argument in texts if argument and _REMOTE.match(argument)), None):
                     yield ("fetches" if name in _FETCHING else "sends"), address
             case "extractall" if not self.path.endswith(".str.extractall"):
                 yield "writes", text
-            case "dump" if text and len(self.node.args) == 1 and not self._named:
+            case "dump" if text and len(self.node.args) == 1 and not self._keywords:
                 yield "writes", text
             case "system" | "popen" | "run_command" if text:
                 yield "shell", text
@@ -338,9 +341,9 @@ class ProgramCall:
             case _:
                 pass
 
-    def _of_named_methods(self) -> Iterator[Act]:
+    def _acts_of_named_methods(self) -> Iterator[Act]:
         """Yield what the methods do that are named by texts in the arguments."""
-        for argument in (*self.node.args, *self._named.values()):
+        for argument in (*self.node.args, *self._keywords.values()):
             for part in (
                 ast.walk(argument) if isinstance(argument, (ast.List, ast.Dict, ast.Tuple, ast.Constant)) else ()
             ):

@@ -6,7 +6,7 @@ from typing import Generic, Literal, TypeVar
 
 from agentmagic.events import HistoryCut
 from agentmagic.messages import Message
-from agentmagic.text import shown
+from agentmagic.text import sanitize
 from agentmagic.undo.changes import Changes
 from agentmagic.undo.pictures import LIMIT
 
@@ -17,7 +17,7 @@ ChangeKind = Literal["turn", "clear", "edit"]
 
 MOST = 100
 """Largest number of changes on the stack. After them, undo still removes earlier turns one by one."""
-MOST_KEPT = 20
+MOST_STORED = 20
 """Largest number of changes whose variables are stored."""
 
 
@@ -44,7 +44,7 @@ class UndoStack(Generic[T]):
     def __init__(self) -> None:
         self.done: list[Change[T]] = []
         self.undone: list[Change[T]] = []
-        self.moved: Change[T] | None = None
+        self.last_change: Change[T] | None = None
         self._cut: tuple[T, ...] | None = None
 
     def add(self, before: tuple[T, ...], turn: T) -> tuple[T, ...]:
@@ -69,15 +69,15 @@ class UndoStack(Generic[T]):
             self._push(Change("edit", self._cut, turns))
         if not self.done and turns:  # the turn was not added here, or has left the stack
             self.done.append(Change("turn", turns[:-1], turns))
-        self.moved = self.done.pop() if self.done else None
-        self.undone += [self.moved] if self.moved is not None else []
-        return self.moved
+        self.last_change = self.done.pop() if self.done else None
+        self.undone += [self.last_change] if self.last_change is not None else []
+        return self.last_change
 
     def redo(self) -> Change[T] | None:
         """Redo the change that was undone last and return it, or return None if there is no such change."""
-        self.moved = self.undone.pop() if self.undone else None
-        self.done += [self.moved] if self.moved is not None else []
-        return self.moved
+        self.last_change = self.undone.pop() if self.undone else None
+        self.done += [self.last_change] if self.last_change is not None else []
+        return self.last_change
 
     def follow(self, turns: tuple[T, ...], cut: HistoryCut) -> tuple[T, ...]:
         """Apply a journal record that turns were cleared, cut, undone or redone. Return the turns after it."""
@@ -89,7 +89,7 @@ class UndoStack(Generic[T]):
         new_turns = turns if change is None else change.before if cut.step == "undo" else change.after
         return new_turns[: cut.turns]
 
-    def keep(self, variables: Iterable[Changes]) -> None:
+    def store_variables(self, variables: Iterable[Changes]) -> None:
         """Store the changed variables with the last change.
 
         Drop those of older changes, if they are too many or too large.
@@ -99,20 +99,20 @@ class UndoStack(Generic[T]):
         budget = 2 * LIMIT
         for index, change in enumerate(reversed(self.done)):
             budget -= sum(record.size for record in change.variables or ())
-            if index >= MOST_KEPT or budget < 0:
+            if index >= MOST_STORED or budget < 0:
                 change.variables = None
 
-    def let_go(self) -> None:
+    def drop_variables(self) -> None:
         """Drop the stored variables of all changes."""
         for change in (*self.done, *self.undone):
             change.variables = None
 
-    def saved(self) -> None:
+    def drop_unsaved(self) -> None:
         """Drop the changes that a new journal file, which has only the current turns, does not contain."""
         last = max((index for index, change in enumerate(self.done) if change.kind != "turn"), default=-1)
         self.done, self.undone, self._cut = self.done[last + 1 :], [], None
 
-    def mapped(self, function: Callable[[T], S | None]) -> "UndoStack[S]":
+    def map_turns(self, function: Callable[[T], S | None]) -> "UndoStack[S]":
         """Return this stack with each turn replaced by `function(turn)`. Turns for which that is None are left out."""
 
         def turns(old: tuple[T, ...]) -> tuple[S, ...]:
@@ -153,22 +153,24 @@ class Undone:
     @property
     def problems(self) -> list[str]:
         """What was not restored, and why, one sentence each."""
-        refusals = [f"{shown(name)} was left alone: {shown(reason)}." for name, reason in self.refused.items()]
+        refusals = [f"{sanitize(name)} was left alone: {sanitize(reason)}." for name, reason in self.refused.items()]
         return [self.problem, *refusals] if self.problem else refusals
 
 
-NOT_KEPT = "The variables are as they were: what they held before is not kept any more, only the conversation changed."
+NOT_STORED = (
+    "The variables are as they were: what they held before is not kept any more, only the conversation changed."
+)
 STILL_RUNNING = "The variables are as they are: a tool of this turn still runs. Only the conversation changed."
 
 
-def put_back(changes: list[Changes] | None, outcome: Undone) -> tuple[Undone, list[Changes] | None]:
+def restore_turn(changes: list[Changes] | None, outcome: Undone) -> tuple[Undone, list[Changes] | None]:
     """Restore variables, the latest change first. Return the outcome, and the changes that undo this restore."""
     if not outcome.tools:
         return outcome, []
     if changes is not None and not all(record.settled.is_set() for record in changes):
         return replace(outcome, problem=STILL_RUNNING), changes
     if changes is None or any(record.failed for record in changes):
-        return replace(outcome, problem=NOT_KEPT), []
+        return replace(outcome, problem=NOT_STORED), []
     names: set[str] = set()
     reasons: dict[str, str] = {}
     back: list[Changes] = []

@@ -14,8 +14,8 @@ from agentmagic.undo.object_states import (
     HEAP_TYPE,
     Fixed,
     ObjectState,
+    combine_containers,
     is_simple,
-    many,
     with_attributes,
 )
 from agentmagic.undo.own import OUTSIDE, is_own
@@ -80,12 +80,12 @@ def maker_of(kind: type[Any]) -> Maker | None:
         return MAKERS.setdefault(kind, _maker(kind))
 
 
-def changing(things: Collection[Any]) -> bool:
+def can_change(things: Collection[Any]) -> bool:
     """Return whether one of these objects can change, or can hold objects that change."""
     return any(map(_may_change, set(map(type, things))))
 
 
-def put_into(thing: Any, value: Any) -> bool:
+def copy_into(thing: Any, value: Any) -> bool:
     """Copy the content of `value` into `thing`, a container, array or table of the same type.
 
     Return False if that is impossible.
@@ -104,7 +104,7 @@ def put_into(thing: Any, value: Any) -> bool:
     if state is None or isinstance(state, Fixed):
         return False
     state.thing = thing
-    state.put()
+    state.restore()
     return True
 
 
@@ -131,14 +131,14 @@ def _maker(kind: type[Any]) -> Maker | None:
 def _python_maker(kind: type[Any]) -> Maker:
     if kind in CONTAINERS:
         make = CONTAINERS[kind]
-        return (lambda thing: many(make(thing), is_unchanging)) if kind in (list, dict) else make
+        return (lambda thing: combine_containers(make(thing), is_unchanging)) if kind in (list, dict) else make
     if issubclass(kind, BaseException):
         return lambda thing: with_attributes(thing, live_states.exception_state(thing))
     if kind.__name__ == "_lru_cache_wrapper":
         return code_states.cache_state
     base = next((container for container in CONTAINERS if issubclass(kind, container)), _solid(kind))
     if not is_simple(kind, base):
-        return live_states.given_state
+        return live_states.pickled_state
     content = CONTAINERS.get(base) or _ROWS.get(base)
     return lambda thing: with_attributes(thing, content(thing) if content is not None else None)
 

@@ -6,9 +6,9 @@ from functools import cache
 from typing import Any
 
 from agentmagic.undo.array_states import LONGEST, Maker, form_of, numpy_maker, root_of
-from agentmagic.undo.arrow_states import arrow_places, arrow_state, is_data_of_arrow
+from agentmagic.undo.arrow_states import arrow_memory, arrow_state, is_data_of_arrow
 from agentmagic.undo.compiled_states import compiled_maker
-from agentmagic.undo.object_states import ObjectState, Place
+from agentmagic.undo.object_states import MemoryBlock, ObjectState
 
 _CACHES = frozenset({"_mgr", "_cache", "_id", "_engine", "_flags", "_references"})
 """Attributes of tables and indexes that are not part of their value, or that are kept in another way."""
@@ -25,10 +25,10 @@ class _TableState(ObjectState):
     def same(self, other: ObjectState) -> bool:
         return self.data[:-1] == other.data[:-1] and self.same_refs(other)
 
-    def put(self) -> None:
+    def restore(self) -> None:
         names, axes, (_, duplicates), (copy, columns) = self.data
         self.thing.flags._allows_duplicate_labels = duplicates  # noqa: SLF001  (setting it checks the labels first)
-        _put_attributes(self.thing, names, self.refs[axes:])
+        _restore_attributes(self.thing, names, self.refs[axes:])
         manager = copy.copy(deep=False)
         manager.axes = list(self.refs[:axes])
         for place, column in columns.items():
@@ -39,8 +39,8 @@ class _TableState(ObjectState):
 class _Holder(ObjectState):
     """An object of pandas with attributes; `data` are their names. Its caches are not kept, and can be made again."""
 
-    def put(self) -> None:
-        _put_attributes(self.thing, self.data, self.refs)
+    def restore(self) -> None:
+        _restore_attributes(self.thing, self.data, self.refs)
 
     def refresh(self) -> None:
         """Clear caches, such as the engine that finds labels."""
@@ -64,12 +64,12 @@ class _Polars(ObjectState):
         )
         return alike and own_data.equals(other_data) and _bits(own_data).equals(_bits(other_data))
 
-    def put(self) -> None:
+    def restore(self) -> None:
         name = "_df" if hasattr(self.thing, "_df") else "_s"
         setattr(self.thing, name, getattr(self.data.clone(), name))
 
-    def borrowed(self) -> Collection[Place]:
-        return [place for series in _series_of(self.data) for place in _places(series)]
+    def readable_memory(self) -> Collection[MemoryBlock]:
+        return [place for series in _series_of(self.data) for place in _series_memory(series)]
 
 
 def _series_of(data: Any) -> list[Any]:
@@ -84,13 +84,13 @@ def _bits(data: Any) -> Any:
     return polars.DataFrame([series.alias(str(place)) for place, series in enumerate(whole)])
 
 
-def _places(series: Any) -> list[Place]:
+def _series_memory(series: Any) -> list[MemoryBlock]:
     """Return the addresses and sizes of a series' memory that can belong to a NumPy array."""
     if not (series.dtype.is_numeric() or series.dtype.is_nested()):
         return []
     chunks = series.get_chunks()  # chunk by chunk: for the whole series polars would make a copy
     if sys.modules.get("pyarrow") is not None:
-        return [place for chunk in chunks for place in arrow_places(chunk.to_arrow())]
+        return [place for chunk in chunks for place in arrow_memory(chunk.to_arrow())]
     arrays = (chunk.to_numpy() for chunk in chunks if not chunk.null_count())
     return [(array.__array_interface__["data"][0], array.nbytes) for array in arrays]
 
@@ -152,14 +152,16 @@ def _table(thing: Any) -> ObjectState:
     attributes = _attributes(thing)
     form = (forms, thing.flags.allows_duplicate_labels)
     data = (tuple(attributes), len(manager.axes), form, (manager.copy(deep=False), columns))
-    return _TableState(thing, (*manager.axes, *attributes.values(), *objects), data, shielded=tuple(memory))
+    return _TableState(
+        thing, (*manager.axes, *attributes.values(), *objects), data, arrays_copied_on_write=tuple(memory)
+    )
 
 
 def _attributes(thing: Any) -> dict[str, Any]:
     return {name: value for name, value in thing.__dict__.items() if name not in _CACHES}
 
 
-def _put_attributes(thing: Any, names: Sequence[str], values: Sequence[Any]) -> None:
+def _restore_attributes(thing: Any, names: Sequence[str], values: Sequence[Any]) -> None:
     for name in _attributes(thing).keys() - set(names):
         del thing.__dict__[name]
     thing.__dict__.update(zip(names, values, strict=False))
@@ -173,7 +175,7 @@ def _holder(thing: Any) -> ObjectState:
 def _index(thing: Any) -> ObjectState:
     attributes = _attributes(thing)
     memory = tuple(root_of(part) for part in _parts(thing.__dict__.get("_data")) if not _is_arrow(part))
-    return _Holder(thing, tuple(attributes.values()), tuple(attributes), shielded=memory)
+    return _Holder(thing, tuple(attributes.values()), tuple(attributes), arrays_copied_on_write=memory)
 
 
 def _extension_array(thing: Any) -> ObjectState:

@@ -11,7 +11,7 @@ from typing import Any
 
 from agentmagic.errors import ToolError
 from agentmagic.secrets import BLANK, is_secret_name, learn
-from agentmagic.text import close_names, one_line, shown
+from agentmagic.text import close_names, sanitize, single_line
 from agentmagic.undo.own import user_variables
 from agentmagic.undo.reads import is_data
 from agentmagic.values import describe, frames, reprs
@@ -27,13 +27,13 @@ LOOK_BUDGET = 2000
 
 def summary(name: str, value: object) -> str:
     """Return one line about a variable: its type, its size, and its content if that is short. Secrets are blanked."""
-    return one_line(shown(f"{name}: {kind_of(value)}{_contents(name, value)}"), LONGEST_LINE)
+    return single_line(sanitize(f"{name}: {kind_of(value)}{_contents(name, value)}"), LONGEST_LINE)
 
 
-def inspected(name: str, value: object) -> str:
+def describe_variable(name: str, value: object) -> str:
     """Return the content of a variable as text. Secrets are blanked."""
     head = summary(name, value)
-    return head if _is_secret(name, value) else shown(f"{head}\n{describe.describe(value, LOOK_BUDGET)}")
+    return head if _is_secret(name, value) else sanitize(f"{head}\n{describe.describe(value, LOOK_BUDGET)}")
 
 
 def kind_of(value: Any) -> str:
@@ -52,9 +52,9 @@ def _contents(name: str, value: object) -> str:
     if isinstance(value, ModuleType) or not is_data(value):
         return ""
     if frames.is_frame(value) or frames.is_array(value):
-        columns = frames.keys_of(frames.unstyled(value)) if hasattr(type(value), "columns") else []
+        columns = frames.keys_of(frames.without_style(value)) if hasattr(type(value), "columns") else []
         return f", columns {', '.join(columns[:MOST_COLUMNS])}" if columns else ""
-    return f" = {reprs.written(value, LONGEST_VALUE)}"
+    return f" = {reprs.short_repr(value, LONGEST_VALUE)}"
 
 
 def _is_secret(name: str, value: Any) -> bool:

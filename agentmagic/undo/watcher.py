@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from agentmagic.host import installed
+from agentmagic.host import current_host
 from agentmagic.log import logger
 from agentmagic.messages import ToolCall
-from agentmagic.text import one_line, shown
+from agentmagic.text import sanitize, single_line
 from agentmagic.undo.changes import Changes
 from agentmagic.undo.program import analyse
 
@@ -36,7 +36,7 @@ class Watcher:
     """
 
     def __init__(self, namespace: MutableMapping[str, Any] | None = None) -> None:
-        self.given = namespace
+        self.own_namespace = namespace
         self._lock = threading.Lock()
         self._running = 0
         self._changes: Changes | None = None
@@ -44,13 +44,13 @@ class Watcher:
     @property
     def namespace(self) -> MutableMapping[str, Any]:
         """The variables that are watched."""
-        if self.given is not None:
-            return self.given
-        notebook = installed().notebook
+        if self.own_namespace is not None:
+            return self.own_namespace
+        notebook = current_host().notebook
         return vars(sys.modules["__main__"]) if notebook is None else notebook.namespace
 
     @contextmanager
-    def around(self, call: ToolCall, function: object, found: list[Changes]) -> Generator[Changes]:
+    def watch(self, call: ToolCall, function: object, all_changes: list[Changes]) -> Generator[Changes]:
         """Watch the variables while the function of a call runs, and append its changes to the list.
 
         Calls that run at the same time share one `Changes`, which is settled when the last of them ends. If an object
@@ -60,25 +60,25 @@ class Watcher:
             self._running += 1
             changes = self._changes = self._changes or Changes(self.namespace)
             changes.calls.append(call.id)
-            if changes not in found:
-                found.append(changes)
+            if changes not in all_changes:
+                all_changes.append(changes)
         try:
-            with self._lock, _looking(changes):
+            with self._lock, _mark_failure(changes):
                 words = _WORD.findall(_program(call) or "")
                 changes.expect(_names(call, changes.namespace), (function,), words)
-            with _noting(changes.files):
+            with _record_files(changes.files):
                 yield changes
         finally:
             with self._lock:
                 self._running -= 1
                 if not self._running:
                     self._changes = None
-                    with _looking(changes):
+                    with _mark_failure(changes):
                         changes.settle()
 
 
 @contextmanager
-def _looking(changes: Changes) -> Generator[None]:
+def _mark_failure(changes: Changes) -> Generator[None]:
     try:
         yield
     except Exception:  # noqa: BLE001  (an object of the user may raise anything)
@@ -125,7 +125,7 @@ _listening: defaultdict[int, list[dict[str, None]]] = defaultdict(list)
 
 
 @contextmanager
-def _noting(files: dict[str, None]) -> Generator[None]:
+def _record_files(files: dict[str, None]) -> Generator[None]:
     """While the block runs, add the files that this thread opens for writing to `files`."""
     _listen_to_files()
     thread = threading.get_ident()
@@ -142,27 +142,27 @@ def _noting(files: dict[str, None]) -> Generator[None]:
 @cache
 def _listen_to_files() -> None:
     """Install the audit hook, once. It stays until the process ends, because Python cannot remove audit hooks."""
-    sys.addaudithook(_heard)
+    sys.addaudithook(_audit_hook)
 
 
-def _heard(event: str, arguments: tuple[Any, ...]) -> None:
+def _audit_hook(event: str, arguments: tuple[Any, ...]) -> None:
     if event != "open" or not _listening or (collections := _listening.get(threading.get_ident())) is None:
         return
     path, mode, flags = arguments
     is_write = bool(_WRITES.intersection(mode)) if isinstance(mode, str) else bool(flags & _WRITE_FLAGS)
     if is_write and isinstance(path, str | bytes | os.PathLike):
-        for name in _named(os.fsdecode(cast("str | bytes | os.PathLike[str]", path))):
+        for name in _display_path(os.fsdecode(cast("str | bytes | os.PathLike[str]", path))):
             for files in collections:
                 if len(files) < MOST_FILES:
                     files[name] = None
 
 
-def _named(path: str) -> Iterator[str]:
+def _display_path(path: str) -> Iterator[str]:
     """Yield a file's path, relative to the working folder if it is inside. Yield nothing for cache and null files."""
     if path.lower() == os.devnull or "__pycache__" in path:
         return
     with suppress(ValueError, OSError):
         place = Path(path).absolute()
-        yield one_line(
-            shown(str(place.relative_to(Path.cwd())) if place.is_relative_to(Path.cwd()) else str(place)), 200
+        yield single_line(
+            sanitize(str(place.relative_to(Path.cwd())) if place.is_relative_to(Path.cwd()) else str(place)), 200
         )

@@ -19,7 +19,7 @@ from typing import Any, cast, is_typeddict
 from agentmagic.errors import ToolError
 from agentmagic.host import Output
 from agentmagic.messages import Content, Media, Resource, Text
-from agentmagic.text import counted, cut
+from agentmagic.text import cut, plural
 from agentmagic.values import frames, labelled_arrays, pictures, reprs
 
 RESULT_ROWS = 50
@@ -51,22 +51,22 @@ def never() -> bool:
     return False
 
 
-def to_content(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Content]:
+def to_content(value: Any, should_stop: Callable[[], bool] = never) -> Sequence[Content]:
     """Return the parts of a result: text, or an image if the value draws itself as one.
 
     For a list or tuple that contains an image, a data frame or a part, return one part for each item.
 
     A generator is read up to MOST_ITEMS and MOST_BYTES, or until `stopped` returns True.
     """
-    return tuple(part for part, _ in to_outputs(value, stopped))
+    return tuple(part for part, _ in to_outputs(value, should_stop))
 
 
-def to_outputs(value: Any, stopped: Callable[[], bool] = never) -> Sequence[Output]:
+def to_outputs(value: Any, should_stop: Callable[[], bool] = never) -> Sequence[Output]:
     """Return the parts of a result, each with the HTML that Jupyter shows for it, or "" if there is none.
 
     A generator is read up to MOST_ITEMS and MOST_BYTES, or until `stopped` returns True.
     """
-    reader = _Reader(stopped)
+    reader = _Reader(should_stop)
     if isinstance(value, _GENERATORS):
         value = reader.read(cast("Iterable[Any]", value))
     if isinstance(value, (list, tuple)) and any(map(_is_rich, items := cast("Sequence[Any]", value))):
@@ -91,9 +91,9 @@ def html_of(value: Any) -> str:
     return f"{html}<p>{rows:,} rows in all, the first {RESULT_ROWS} shown</p>" if rows > RESULT_ROWS else html
 
 
-async def collect(items: AsyncIterator[Any], stopped: Callable[[], bool] = never) -> list[Any]:
+async def collect(items: AsyncIterator[Any], should_stop: Callable[[], bool] = never) -> list[Any]:
     """Return the items of an async generator, up to MOST_ITEMS and MOST_BYTES, or until `stopped` returns True."""
-    reader, read = _Reader(stopped), list[Any]()
+    reader, read = _Reader(should_stop), list[Any]()
     async for item in items:
         if reader.is_full(item):
             read.append(_cut_after(read))
@@ -112,20 +112,20 @@ def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> st
     """
     most = budget * CHARACTERS
     if is_opaque(value):
-        return reprs.written(value, most)
+        return reprs.short_repr(value, most)
     if isinstance(value, str):
         return cut(value, most, CUT)
     if frames.is_frame(value):
         room = most if rows is not None else min(most, TABLE_BUDGET * CHARACTERS)
-        return frames.table(value, room, rows, lambda cell: reprs.written(cell, frames.LONGEST_CELL))
+        return frames.table(value, room, rows, lambda cell: reprs.short_repr(cell, frames.LONGEST_CELL))
     if frames.is_array(value):
-        return cut(frames.array(value, lambda corner: reprs.written(corner, most)), most, CUT)
-    if labelled_arrays.is_labelled(value):
+        return cut(frames.array(value, lambda corner: reprs.short_repr(corner, most)), most, CUT)
+    if labelled_arrays.is_labelled_array(value):
         room = min(most, TABLE_BUDGET * CHARACTERS)
-        return cut(labelled_arrays.table(value, room, lambda item: reprs.written(item, room)), most, CUT)
+        return cut(labelled_arrays.table(value, room, lambda item: reprs.short_repr(item, room)), most, CUT)
     if isinstance(value, type) or inspect.isroutine(value):
         return cut(_definition(value), most, CUT)
-    return str(value) if type(value) in reprs.SPOKEN else reprs.written(value, most)
+    return str(value) if type(value) in reprs.PRINTED_TYPES else reprs.short_repr(value, most)
 
 
 def summary(value: Any) -> str:  # noqa: PLR0911  (one return for each kind of value)
@@ -137,12 +137,12 @@ def summary(value: Any) -> str:  # noqa: PLR0911  (one return for each kind of v
         return f"class {value.__name__}"
     if frames.is_frame(value) or frames.is_array(value):
         return frames.size(value)
-    if labelled_arrays.is_labelled(value):
+    if labelled_arrays.is_labelled_array(value):
         return labelled_arrays.size(value)
     if inspect.isroutine(value):
         return f"function {getattr(value, '__name__', '')}".rstrip()
     if kind in (str, bytes, bytearray):
-        return f"{kind.__name__}, {counted(len(value), 'character' if kind is str else 'byte')}"
+        return f"{kind.__name__}, {plural(len(value), 'character' if kind is str else 'byte')}"
     if kind in reprs.CONTAINERS:
         return f"{kind.__name__} of {len(value):,}"
     return kind.__name__
@@ -162,7 +162,7 @@ def schema(value: Any, budget: int = BUDGET) -> str:
         return summary(value)
     if frames.is_frame(value):
         return frames.columns(value, budget * CHARACTERS)
-    if labelled_arrays.is_labelled(value):
+    if labelled_arrays.is_labelled_array(value):
         return cut(labelled_arrays.schema(value), budget * CHARACTERS, CUT)
     return cut(f"{summary(value)}{_inside(value)}", budget * CHARACTERS, CUT)
 
@@ -214,7 +214,7 @@ def snapshot(value: Any) -> Any:
 
 def _output(value: Any, reader: "_Reader") -> Output:
     """Return the part of a value, with its HTML. A pyplot figure is closed, because the cell would show it again."""
-    image = pictures.as_shown(value)
+    image = pictures.shown_image(value)
     if (pyplot := sys.modules.get("matplotlib.pyplot")) and (figure := pictures.figure_of(value)) is not None:
         pyplot.close(figure)
     return image or (_part(value, reader), html_of(value))
@@ -231,14 +231,14 @@ def _part(value: Any, reader: "_Reader") -> Content:
         case Text() | Media() | Resource():
             return value
         case _:
-            return Text(_frame(frames.unstyled(value), RESULT_ROWS) or _json(value, reader))
+            return Text(_frame(frames.without_style(value), RESULT_ROWS) or _json(value, reader))
 
 
 def _is_rich(value: Any) -> bool:
     """Return whether a value becomes a part of its own: content, a figure or a data frame."""
     if isinstance(value, (str, int, float, dict, list, tuple, type(None))):
         return False
-    return isinstance(value, (Text, Media, Resource)) or _draws(value) or _has_head(frames.unstyled(value))
+    return isinstance(value, (Text, Media, Resource)) or _draws(value) or _has_head(frames.without_style(value))
 
 
 def _draws(value: Any) -> bool:
@@ -290,8 +290,8 @@ def _json(value: Any, reader: "_Reader") -> str:
 class _Reader:
     """Turns values into JSON data. Missing values and NaN become null, other objects become the data that they hold."""
 
-    def __init__(self, stopped: Callable[[], bool]) -> None:
-        self._stopped = stopped
+    def __init__(self, should_stop: Callable[[], bool]) -> None:
+        self._should_stop = should_stop
         self._items = 0
         self._bytes = 0
 
@@ -320,7 +320,7 @@ class _Reader:
 
     def is_full(self, item: Any) -> bool:
         """Count an item, and return whether a limit was reached, so that reading must stop."""
-        full = self._stopped() or self._items >= MOST_ITEMS or self._bytes > MOST_BYTES
+        full = self._should_stop() or self._items >= MOST_ITEMS or self._bytes > MOST_BYTES
         self._items += 1
         self._bytes += _size(item)
         return full

@@ -14,7 +14,7 @@ from itertools import chain, islice, repeat
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
-from agentmagic.text import counted, one_line
+from agentmagic.text import plural, single_line
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -24,7 +24,7 @@ LIBRARIES = frozenset(
 )
 """Packages whose frames are read. For an object of any other package, no attribute is read."""
 
-MEASURED = 200_000
+SAMPLE_CELLS = 200_000
 """Approximate number of cells from which missing values, ranges and counts are taken."""
 MOST_ROWS = 200
 """Largest number of rows written of a frame, if the caller asks for no number."""
@@ -61,9 +61,9 @@ _MIDNIGHT = re.compile(r"[ T]00:00:00(?:\.0+)?$")
 _PLAIN_NAME = re.compile(r"[^\W\d](?:[^\n\r\t]*\S)?")
 """Matches a name that cannot be mistaken for a number or a tuple."""
 _TIMES = (date, datetime, time, timedelta)
-_COUNTED = frozenset({str, bool, int, bytes})
+_COUNTABLE_TYPES = frozenset({str, bool, int, bytes})
 """Types whose values are counted. Comparing them runs no code of the user."""
-_MEASURED = frozenset({*_TIMES, Decimal})
+_RANGE_TYPES = frozenset({*_TIMES, Decimal})
 """Types whose values are written as a range."""
 
 WriteCell = Callable[[Any], str]
@@ -72,7 +72,7 @@ WriteCell = Callable[[Any], str]
 
 def is_frame(value: Any) -> bool:
     """Return whether a value is a data frame, a styled data frame or a series that can be written."""
-    return bool(LIBRARIES & _packages(value)) and _opened(unstyled(value)) is not None
+    return bool(LIBRARIES & _packages(value)) and _narwhals_frame(without_style(value)) is not None
 
 
 def is_array(value: Any) -> bool:
@@ -81,14 +81,14 @@ def is_array(value: Any) -> bool:
     return numpy is not None and issubclass(type(value), numpy.ndarray) and value.ndim > 0
 
 
-def unstyled(value: Any) -> Any:
+def without_style(value: Any) -> Any:
     """Return the frame of a pandas Styler. Return any other value as it is."""
     return value.data if type(value).__name__ == "Styler" and "pandas" in _packages(value) else value
 
 
 def size(value: Any) -> str:
     """Return the type and the size of a frame, series or array: "DataFrame, 7 rows x 2 columns"."""
-    value = unstyled(value)
+    value = without_style(value)
     name = type(value).__name__
     if is_array(value):
         return f"{name} {'x'.join(map(str, value.shape))} of {value.dtype}"
@@ -96,15 +96,15 @@ def size(value: Any) -> str:
     if not isinstance(shape, tuple):
         return f"{name}, not computed yet"
     rows, *columns = cast("tuple[int, ...]", shape)
-    return ", ".join([name, " x ".join([counted(rows, "row"), *(counted(number, "column") for number in columns)])])
+    return ", ".join([name, " x ".join([plural(rows, "row"), *(plural(number, "column") for number in columns)])])
 
 
 def columns(value: Any, characters: int) -> str:
     """Return the names and types of the columns and the index of a frame or series, without values."""
-    value = unstyled(value)
+    value = without_style(value)
     lines = [f"{key}: {kind}" for key, kind in zip(keys_of(value), _kinds(value), strict=False)]
     visible_lines = list(fitting(lines, characters))
-    note = [_left_out(len(lines) - len(visible_lines), len(lines))] if len(visible_lines) < len(lines) else []
+    note = [_omission_note(len(lines) - len(visible_lines), len(lines))] if len(visible_lines) < len(lines) else []
     levels = [f"{label}: {_type(series)}" for label, series in _levels(value)]
     index = ["Index:", *levels] if levels else []
     return "\n".join([f"{size(value)}. Columns and types:", *visible_lines, *note, *index])
@@ -112,13 +112,13 @@ def columns(value: Any, characters: int) -> str:
 
 def table(value: Any, characters: int, rows: int | None, write: WriteCell) -> str:
     """Return a frame or series as text: its index, its columns, and `rows` of its first rows, or as many as fit."""
-    value = unstyled(value)
-    frame = _opened(value)
+    value = without_style(value)
+    frame = _narwhals_frame(value)
     if not hasattr(frame, "shape"):  # a lazy frame: computing it could take hours
         return columns(value, characters)
     whole = cast("nw.DataFrame[Any]", frame if hasattr(frame, "columns") else frame.alias("0").to_frame())
     total, width = whole.shape
-    step = -(-total * max(width, 1) // MEASURED)
+    step = -(-total * max(width, 1) // SAMPLE_CELLS)
     part = whole[rows_of(total, step)] if step > 1 else whole
     keys = keys_of(value)
     levels = [_column(label, series) for label, series in _levels(value, part)]
@@ -138,7 +138,7 @@ def table(value: Any, characters: int, rows: int | None, write: WriteCell) -> st
             *(("", *table_head("index level", "type", "missing", "values"), *levels) if levels else ()),
             *(("", *table_head("column", "type", "missing", "values")) if places else ()),
             *(column_rows[place] for place in places),
-            *(("", _left_out(width - len(places), width)) if len(places) < width else ()),
+            *(("", _omission_note(width - len(places), width)) if len(places) < width else ()),
             *(_shown_rows(lines, total, characters - length, share) if total and places else ()),
         ]
     )
@@ -178,7 +178,7 @@ def _shown_rows(lines: Iterator[str], total: int, room: int, share: int | None) 
     rows = list(fitting(lines, room, FEWEST_ROWS))
     if share is not None and (len(rows) < total or total > WHOLE):
         rows = list(fitting(rows, share, FEWEST_ROWS))
-    title = "All rows" if len(rows) == total else f"The first {counted(len(rows), 'row')} of {total:,}"
+    title = "All rows" if len(rows) == total else f"The first {plural(len(rows), 'row')} of {total:,}"
     yield from ("", f"{title}:", "", *head, *rows)
 
 
@@ -200,7 +200,7 @@ def keys_of(value: Any) -> list[str]:
     """Return the keys of the columns as code must write them, but without the quotes around plain names."""
     if (index := _column_index(value)) is not None:
         return [_key(name) for name in index]
-    if hasattr(frame := _opened(value), "collect_schema"):
+    if hasattr(frame := _narwhals_frame(value), "collect_schema"):
         return list(map(_key, frame.collect_schema().names()))
     return [_key(frame.name) if frame.name not in (None, "") else NO_NAME]
 
@@ -214,7 +214,7 @@ def _column_index(value: Any) -> Any:
 def _key(name: Any) -> str:
     """Return a key as text: a plain name as it is, any other key as Python writes it, so that 1 and "1" differ."""
     is_text = issubclass(type(name), str)
-    return one_line(name if is_text and _PLAIN_NAME.fullmatch(name) else _written_key(name), LONGEST_CELL)
+    return single_line(name if is_text and _PLAIN_NAME.fullmatch(name) else _written_key(name), LONGEST_CELL)
 
 
 def _written_key(name: Any) -> str:
@@ -232,7 +232,7 @@ def _written_key(name: Any) -> str:
 
 def _kinds(value: Any) -> list[str]:
     """Return the types of the columns, with the names that the library of the frame uses."""
-    frame = _opened(value)
+    frame = _narwhals_frame(value)
     native: Any = frame.to_native()
     kind = cast("type[Any]", type(native))  # look up attributes here: on a pandas frame they can be columns
     if not hasattr(frame, "collect_schema"):
@@ -247,7 +247,7 @@ def _kinds(value: Any) -> list[str]:
 
 
 def _kind(dtype: Any) -> str:
-    return one_line(str(dtype), LONGEST_CELL) + (", ordered" if getattr(dtype, "ordered", False) is True else "")
+    return single_line(str(dtype), LONGEST_CELL) + (", ordered" if getattr(dtype, "ordered", False) is True else "")
 
 
 def _type(series: "nw.Series[Any]") -> str:
@@ -285,7 +285,7 @@ def _column(label: str, series: "nw.Series[Any]") -> str:
     """
     kind = _type(series)
     try:
-        missing, values = _figures(series)
+        missing, values = _statistics(series)
     except Exception:  # noqa: BLE001  (of whichever library: a type that it cannot compare, for example)
         missing, values = "", ""
     # The type of an Enum lists its categories, which `values` shows already.
@@ -293,7 +293,7 @@ def _column(label: str, series: "nw.Series[Any]") -> str:
     return table_row((label, kind, missing, values))
 
 
-def _figures(series: "nw.Series[Any]") -> tuple[str, str]:
+def _statistics(series: "nw.Series[Any]") -> tuple[str, str]:
     dtype, whole = series.dtype, len(series)
     series = series.drop_nulls()
     if dtype.is_float():  # count NaN as missing, which it is in pandas but not in polars
@@ -319,28 +319,28 @@ def values_of(values: Sequence[Any], categories: Sequence[Any] = ()) -> str:
     `categories` are in order, and can include some that do not occur in `values`.
     """
     kinds = set(map(type, values)) | set(map(type, categories))
-    if len(kinds) == 1 and kinds <= _MEASURED:
+    if len(kinds) == 1 and kinds <= _RANGE_TYPES:
         return _range(min(values), max(values))
-    if not kinds <= _COUNTED:
+    if not kinds <= _COUNTABLE_TYPES:
         return ""
     counts = Counter(values)
     if len(categories) <= MOST_DISTINCT and counts.keys() <= set(categories):
         counts = Counter({category: counts[category] for category in categories})
-        return _listed(counts.items(), len(counts))
+        return _value_counts(counts.items(), len(counts))
     if len(counts) <= MOST_DISTINCT:
-        return _listed(counts.most_common(), len(counts))
+        return _value_counts(counts.most_common(), len(counts))
     if len(counts) == len(values):
-        return f"{len(counts):,} distinct: {', '.join(map(_quoted, values[:EXAMPLES]))}, …"
-    return f"{len(counts):,} distinct, most often {_listed(counts.most_common(MOST_DISTINCT), MOST_DISTINCT)}"
+        return f"{len(counts):,} distinct: {', '.join(map(_quote, values[:EXAMPLES]))}, …"
+    return f"{len(counts):,} distinct, most often {_value_counts(counts.most_common(MOST_DISTINCT), MOST_DISTINCT)}"
 
 
-def _listed(counts: Iterable[tuple[Any, int]], number: int) -> str:
+def _value_counts(counts: Iterable[tuple[Any, int]], number: int) -> str:
     """Return values with their counts, as many as fit into LONGEST_VALUES characters."""
-    texts = list(fitting((f"{_quoted(value)} ({count:,})" for value, count in counts), LONGEST_VALUES))
+    texts = list(fitting((f"{_quote(value)} ({count:,})" for value, count in counts), LONGEST_VALUES))
     return ", ".join([*texts, *([f"… {number - len(texts)} more"] if len(texts) < number else [])])
 
 
-def _quoted(value: Any) -> str:
+def _quote(value: Any) -> str:
     return repr(value if len(str(value)) <= LONGEST_VALUE else f"{str(value)[:LONGEST_VALUE]}…")
 
 
@@ -355,7 +355,7 @@ def array(value: Any, write: WriteCell) -> str:
     """Return the shape, type, range and corner of an array. For a structured array, return the range of each field."""
     import numpy as np
 
-    part, every = sampled(value)
+    part, every = sample(value)
     if value.dtype.names:
         fields = (f"\n{name}: {value.dtype[name]}{_spread(part[name])}" for name in value.dtype.names[:MOST_ROWS])
         spread = every + "".join(fields)
@@ -369,22 +369,22 @@ def array(value: Any, write: WriteCell) -> str:
     return f"{size(value)}{spread}\n{corner}"
 
 
-def sampled(value: Any) -> tuple[Any, str]:
+def sample(value: Any) -> tuple[Any, str]:
     """Return an array, or a sample of about MEASURED items, and a phrase about the sample."""
     import numpy as np
 
-    step = max(1, round((value.size / MEASURED) ** (1 / max(value.ndim, 1))))
+    step = max(1, round((value.size / SAMPLE_CELLS) ** (1 / max(value.ndim, 1))))
     sides = (rows_of(side, step) if side > step else range(side) for side in value.shape)
     return (value[np.ix_(*sides)], f" (of 1 item in {step:,} of each side)") if step > 1 else (value, "")
 
 
 def _spread(value: Any) -> str:
-    missing, values = array_figures(value)
+    missing, values = array_statistics(value)
     label = "not finite" if value.dtype.kind == "f" else "missing"
     return f"{f', {values}' if values else ''}{f', {missing:,} {label}' if missing else ''}"
 
 
-def array_figures(value: Any) -> tuple[int, str]:
+def array_statistics(value: Any) -> tuple[int, str]:
     """Return the number of missing or infinite items of an array, and its range and mean, or its distinct values."""
     import numpy as np
 
@@ -413,7 +413,7 @@ def scalar(value: Any) -> str | None:
         return None
     elif issubclass(kind, (str, bytes)):
         value = value.item()
-    return repr(value) if type(value) in (str, bytes) else _dated(value)
+    return repr(value) if type(value) in (str, bytes) else _date_text(value)
 
 
 def _is_scalar_of_numpy(value: Any) -> bool:
@@ -428,7 +428,7 @@ def _packages(value: Any) -> set[str]:
     return {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
 
 
-def _opened(value: Any) -> Any:
+def _narwhals_frame(value: Any) -> Any:
     """Return a value as a narwhals frame or series, or None if narwhals cannot read it."""
     import narwhals as nw
 
@@ -447,14 +447,14 @@ def _cell(value: Any, write: WriteCell) -> str:
         case float():
             return "" if value != value else _number(value)  # noqa: PLR0124  (NaN)
         case str():
-            return one_line(value, LONGEST_CELL)
+            return single_line(value, LONGEST_CELL)
         case bool() | int() | Decimal() | date() | time() | timedelta():
-            return _dated(value)
+            return _date_text(value)
         case _:
-            return one_line(_dated(value) if scalar(value) is not None else write(value), LONGEST_CELL)
+            return single_line(_date_text(value) if scalar(value) is not None else write(value), LONGEST_CELL)
 
 
-def _dated(value: Any) -> str:
+def _date_text(value: Any) -> str:
     """Return a value as text. A time at midnight is written as the date."""
     is_time = isinstance(value, datetime) or getattr(getattr(value, "dtype", None), "kind", "") == "M"
     return _MIDNIGHT.sub("", str(value)) if is_time else str(value)
@@ -483,5 +483,5 @@ def fitting(lines: Iterable[str], characters: int, least: int = 1) -> Iterator[s
         yield line
 
 
-def _left_out(number: int, whole: int) -> str:
+def _omission_note(number: int, whole: int) -> str:
     return f"{number:,} of the {whole:,} columns are left out: .columns and .dtypes show them all."

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from agentmagic.text import one_line
+from agentmagic.text import single_line
 from agentmagic.values import frames
 
 LONGEST_ATTRIBUTES = 400
@@ -12,7 +12,7 @@ LONGEST_ATTRIBUTES = 400
 LONGEST_UNITS = 40
 
 
-def is_labelled(value: Any) -> bool:
+def is_labelled_array(value: Any) -> bool:
     """Return whether a value is a Dataset or a DataArray of xarray."""
     xarray = sys.modules.get("xarray")
     return xarray is not None and issubclass(type(value), (xarray.Dataset, xarray.DataArray))
@@ -28,7 +28,7 @@ def table(value: Any, characters: int, write: Callable[[Any], str]) -> str:
     lines = [frames.table_row(cells) for cells in _rows(value)]
     visible_lines = list(frames.fitting(lines, characters))
     rest = len(lines) - len(visible_lines)
-    attributes = one_line(write(dict(value.attrs)), LONGEST_ATTRIBUTES) if value.attrs else ""
+    attributes = single_line(write(dict(value.attrs)), LONGEST_ATTRIBUTES) if value.attrs else ""
     return "\n".join(
         [
             f"{size(value)}.{f' Attributes: {attributes}' if attributes else ''}",
@@ -49,15 +49,15 @@ def _rows(value: Any, *, figures: bool = True) -> Iterator[tuple[str, ...]]:
     own = value.data_vars if hasattr(value, "data_vars") else {value.name or frames.NO_NAME: value}
     for suffix, variables in ((" (coordinate)", value.coords), ("", own)):
         for name, array in variables.items():
-            missing, values = _figures(array.variable) if figures else ("", "")
+            missing, values = _statistics(array.variable) if figures else ("", "")
             yield f"{name}{suffix}", ", ".join(map(str, array.dims)), str(array.dtype), missing, values
 
 
-def _figures(variable: Any) -> tuple[str, str]:
+def _statistics(variable: Any) -> tuple[str, str]:
     units = variable.attrs.get("units")
-    units_text = f"units: {one_line(str(units), LONGEST_UNITS)}" if isinstance(units, str) else ""
+    units_text = f"units: {single_line(str(units), LONGEST_UNITS)}" if isinstance(units, str) else ""
     if not getattr(variable, "_in_memory", False):  # in a file that is not read yet, or in a dask array
         return "", units_text or "not loaded"
-    part, every = frames.sampled(variable.values)
-    missing, values = frames.array_figures(part)
+    part, every = frames.sample(variable.values)
+    missing, values = frames.array_statistics(part)
     return str(missing), ", ".join(filter(None, (f"{values}{every}" if values else "", units_text)))

@@ -13,10 +13,10 @@ from datetime import datetime, tzinfo
 from importlib.util import find_spec
 from typing import Any, cast
 
-from agentmagic.errors import said
+from agentmagic.errors import describe
 from agentmagic.host import Output
 from agentmagic.messages import Media
-from agentmagic.text import clip, written_json
+from agentmagic.text import clip, json_line
 from agentmagic.values.reprs import in_time
 
 EDGE = 1_568
@@ -66,16 +66,16 @@ def picture(value: Any, name: str) -> Media:
         if library in _packages(value) and find_spec(package) is None:
             raise NoPicture(f"{library} draws with the package {package}, which is not installed")
     try:
-        return in_time(lambda: fitted(draw(), name), DRAWING)
+        return in_time(lambda: fit_image(draw(), name), DRAWING)
     except NoPicture:
         raise
     except TimeoutError:
         raise NoPicture(f"it took longer than {DRAWING:g} s to draw") from None
     except Exception as error:
-        raise NoPicture(f"{type(error).__name__}: {clip(said(error), 200)}") from error
+        raise NoPicture(f"{type(error).__name__}: {clip(describe(error), 200)}") from error
 
 
-def fitted(data: Any, name: str) -> Media:
+def fit_image(data: Any, name: str) -> Media:
     """Return an image as Media of a size that models accept. Raises NoPicture if that fails.
 
     `data` is an image file as bytes, or a PIL image.
@@ -83,7 +83,7 @@ def fitted(data: Any, name: str) -> Media:
     if isinstance(data, bytes) and find_spec("PIL") is None:
         media = Media(_type_of(data), data, name)
     else:
-        media = _encoded(data, name)
+        media = _encode(data, name)
     if len(media.data) > LARGEST:
         raise NoPicture(f"it has {len(media.data):,} bytes, and {LARGEST:,} is the most")
     return media
@@ -97,7 +97,7 @@ def figure_of(value: Any) -> Any:
     return figure if "matplotlib" in _packages(figure) and hasattr(figure, "savefig") else None
 
 
-def as_shown(value: Any) -> Output | None:
+def shown_image(value: Any) -> Output | None:
     """Return the image that Jupyter shows for a value, or None if Jupyter shows the value in another way.
 
     In a notebook, a Matplotlib figure is drawn by the function that Jupyter uses below a plain cell, with the user's
@@ -106,14 +106,14 @@ def as_shown(value: Any) -> Output | None:
     if isinstance(value, type):
         return None
     if (figure := figure_of(value)) is not None:
-        draw = next(filter(None, (_formatter(kind, figure) for kind in _SHOWN)), None)
+        draw = next(filter(None, (_formatter(kind, figure) for kind in _IMAGE_METHODS)), None)
         if draw is None:
-            return _shown(printed(figure)) if figure.axes or figure.lines else None
-        return _shown(draw(figure))
-    for method in _SHOWN.values():
-        if callable(draw := getattr(value, method, None)) and (image := _shown(draw())):
+            return _to_output(draw_figure(figure)) if figure.axes or figure.lines else None
+        return _to_output(draw(figure))
+    for method in _IMAGE_METHODS.values():
+        if callable(draw := getattr(value, method, None)) and (image := _to_output(draw())):
             return image
-    return _shown(_saved(value.savefig)) if hasattr(cast("type[Any]", type(value)), "savefig") else None
+    return _to_output(_save_png(value.savefig)) if hasattr(cast("type[Any]", type(value)), "savefig") else None
 
 
 def display_width(metadata: Any) -> str:
@@ -125,13 +125,13 @@ def display_width(metadata: Any) -> str:
             return ""
 
 
-def printed(figure: Any, **options: Any) -> bytes:
+def draw_figure(figure: Any, **options: Any) -> bytes:
     """Return a Matplotlib figure as PNG, complete and in its own colours, as Jupyter draws it by default."""
     colours = {"facecolor": figure.get_facecolor(), "edgecolor": figure.get_edgecolor()}
-    return _saved(figure.canvas.print_figure, **colours, **{"dpi": figure.dpi, "bbox_inches": "tight"} | options)
+    return _save_png(figure.canvas.print_figure, **colours, **{"dpi": figure.dpi, "bbox_inches": "tight"} | options)
 
 
-_SHOWN: Mapping[str, str] = {"image/png": "_repr_png_", "image/jpeg": "_repr_jpeg_"}
+_IMAGE_METHODS: Mapping[str, str] = {"image/png": "_repr_png_", "image/jpeg": "_repr_jpeg_"}
 """Image types that Jupyter shows and models can read, each with the method of a value that draws this type."""
 
 
@@ -145,7 +145,7 @@ def _formatter(kind: str, figure: Any) -> Callable[[Any], Any] | None:
         return None
 
 
-def _shown(result: Any) -> Output | None:
+def _to_output(result: Any) -> Output | None:
     """Return the result of a method such as `_repr_png_` as an output: bytes or base64, with or without metadata.
 
     Return None if the method drew nothing.
@@ -155,10 +155,10 @@ def _shown(result: Any) -> Output | None:
     return (Media(_type_of(data), data), display_width(metadata)) if isinstance(data, bytes) else None
 
 
-def in_words(value: Any) -> str:
+def describe_figure(value: Any) -> str:
     """Return a description of a figure in words, for models that cannot see images, or "" if that fails."""
     with suppress(Exception):  # any library can raise here, and the description is optional
-        return clip(in_time(lambda: "\n".join(_words(value)), 1.0), LONGEST)
+        return clip(in_time(lambda: "\n".join(_descriptions(value)), 1.0), LONGEST)
     return ""
 
 
@@ -177,29 +177,29 @@ def _draw(value: Any) -> Callable[[], Any] | None:
     if "plotly" in packages and hasattr(kind, "to_image"):
         return lambda: value.to_image(format="png")
     if "altair" in packages and hasattr(kind, "save"):
-        return lambda: _saved(value.save)
+        return lambda: _save_png(value.save)
     if "matplotlib" in packages and not hasattr(kind, "savefig"):  # axes, or an object drawn on axes
         value = getattr(value, "figure", None)
         kind = cast("type[Any]", type(value))
     if hasattr(kind, "savefig"):
-        return lambda: _bounded(value)
+        return lambda: _draw_bounded(value)
     draw = getattr(kind, "_repr_png_", None) or getattr(kind, "_repr_jpeg_", None)
     return (lambda: _bytes(draw(value))) if draw is not None else None
 
 
-def _bounded(value: Any) -> bytes:
+def _draw_bounded(value: Any) -> bytes:
     """Return a figure as PNG. A Matplotlib figure has EDGE pixels at most, including things drawn beyond its edges."""
     if (figure := figure_of(value)) is None:
-        return _saved(value.savefig)
+        return _save_png(value.savefig)
     figure.draw_without_rendering()  # computes the layout
     own, tight_box = figure.bbox_inches, figure.get_tightbbox()
     box = own.union([own, tight_box])
     is_beyond = bool((box.extents != own.extents).any())
     dpi = min(figure.dpi, (EDGE - 2 * MARGIN * is_beyond) / max(box.size))
-    return printed(figure, dpi=dpi, bbox_inches=box.padded(MARGIN / dpi) if is_beyond else box)
+    return draw_figure(figure, dpi=dpi, bbox_inches=box.padded(MARGIN / dpi) if is_beyond else box)
 
 
-def _saved(save: Callable[..., Any], **options: Any) -> bytes:
+def _save_png(save: Callable[..., Any], **options: Any) -> bytes:
     buffer = io.BytesIO()
     save(buffer, format="png", **options)
     return buffer.getvalue()
@@ -217,7 +217,7 @@ def _type_of(data: bytes) -> str:
     return "image/jpeg" if data.startswith(b"\xff\xd8") else "image/png"
 
 
-def _encoded(data: Any, name: str) -> Media:
+def _encode(data: Any, name: str) -> Media:
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -231,7 +231,7 @@ def _encoded(data: Any, name: str) -> Media:
     if isinstance(data, bytes):
         image.draft(None, (EDGE, EDGE))  # read a JPEG at about the size that is needed
     if image.mode in _DEEP:
-        image = _stretched(image.convert("F"))
+        image = _to_grey(image.convert("F"))
     mode = "RGBA" if image.has_transparency_data else "L" if image.mode in ("1", "L") else "RGB"
     image = image if image.mode == mode else image.convert(mode)
     if (scale := EDGE / max(image.size)) < 1:
@@ -249,7 +249,7 @@ def _encoded(data: Any, name: str) -> Media:
     return Media("image/jpeg" if is_photograph else "image/png", buffer.getvalue(), name)
 
 
-def _stretched(image: Any) -> Any:
+def _to_grey(image: Any) -> Any:
     """Return an image of floats as an image of 256 greys. Its values are stretched to this range if needed."""
     low, high = image.getextrema()
     if low >= 0 and 1 < high <= 255:  # noqa: PLR2004  (it fits as it is)
@@ -262,7 +262,7 @@ def _stretched(image: Any) -> Any:
     return image.point(grey).convert("L")
 
 
-def _words(value: Any) -> Iterator[str]:
+def _descriptions(value: Any) -> Iterator[str]:
     packages = _packages(value)
     if "plotly" in packages:
         layout = value.layout
@@ -275,7 +275,7 @@ def _words(value: Any) -> Iterator[str]:
         with suppress(AttributeError, TypeError):
             chart.data = sys.modules["altair"].Undefined
         spec = {key: item for key, item in chart.to_dict(validate=False).items() if key not in ("config", "datasets")}
-        yield written_json(spec)
+        yield json_line(spec)
     elif "matplotlib" in packages:
         for axes in getattr(value, "figure", value).axes[:20]:
             yield f"title: {axes.get_title()}"

@@ -34,7 +34,7 @@ ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """The memory address in a repr. It is removed, because it is useless to a model and changes from run to run."""
 
 
-def written(value: Any, most: int) -> str:
+def short_repr(value: Any, most: int) -> str:
     """Return a text like the repr of a value, of about `most` characters at most, within PATIENCE seconds."""
     writer = _Writer(most)
     writer.write(value)
@@ -77,9 +77,9 @@ CONTAINERS: Mapping[type, tuple[str, str]] = {
     Counter: ("Counter({", "})"),
 }
 """Types whose items are written one by one. Only Python's own types, because a subclass can have code of its own."""
-SPOKEN = (date, datetime, time, timedelta, Decimal, Fraction, UUID)
+PRINTED_TYPES = (date, datetime, time, timedelta, Decimal, Fraction, UUID)
 """Types whose values are written as `print` does, unless they are inside another value."""
-_PLAIN = (int, float, complex, bool, type(None), range, *SPOKEN)
+_PLAIN = (int, float, complex, bool, type(None), range, *PRINTED_TYPES)
 _PACKAGES = frozenset({"numpy", "pandas", "polars"})
 """Packages whose values have a fast repr, like the types in _PLAIN."""
 
@@ -93,14 +93,14 @@ class _Writer:
 
     def __init__(self, most: int) -> None:
         self.pieces: list[str] = []
-        self._left = most
-        self._until: float | None = None
+        self._remaining = most
+        self._deadline: float | None = None
 
     def write(self, value: Any, depth: int = 0) -> None:
         """Write a value, or as much of it as fits."""
         kind = cast("type[Any]", type(value))
         if kind in (str, bytes, bytearray):
-            most = max(self._left, 0)
+            most = max(self._remaining, 0)
             self._add(repr(value[:most]) + (f"… (cut: {len(value):,} in all)" if len(value) > most else ""))
         elif kind in CONTAINERS:
             self._container(value, depth)
@@ -121,7 +121,7 @@ class _Writer:
 
     def _add(self, text: str) -> None:
         self.pieces.append(text)
-        self._left -= len(text)
+        self._remaining -= len(text)
 
     def _container(self, value: Any, depth: int) -> None:
         opening, closing = CONTAINERS[type(value)]
@@ -132,8 +132,8 @@ class _Writer:
         items = cast("dict[Any, Any]", value).items() if is_map else cast("Iterable[Any]", value)
         whole = len(value)
         # Copy the items first, because the repr of an item, or another thread, can change the container.
-        for number, item in enumerate(list(islice(items, max(self._left, 0) + 2))):
-            if self._left <= 0 or depth == DEEPEST:
+        for number, item in enumerate(list(islice(items, max(self._remaining, 0) + 2))):
+            if self._remaining <= 0 or depth == DEEPEST:
                 self._add(f"{', ' if number else ''}… ({whole - number:,} more)")
                 break
             self._add(", " if number else "")
@@ -153,7 +153,7 @@ class _Writer:
     def _fields(self, name: str, fields: Mapping[str, Any], depth: int) -> None:
         self._add(f"{name}(")
         for number, (field, value) in enumerate(fields.items()):
-            if self._left <= 0 or depth == DEEPEST:
+            if self._remaining <= 0 or depth == DEEPEST:
                 self._add("…")
                 break
             _learn(field, value)
@@ -167,11 +167,11 @@ class _Writer:
             if kind in _PLAIN or (kind.__module__.partition(".")[0] in _PACKAGES and not _holds_objects(value)):
                 return repr(value)
             now = monotonic()
-            self._until = self._until or now + PATIENCE
-            if now > self._until:
+            self._deadline = self._deadline or now + PATIENCE
+            if now > self._deadline:
                 return f"<{kind.__name__}>"
-            most = max(self._left, 0)
-            return in_time(lambda: cut(repr(value), most, "… (cut: {whole:,} in all)"), self._until - now)
+            most = max(self._remaining, 0)
+            return in_time(lambda: cut(repr(value), most, "… (cut: {whole:,} in all)"), self._deadline - now)
         except TimeoutError:
             return f"<{kind.__name__}: its repr took longer than {PATIENCE:g} s>"
         except Exception as error:  # noqa: BLE001  (a user's class may raise anything)

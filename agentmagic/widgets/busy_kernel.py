@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from agentmagic.log import logger
 
-_changed: WeakSet[Any] = WeakSet()
+_patched_kernels: WeakSet[Any] = WeakSet()
 """The kernels that `answer_pages_anytime` has changed."""
 
 
@@ -24,7 +24,7 @@ def take_messages_anywhere(comm: Any) -> None:
     JupyterLab's choice.
     """
     if hasattr(comm, "_reply_subshell_for"):
-        comm._reply_subshell_for = _as_sent  # noqa: SLF001  (there is no public way)
+        comm._reply_subshell_for = _default_subshell  # noqa: SLF001  (there is no public way)
     comm.handle_msg = partial(_call_handler, comm)
 
 
@@ -34,7 +34,7 @@ def _call_handler(comm: Any, message: Any) -> None:
         comm._msg_callback(message)  # noqa: SLF001
 
 
-def _as_sent(_data: object, default: object) -> object:
+def _default_subshell(_data: object, default: object) -> object:
     return default
 
 
@@ -45,9 +45,11 @@ def answer_pages_anytime(kernel: Any) -> None:
     receives them answers them; ipykernel has no public way to do this. Each kernel is changed once; a kernel without
     that thread is left alone.
     """
-    if getattr(kernel, "shell_channel_thread", None) is None or kernel in _changed:  # no thread before ipykernel 7.0
+    if (
+        getattr(kernel, "shell_channel_thread", None) is None or kernel in _patched_kernels
+    ):  # no thread before ipykernel 7.0
         return
-    _changed.add(kernel)
+    _patched_kernels.add(kernel)
     _stay_busy(kernel)
 
     async def receive(message: Any) -> None:

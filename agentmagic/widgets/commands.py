@@ -14,7 +14,7 @@ from agentmagic.providers.base import Model, hosts
 from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners
 from agentmagic.session import Session
-from agentmagic.text import counted, listed
+from agentmagic.text import join_names, plural
 from agentmagic.tools.base import Toolset
 
 INTENTS = ("approve", "edit", "deny", "reply", "stop")
@@ -69,7 +69,7 @@ def export(session: Session, target: Path, functions: Sequence[Callable[..., Any
 
     missing, turns = missing_turn(session), session.turns
     export.save(turns, target, tools=(*session.agent.tools, *functions), overwrite=overwrite)
-    return f"Wrote {counted(len(turns), 'turn')} to {relative_path(target)}.{missing}"
+    return f"Wrote {plural(len(turns), 'turn')} to {relative_path(target)}.{missing}"
 
 
 def compact(session: Session) -> str:
@@ -87,15 +87,15 @@ def missing_turn(session: Session) -> str:
     return " The turn under way is not in it." if session.running else ""
 
 
-def undone(session: Session, *, redo: bool = False) -> str:
+def undo_report(session: Session, *, redo: bool = False) -> str:
     """Return a report of the last undo or redo of a session, in lines."""
     outcome = session.undone
     if outcome is None:
         return "There is nothing to redo." if redo else "There is no turn to undo."
-    prompt, turns = outcome.prompt.text if outcome.prompt is not None else "", counted(outcome.turns, "turn")
+    prompt, turns = outcome.prompt.text if outcome.prompt is not None else "", plural(outcome.turns, "turn")
     lines = [f"{'Back again' if redo else 'Forgotten'}: {prompt}" if prompt else f"Brought back {turns}."]
     if outcome.looks:
-        lines.append(f"Forgotten too: {counted(outcome.looks, 'later call')} that changed nothing.")
+        lines.append(f"Forgotten too: {plural(outcome.looks, 'later call')} that changed nothing.")
     if outcome.kind == "clear" and redo:
         lines = ["The conversation is forgotten again."]
     if outcome.kind == "edit" and not redo:
@@ -143,12 +143,12 @@ class Notebook:
         """Return the name of the variable that holds a session, or "" without such a variable."""
         return ""
 
-    def prepare(self, session: Session, written: str) -> tuple[Prompt, TurnSettings]:  # noqa: ARG002
+    def prepare(self, session: Session, text: str) -> tuple[Prompt, TurnSettings]:  # noqa: ARG002
         """Return the prompt for a typed text, without evaluating any of it, and settings that describe its values.
 
         Raises AgentMagicError if the prompt cannot be made.
         """
-        return written, TurnSettings()
+        return text, TurnSettings()
 
     def toolsets(self, session: Session) -> Sequence[Toolset] | None:  # noqa: ARG002
         """Return the sources of tools for the session's next turn, or None for the session's own sources."""
@@ -158,7 +158,7 @@ class Notebook:
         """Return the functions of the notebook that are tools."""
         return ()
 
-    def begun(self, run: Run) -> None:
+    def show_figures(self, run: Run) -> None:
         """Do what the notebook needs when the panel has begun a turn."""
 
     def fork(self, session: Session, turns: int) -> str:  # noqa: ARG002
@@ -199,7 +199,7 @@ class Notebook:
         """Return the conversations of the notebook."""
         return ()
 
-    def offered(self, session: Session) -> Conversation | None:  # noqa: ARG002
+    def suggest_conversation(self, session: Session) -> Conversation | None:  # noqa: ARG002
         """Return the saved conversation that the panel of a session offers to continue, or None."""
         return None
 
@@ -220,7 +220,9 @@ def web_tools(session: Session) -> str:
     try:
         model = session.model()
     except AgentMagicError:
-        return f"{listed([tool.name for tool in tools])}; no model is chosen that could carry them out"
+        return f"{join_names([tool.name for tool in tools])}; no model is chosen that could carry them out"
     groups = [[tool.name for tool in tools if hosts(model, tool.hosted) == can] for can in (True, False)]
     labels = ("carried out by the provider of", "which cannot be had of")
-    return "; ".join(f"{listed(names)}, {how} {model.name}" for names, how in zip(groups, labels, strict=True) if names)
+    return "; ".join(
+        f"{join_names(names)}, {how} {model.name}" for names, how in zip(groups, labels, strict=True) if names
+    )

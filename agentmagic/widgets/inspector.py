@@ -21,11 +21,11 @@ from agentmagic.history.history import Turn
 from agentmagic.providers.clients import RemoteModel
 from agentmagic.providers.registry import info, resolve
 from agentmagic.providers.traffic import HttpExchange, ModelExchange
-from agentmagic.replay.exchange import Encoder, blanked
+from agentmagic.replay.exchange import Encoder, blank_secrets
 from agentmagic.secrets import redact
 from agentmagic.serialization import to_json
 from agentmagic.session import Session
-from agentmagic.text import cut, in_json, one_line, shown
+from agentmagic.text import cut, sanitize, sanitize_json, single_line
 from agentmagic.widgets.view_messages import BarRow, InspectionPage, RequestPage
 
 LONGEST_TEXT = 4_000
@@ -85,7 +85,7 @@ class InspectedRequest:
     @property
     def sent_text(self) -> str:
         """The request as indented JSON, or only the lines that a search matched."""
-        return self.sent if isinstance(self.sent, str) else words.indented(self.sent)
+        return self.sent if isinstance(self.sent, str) else words.indented_json(self.sent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +100,12 @@ class Inspection:
     number: int
     prompt: str
     model: str
-    used: int
+    tokens: int
     window: int | None
     bars: tuple[Bar, ...]
     requests: tuple[InspectedRequest, ...]
     note: str = ""
-    searched: str = ""
+    query: str = ""
     times: bool = True
 
     @property
@@ -116,8 +116,8 @@ class Inspection:
     @property
     def meter(self) -> str:
         """How much of the model's context window is used, in words."""
-        share = f" of the window of {self.window:,} ({self.used / self.window:.1%})" if self.window else ""
-        return f"{self.used:,} tokens{share}"
+        share = f" of the window of {self.window:,} ({self.tokens / self.window:.1%})" if self.window else ""
+        return f"{self.tokens:,} tokens{share}"
 
     @property
     def length(self) -> float:
@@ -163,9 +163,9 @@ class Inspection:
         meter = element("p", element("b", "Context: "), self.meter, style=html.HEADING)
         parts = [element("p", element("b", self.heading), style=html.HEADING), meter]
         if self.window:
-            parts.append(_track([(min(self.used / self.window, 1.0), html.COLOURS["running"], self.meter)]))
+            parts.append(_track([(min(self.tokens / self.window, 1.0), html.COLOURS["running"], self.meter)]))
         parts += [element("p", element("b", "Timeline"), style=html.HEADING), self._timeline_html()]
-        parts += [_request_html(one, is_open=bool(self.searched)) for one in self.requests]
+        parts += [_request_html(one, is_open=bool(self.query)) for one in self.requests]
         if self.note:
             parts.append(element("p", self.note, style=html.MUTED))
         return Markup('<div class="agentmagic mathjax_ignore">{}</div>').format(Markup().join(parts))
@@ -201,14 +201,14 @@ def _request_html(one: InspectedRequest, *, is_open: bool) -> Markup:
     response_element = element("pre", "\n".join(one.received), style=html.PRE)
     inside = [
         _track(shares),
-        _folded("Request", one.sent_note, request_element, is_open=is_open),
-        _folded("Response", one.received_note, response_element, is_open=is_open),
+        _section("Request", one.sent_note, request_element, is_open=is_open),
+        _section("Response", one.received_note, response_element, is_open=is_open),
     ]
     body = element("div", *inside, style=html.BODY)
     return html.fold(summary, body, look=html.SUMMARY, style=html.CARD, is_open=is_open)
 
 
-def _folded(name: str, note: str, content: Markup | str, *, is_open: bool) -> Markup:
+def _section(name: str, note: str, content: Markup | str, *, is_open: bool) -> Markup:
     note_element = element("p", element("small", note), style=f"margin:2px 0;{html.MUTED}") if note else ""
     return html.fold(element("b", name), note_element, content, style=html.HEADING, is_open=is_open)
 
@@ -243,11 +243,11 @@ def inspect_turn(session: Session, number: int | None = None, *, times: bool = T
     turn, traffic = turns[number - 1], session.traffic.of(turns[number - 1])
     model = next((event.model for event in turn.events if isinstance(event, TurnStarted)), "")
     exchanges = traffic.exchanges if traffic is not None else []
-    requests = tuple(_inspected(one, model) for one in exchanges)
+    requests = tuple(_inspect_request(one, model) for one in exchanges)
     note = "" if exchanges else "What was sent is not kept: the turn made no request, or is too old, or was loaded."
     tokens = tokens_used(turn) or (sum(requests[-1].tokens.values()) if requests else 0)
     window, bars = info(model).window, tuple(_bars(turn.events))
-    prompt = one_line(shown(turn.prompt.text), 80)
+    prompt = single_line(sanitize(turn.prompt.text), 80)
     return Inspection(number, prompt, model, tokens, window, bars, requests, note, times=times)
 
 
@@ -264,7 +264,7 @@ def page_of(session: Session, number: int) -> InspectionPage:
         turns=turns,
         heading=inspection.heading,
         meter=inspection.meter,
-        share=min(inspection.used / inspection.window, 1.0) if inspection.window else 0.0,
+        share=min(inspection.tokens / inspection.window, 1.0) if inspection.window else 0.0,
         bars=[_bar_row(bar, whole) for bar in inspection.bars],
         requests=list(map(_request_page, inspection.requests)),
         note=inspection.note,
@@ -323,12 +323,12 @@ def _bars(events: Sequence[Event]) -> Iterator[Bar]:
                 ]
                 start = max((bar.start + bar.seconds for bar in inside), default=clock)
                 inner = event.call.id in parents
-                calls[event.call.id] = Bar(shown(event.call.name), 1 + inner, start if inner else clock)
+                calls[event.call.id] = Bar(sanitize(event.call.name), 1 + inner, start if inner else clock)
             case ToolFinished():
                 call = event.result.call_id
                 if call not in calls:
                     order.append(call)
-                bar = calls.get(call, Bar(shown(event.result.name), 1, clock))
+                bar = calls.get(call, Bar(sanitize(event.result.name), 1, clock))
                 calls[call] = replace(bar, seconds=event.seconds, failed=event.result.is_error)
                 end = max(end, bar.start + event.seconds)
             case _:
@@ -336,10 +336,10 @@ def _bars(events: Sequence[Event]) -> Iterator[Bar]:
     yield from (calls[call] for call in order)
 
 
-def _inspected(exchange: ModelExchange, model: str) -> InspectedRequest:
+def _inspect_request(exchange: ModelExchange, model: str) -> InspectedRequest:
     http = exchange.http[-1] if exchange.http else None
-    request_json, sent_note = _sent(exchange, http, model)
-    response_lines, received_note = _received(exchange, http)
+    request_json, sent_note = _request_body(exchange, http, model)
+    response_lines, received_note = _response_lines(exchange, http)
     count_note = ""
     if (finished := exchange.finished) and (usage := finished.usage).input_tokens:
         count_note = f"; the provider counted {usage.input_tokens:,} in, {usage.output_tokens:,} out"
@@ -350,8 +350,8 @@ def _inspected(exchange: ModelExchange, model: str) -> InspectedRequest:
     )
 
 
-def _sent(exchange: ModelExchange, http: HttpExchange | None, model: str) -> tuple[Any, str]:
-    if http is not None and http.sent and (data := _json(http.sent)) is not None:
+def _request_body(exchange: ModelExchange, http: HttpExchange | None, model: str) -> tuple[Any, str]:
+    if http is not None and http.request_body and (data := _json(http.request_body)) is not None:
         return _plain(data), f"{http.method} {redact(http.url)}"
     provider = model.partition(":")[0]
     try:
@@ -361,18 +361,18 @@ def _sent(exchange: ModelExchange, http: HttpExchange | None, model: str) -> tup
         body = None
     if body is None:
         return _plain(Encoder(_without_bytes).request(exchange.request)), OURS
-    why = DROPPED if exchange.dropped or http else UNSENT if exchange.error else ENCODED
+    why = DROPPED if exchange.is_dropped or http else UNSENT if exchange.error else ENCODED
     return _plain(body), why.format(provider)
 
 
-def _received(exchange: ModelExchange, http: HttpExchange | None) -> tuple[tuple[str, ...], str]:
+def _response_lines(exchange: ModelExchange, http: HttpExchange | None) -> tuple[tuple[str, ...], str]:
     parts = [part for _, part in sorted(exchange.parts.items())]
-    if http is None or not http.received or blanked(parts) != to_json(parts):
+    if http is None or not http.chunks or blank_secrets(parts) != to_json(parts):
         lines = tuple(_line(_without_bytes(to_json(part))) for part in parts)
-        error_note = f" It failed: {shown(exchange.error)}" if exchange.error else ""
-        return lines, SPLIT if http and http.received else f"In agentmagic's own form.{error_note}"
+        error_note = f" It failed: {sanitize(exchange.error)}" if exchange.error else ""
+        return lines, SPLIT if http and http.chunks else f"In agentmagic's own form.{error_note}"
     cut_off = "" if http.whole else " Only its beginning is kept."
-    return tuple(_chunks(b"".join(http.received))), f"Status {http.status}.{cut_off}"
+    return tuple(_chunks(b"".join(http.chunks))), f"Status {http.status}.{cut_off}"
 
 
 def _chunks(body: bytes) -> Iterator[str]:
@@ -413,7 +413,7 @@ def _without_bytes(data: Any) -> Any:
 
 def _plain(data: Any) -> Any:
     """Return JSON with secrets blanked, long texts cut and hidden characters removed."""
-    return in_json(blanked(data), _text)
+    return sanitize_json(blank_secrets(data), _text)
 
 
 def _line(data: Any) -> str:
@@ -424,4 +424,4 @@ def _line(data: Any) -> str:
 def _text(text: str) -> str:
     if _BASE64.fullmatch(text):
         return f"(base64, {len(text):,} characters)"
-    return cut(shown(text), LONGEST_TEXT)
+    return cut(sanitize(text), LONGEST_TEXT)

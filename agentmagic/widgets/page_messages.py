@@ -11,12 +11,12 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 
 from agentmagic.approval.policy import Level
-from agentmagic.display.words import restored
+from agentmagic.display.words import restore_unchanged
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Intent, Reply, Stop
 from agentmagic.messages import LONGEST_PROMPT
 from agentmagic.secrets import register_secret
-from agentmagic.text import one_line, shown
+from agentmagic.text import sanitize, single_line
 from agentmagic.widgets.commands import LONGEST_NAME, MOST_ATTACHED
 
 LONGEST_FIELD = 60
@@ -356,7 +356,7 @@ PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | Set
 _DECODER: TypeAdapter[PageAction] = TypeAdapter(Annotated[PageAction, Field(discriminator="type")])
 
 
-def read(message: object, asked: Callable[[str], ApprovalAsked | None]) -> Action:
+def read(message: object, find_request: Callable[[str], ApprovalAsked | None]) -> Action:
     """Return the action that a message of the page stands for. Raises UsageError for an invalid message.
 
     `asked` returns the request for approval with an id. Edited arguments are compared with the call in that request, so
@@ -367,7 +367,7 @@ def read(message: object, asked: Callable[[str], ApprovalAsked | None]) -> Actio
     except ValidationError as error:
         # Report only the error's code and the field, because pydantic's text repeats what the page sent.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = one_line(shown(".".join(map(str, first["loc"]))), LONGEST_FIELD)
+        where = single_line(sanitize(".".join(map(str, first["loc"]))), LONGEST_FIELD)
         raise _refusal(" ".join(filter(None, (where, first["type"])))) from None
     match action:
         case UseKey():
@@ -377,7 +377,7 @@ def read(message: object, asked: Callable[[str], ApprovalAsked | None]) -> Actio
         case ApproveCall():
             return Approve(action.id, always=action.always)
         case EditCall():
-            return _edited(action, asked(action.id))
+            return _approve_edit(action, find_request(action.id))
         case DenyCall():
             return Deny(action.id, action.reason)
         case AnswerQuestion():
@@ -389,7 +389,7 @@ def read(message: object, asked: Callable[[str], ApprovalAsked | None]) -> Actio
     return action
 
 
-def _edited(message: EditCall, question: ApprovalAsked | None) -> Approve:
+def _approve_edit(message: EditCall, question: ApprovalAsked | None) -> Approve:
     if question is None:
         raise _refusal("nothing of that id was asked")
     try:
@@ -398,7 +398,7 @@ def _edited(message: EditCall, question: ApprovalAsked | None) -> Approve:
         raise UsageError(f"The edited arguments are not JSON: {error}. Mend them and approve again.") from None
     if not isinstance(arguments, dict):
         raise UsageError('The edited arguments are not a JSON object. Write them as {"name": value} and approve again.')
-    return Approve(question.id, arguments=restored(arguments, question.call.arguments))
+    return Approve(question.id, arguments=restore_unchanged(arguments, question.call.arguments))
 
 
 def _refusal(why: str) -> UsageError:

@@ -33,7 +33,7 @@ def bundle(
     return {"text/html": page, "text/plain": terminal.render(transcript, times=times, prompt=prompt)}
 
 
-def sized(page: Markup, *, large: bool) -> Markup:
+def zoom(page: Markup, *, large: bool) -> Markup:
     """Return HTML unchanged, or in large type whose smallest letters are about 20 pixels high."""
     return Markup('<div style="zoom:{}">{}</div>').format(LARGE, page) if large else page
 
@@ -50,13 +50,13 @@ class OutputUpdates:
         self._pause = pause
         self._shortest = shortest
         self._lock = threading.Lock()
-        self._asked = False
+        self._is_pending = False
         self._working = False
 
     def update(self) -> None:
         """Update the output soon, in the context of the caller. Thread-safe; returns at once."""
         with self._lock:
-            self._asked = True
+            self._is_pending = True
             if self._working:
                 return
             self._working = True
@@ -68,7 +68,7 @@ class OutputUpdates:
             if HOME.threads:
                 time.sleep(self._pause)
             # This update shows everything up to now; a request from here on needs another update.
-            self._asked = False
+            self._is_pending = False
             try:
                 if length := self._show():
                     self._pause = max(self._shortest, length / BYTES_PER_SECOND)
@@ -76,7 +76,7 @@ class OutputUpdates:
                 logger.exception("an output could not be updated")
             # Take the lock, so that no request is lost between this check and the end of the thread.
             with self._lock:
-                self._working = self._asked
+                self._working = self._is_pending
 
 
 class SessionHtml:
@@ -90,22 +90,22 @@ class SessionHtml:
         transcript: Transcript,
         aside: Callable[[Markup], Markup],
         publish: Publish = lambda _data, _update: None,
-        saved: Callable[[], str] = str,
+        replacement: Callable[[], str] = str,
     ) -> None:
-        self._saved = saved
+        self._replacement = replacement
         self._transcript = transcript
         self._aside = aside
         self._publish = publish
         self._lock = threading.Lock()
         self._renderer = html.HtmlRenderer(prompt=True, whole_turns=WHOLE_TURNS)
         self._shown = Snapshot([], None)
-        self._begun = False
+        self._is_started = False
         self.update = OutputUpdates(lambda: self.show(update=True)).update
 
     def move(self, publish: Publish, line: str) -> None:
         """Replace the HTML in its current output with a line, and publish to another output from now on."""
         with self._lock:
-            if self._begun:
+            if self._is_started:
                 self._show_line(line, update=True)
             self._publish = publish
 
@@ -115,8 +115,8 @@ class SessionHtml:
         Return the length of the HTML.
         """
         with self._lock:
-            self._begun = True
-            if line := self._saved():
+            self._is_started = True
+            if line := self._replacement():
                 return self._show_line(line, update=update)
             self._shown = self._transcript.snapshot(self._shown, finished=True)
             page = self._aside(self._renderer.update(self._shown))

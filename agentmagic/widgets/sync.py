@@ -40,7 +40,7 @@ from agentmagic.events import (
     TurnStarted,
     innermost,
 )
-from agentmagic.text import ShownStream, shown
+from agentmagic.text import ShownStream, sanitize
 from agentmagic.widgets.view_messages import Change, Frame, Message, Running, State, ViewSnapshot
 
 LONGEST = 400_000
@@ -64,12 +64,12 @@ class _GrowingText:
 
     def finish(self, source: str) -> str | None:
         """Return the part of the whole text that was not shown, or None if the shown part is not its beginning."""
-        before, self.text = self.text, shown(source)
+        before, self.text = self.text, sanitize(source)
         return self.text[len(before) :] if self.text.startswith(before) else None
 
 
 @dataclass(slots=True, eq=False)
-class _Sent:
+class _BlockRecord:
     """A block as the views have it."""
 
     block: Block
@@ -130,12 +130,12 @@ class Feed:
         self._number = 0
         self._followed = False
         """Whether a view has received something and follows the frames."""
-        self._sent: dict[int, _Sent] = {}
+        self._records: dict[int, _BlockRecord] = {}
         self._state: dict[str, Any] = {}
-        self._told: dict[str, Any] = {}
-        self._settled = 0
+        self._sent_state: dict[str, Any] = {}
+        self._final_blocks = 0
         """The number of blocks that change no more: those of finished turns that were sent."""
-        self._settled_sent = 0
+        self._final_records = 0
         """The same number, including the blocks inside cards."""
         self._begin_turn(clock())
 
@@ -147,7 +147,7 @@ class Feed:
             if isinstance(event, TurnStarted):
                 self._begin_turn(at)
             if isinstance(event, ProposalSettled | MapProgress):
-                self._settled = self._settled_sent = 0  # its block may belong to a finished turn
+                self._final_blocks = self._final_records = 0  # its block may belong to a finished turn
             if not isinstance(event, MapProgress):
                 self._turn.take(event, at)
 
@@ -161,7 +161,7 @@ class Feed:
         `running` are the events of the turn under way, each with the time at which it came.
         """
         with self._lock:
-            self._settled = self._settled_sent = 0
+            self._final_blocks = self._final_records = 0
             self._begin_turn(self._clock())
             self.transcript.replace(events)
             for event, at in running:
@@ -170,9 +170,9 @@ class Feed:
     def show_whole(self, key: int) -> None:
         """Show the whole result of a card from the next frame on, if the card exists."""
         with self._lock:
-            if (record := self._sent.get(key)) is not None:
+            if (record := self._records.get(key)) is not None:
                 record.whole, record.version = True, -1
-                self._settled = self._settled_sent = 0  # the card may belong to a finished turn
+                self._final_blocks = self._final_records = 0  # the card may belong to a finished turn
 
     def tell(self, state: State) -> None:
         """Change what is shown around the blocks."""
@@ -182,8 +182,8 @@ class Feed:
     def frame(self) -> Frame | None:
         """Return what changed since the last frame, or None if nothing changed."""
         with self._lock:
-            ops = [*self._removed(), *self._changed()]
-            state = self._changed_state()
+            ops = [*self._removals(), *self._block_changes()]
+            state = self._state_changes()
             if not ops and not state:
                 return None
             self._number += 1
@@ -209,31 +209,31 @@ class Feed:
             return [*before, self._snapshot(view)]
 
     def _snapshot(self, view: str) -> ViewSnapshot:
-        blocks = [(key, _whole(record)) for key, record in self._sent.items()]
-        state = cast("State", dict(self._told))
+        blocks = [(key, _whole(record)) for key, record in self._records.items()]
+        state = cast("State", dict(self._sent_state))
         return {"n": self._number, "view": view, "now": self._clock(), "blocks": blocks, "state": state}
 
     # -- what changed ----------------------------------------------------------------------------
 
-    def _removed(self) -> list[tuple[int, None]]:
+    def _removals(self) -> list[tuple[int, None]]:
         """Forget the blocks that are gone: a step was withdrawn, or the history replaced. Return their removals."""
-        alive = {block.key for block, _, _ in _walk(self.transcript.blocks[self._settled :])}
-        removed_keys = [key for key in islice(self._sent, self._settled_sent, None) if key not in alive]
+        alive = {block.key for block, _, _ in _walk(self.transcript.blocks[self._final_blocks :])}
+        removed_keys = [key for key in islice(self._records, self._final_records, None) if key not in alive]
         for key in removed_keys:
-            del self._sent[key]
+            del self._records[key]
         return [(key, None) for key in removed_keys]
 
-    def _changed(self) -> Iterator[tuple[int, Change]]:
+    def _block_changes(self) -> Iterator[tuple[int, Change]]:
         blocks = self.transcript.blocks
-        for block, within, path in _walk(blocks[self._settled :]):
-            record = self._sent.setdefault(block.key, _Sent(block, within, path))
+        for block, within, path in _walk(blocks[self._final_blocks :]):
+            record = self._records.setdefault(block.key, _BlockRecord(block, within, path))
             if record.version != block.version:
                 record.version = block.version
                 yield from ((block.key, change) for change in self._changes(record))
         if self.transcript.running is None:
-            self._settled, self._settled_sent = len(blocks), len(self._sent)
+            self._final_blocks, self._final_records = len(blocks), len(self._records)
 
-    def _changes(self, record: _Sent) -> Iterator[Change]:
+    def _changes(self, record: _BlockRecord) -> Iterator[Change]:
         if record.since is None and isinstance(record.block, ToolCard) and record.block.state == "running":
             place = (*record.path, record.block.call.id if record.block.call else "")
             record.since = self._turn.calls.get(place, self._turn.latest)
@@ -243,7 +243,7 @@ class Feed:
         new_fields = {
             name: value for name, value in now.items() if name not in record.fields or record.fields[name] != value
         }
-        growth = _grown(record)
+        growth = _growth(record)
         if growth is None:
             new_fields["text"] = record.words.text
         record.fields = now
@@ -252,10 +252,14 @@ class Feed:
         if growth:
             yield growth
 
-    def _changed_state(self) -> dict[str, Any]:
+    def _state_changes(self) -> dict[str, Any]:
         now = self._state | {"running": self._running()}
-        changes = {name: value for name, value in now.items() if name not in self._told or self._told[name] != value}
-        self._told = now
+        changes = {
+            name: value
+            for name, value in now.items()
+            if name not in self._sent_state or self._sent_state[name] != value
+        }
+        self._sent_state = now
         return changes
 
     def _running(self) -> Running | None:
@@ -263,7 +267,7 @@ class Feed:
         running = self.transcript.running
         if running is None:
             return None
-        doing = words.doing(running, self.transcript.blocks[self._settled :])
+        doing = words.activity(running, self.transcript.blocks[self._final_blocks :])
         if doing != self._doing[0]:
             self._doing = doing, self._turn.latest
         figures = list(words.footer(running, times=False))
@@ -280,7 +284,7 @@ def _walk(
             yield from _walk(block.inside.blocks, block.key, (*path, block.call.id))
 
 
-def _grown(record: _Sent) -> str | None:
+def _growth(record: _BlockRecord) -> str | None:
     """Return the text that was added to a block, or None if its text changed in another way."""
     if not isinstance(record.block, GrowingBlock):
         return ""
@@ -289,7 +293,7 @@ def _grown(record: _Sent) -> str | None:
     return record.words.finish(record.block.text)
 
 
-def _whole(record: _Sent) -> BlockFields:
+def _whole(record: _BlockRecord) -> BlockFields:
     text = {"text": record.words.text} if record.words.text else {}
     return cast("BlockFields", {**record.fields, **text})
 

@@ -42,7 +42,7 @@ HASTE = 0.5
 ANSWER = 2.0
 """Seconds in which an open page answers the question whether a page is open."""
 
-KEPT = 20
+MOST_FINISHED = 20
 """Finished views that can still be drawn; of older views, pages show the static output."""
 
 Home = Literal["cell", "panel"]
@@ -130,14 +130,14 @@ class View(_Widget):
         self, listener: Listener, *, home: Home = "cell", events: Iterable[Event] = (), name: str = ""
     ) -> None:
         self.mounted = threading.Event()
-        self._made = time.monotonic()
+        self._created_at = time.monotonic()
         self._listener = listener
         self._feed = Feed(events)
         self.transcript = self._feed.transcript
         self._sending = threading.Lock()
         self._waiting = False
         self._messages = 0
-        self._answered = ("", 0, 0.0)
+        self._last_hello = ("", 0, 0.0)
         super().__init__(home=home, name=name or uuid.uuid4().hex, library=_library().name)
         cast("Any", self).on_msg(self._receive)
 
@@ -158,7 +158,7 @@ class View(_Widget):
 
         Return whether a page takes clicks while a cell runs.
         """
-        remaining = max(0.0, self._made + View.patience - time.monotonic())
+        remaining = max(0.0, self._created_at + View.patience - time.monotonic())
         if await engine().in_pool(lambda: self.mounted.wait(remaining)):
             return True
         View.patience = HASTE
@@ -236,31 +236,31 @@ class View(_Widget):
 
         A page repeats its hello, and all of the repeats may have waited for a cell to end.
         """
-        before, now = self._answered, time.monotonic()
+        before, now = self._last_hello, time.monotonic()
         if before[:2] == (name, seen) and now - before[2] < AGAIN:
             return True
-        self._answered = (name, seen, now)
+        self._last_hello = (name, seen, now)
         return False
 
     def _act(self, content: object) -> None:
         from agentmagic.widgets import page_messages  # loads pydantic, which no page needs before the first click
 
         try:
-            self._listener.act(page_messages.read(content, self.transcript.asked.get))
+            self._listener.act(page_messages.read(content, self.transcript.approval_requests.get))
         except UsageError as error:
             self.complain(with_code(error))
 
 
-_kept: deque[View] = deque()
+_finished_views: deque[View] = deque()
 
 
 def keep(view: View) -> None:
     """Keep a finished view drawable until `KEPT` other views are finished too."""
-    if view in _kept:  # the turn of this view was run again
-        _kept.remove(view)
-    _kept.append(view)
-    while len(_kept) > KEPT:
-        _kept.popleft().close()
+    if view in _finished_views:  # the turn of this view was run again
+        _finished_views.remove(view)
+    _finished_views.append(view)
+    while len(_finished_views) > MOST_FINISHED:
+        _finished_views.popleft().close()
 
 
 def has_page(seconds: float = ANSWER) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from agentmagic.acp import agents
 from agentmagic.acp.agents import KNOWN, outside_agent
 from agentmagic.errors import UnknownModel
-from agentmagic.providers.outside import NAMES, shown_name
+from agentmagic.providers.outside import NAMES, display_name
 from agentmagic.providers.registry import providers, resolve
 from agentmagic.secrets import register_secret
 from agentmagic.tools.mcp.stdio import Tail
@@ -238,7 +238,7 @@ def test_a_login_is_named_with_its_command(model, methods, sentence):
     ],
 )
 def test_a_name_is_shown_without_the_folders_of_this_machine(model, shown):
-    assert shown_name(model) == shown
+    assert display_name(model) == shown
 
 
 def test_no_message_shows_a_key_of_a_typed_command():
@@ -257,9 +257,9 @@ def test_no_message_shows_a_key_of_a_typed_command():
 
 @pytest.mark.posix
 def test_the_agents_of_this_machine_are_those_whose_program_is_found(place):
-    assert agents.installed() == []
+    assert agents.list_installed() == []
     program(place, "gemini")
-    assert [agent.model for agent in agents.installed()] == ["acp:gemini"]
+    assert [agent.model for agent in agents.list_installed()] == ["acp:gemini"]
     assert Path(os.environ["PATH"]) == place
 
 

@@ -111,7 +111,7 @@ def test_the_process_sees_these_variables_and_its_folder(monkeypatch, tmp_path):
 @run
 async def test_an_agent_that_floods_stderr_and_prints_rubbish_and_a_huge_message_is_understood_all_the_same():
     async with started(unruly("babbles", "prints")) as (process, connection):
-        answer = await process.answered("start", connection.initialize(protocol_version=1), PATIENCE)
+        answer = await process.await_answer("start", connection.initialize(protocol_version=1), PATIENCE)
         assert answer.protocol_version == 1
         assert len(process.stderr_tail()) <= 4000
 
@@ -122,14 +122,14 @@ async def test_an_agent_that_never_answers_is_given_up_with_the_command_to_look_
         with pytest.raises(
             Unavailable, match=r"acp:unruly did not start within 0\.05 s\. Try it in a terminal: .*unruly"
         ):
-            await process.answered("start", connection.initialize(protocol_version=1), 0.05)
+            await process.await_answer("start", connection.initialize(protocol_version=1), 0.05)
 
 
 @run
 async def test_an_agent_that_dies_at_its_start_is_named_with_its_last_words_without_a_key():
     async with started(unruly("dies")) as (process, connection):
         with pytest.raises(Unavailable, match=r"acp:unruly ended with exit status 3: .*Error: no such model") as failed:
-            await process.answered("start", connection.initialize(protocol_version=1), PATIENCE)
+            await process.await_answer("start", connection.initialize(protocol_version=1), PATIENCE)
         assert "0123456789" not in str(failed.value)
 
 
@@ -138,7 +138,7 @@ async def test_an_agent_that_dies_at_its_start_is_named_with_its_last_words_with
 @run
 async def test_an_agent_that_is_gone_is_noticed_although_its_child_holds_the_output():
     async with started(unruly("silent", "spawn")) as (process, connection):
-        asking = asyncio.create_task(process.answered("start", connection.initialize(protocol_version=1)))
+        asking = asyncio.create_task(process.await_answer("start", connection.initialize(protocol_version=1)))
         await wrote(process, "child ")
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(Unavailable, match=r"acp:unruly ended with exit status -9: child "):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmagic.acp import bounds
-from agentmagic.acp.updates import GOES_ON, CallNews, CostNews, LateCall, PlanNews, UpdateReader, changed_files
+from agentmagic.acp.updates import CONTINUES, CallNews, CostNews, LateCall, PlanNews, UpdateReader, changed_files
 from agentmagic.errors import ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Media, Reasoning, Text, ToolCall, Usage
@@ -183,7 +183,7 @@ def test_any_sequence_is_steps_in_which_each_part_ends_and_each_call_has_a_resul
             steps.append(step)
             step = []
     assert not step
-    assert [one[-1].reason for one in steps] == [GOES_ON] * (len(steps) - 1) + ["end_turn"]
+    assert [one[-1].reason for one in steps] == [CONTINUES] * (len(steps) - 1) + ["end_turn"]
     for one in steps:
         begun = [event.index for event in one if isinstance(event, PartStarted)]
         assert begun == list(range(len(begun)))

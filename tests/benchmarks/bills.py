@@ -30,11 +30,11 @@ def traced() -> None:
     with traces.invoke_agent("agent", "openai:gpt", "1") as turn:
         for _ in range(2):
             with traces.chat("openai:gpt", "", ASKED, (TOOL,), {}) as request:
-                traces.answered(request, ANSWER, USED, "stop", "gpt-1")
+                traces.record_answer(request, ANSWER, USED, "stop", "gpt-1")
         with traces.execute_tool(TOOL, CALL) as call:
-            traces.carried(traced)
-            traces.carried_out(call, RESULT, None)
-        traces.turn_ended(turn, ENDED, None)
+            traces.with_span(traced)
+            traces.record_call(call, RESULT, None)
+        traces.record_turn(turn, ENDED, None)
 
 
 def milliseconds(work: Callable[[], object], times: int = TIMES) -> float:
@@ -69,8 +69,8 @@ def main() -> None:
         ledger = PaidRequests()
         ledger.path = lambda: folder / "ledger.jsonl"
         row("a line of the ledger", milliseconds(lambda: ledger.pay("f", "agent", "m", USED), 500), None, "ms", "")
-        ledger.spent("day")
-        row("a look at the ledger before a request", milliseconds(lambda: ledger.spent("day")), None, "ms", "")
+        ledger.costs("day")
+        row("a look at the ledger before a request", milliseconds(lambda: ledger.costs("day")), None, "ms", "")
         session = Session(Agent(Instant(), tools=[look]), path=folder / "0.jsonl")
         converse(session, TURNS)
         session.close()

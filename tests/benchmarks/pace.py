@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from agentmagic.errors import ProviderError, RateLimited, Unavailable
 from agentmagic.messages import Usage
 from agentmagic.providers.gate import ProviderGate
-from agentmagic.providers.rate_limits import hear
+from agentmagic.providers.rate_limits import on_response
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ class Server:
         if wait is not None:
             self.refused += 1
             await asyncio.sleep(self.random.uniform(0.02, 0.08))
-            if (listener := hear.get()) is not None:
+            if (listener := on_response.get()) is not None:
                 listener(status if stormy else 429, self.headers(wait))
             asked = None if scene.tells == "nothing" else wait
             if stormy and status != 429:
@@ -157,7 +157,7 @@ class Server:
             took, self.slower = took * slower, self.slower + slower
         try:
             await asyncio.sleep(took * 0.3)
-            if (listener := hear.get()) is not None:
+            if (listener := on_response.get()) is not None:
                 listener(200, self.headers(0.0))
             await asyncio.sleep(took * 0.7)
         finally:
@@ -181,9 +181,9 @@ async def gated(server: Server) -> None:
     async def row(usage: Usage) -> None:
         while True:
             with suppress(ProviderError):
-                async with gate.admitted(usage.input_tokens + 250, row=True) as ticket:
+                async with gate.ticket(usage.input_tokens + 250, row=True) as ticket:
                     await server.ask(usage)
-                    ticket.used(usage)
+                    ticket.charge_usage(usage)
                 return
 
     async with asyncio.TaskGroup() as tasks:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmagic.context import request_view
-from agentmagic.context.compaction import Context, Limits, stand_in, written_out
+from agentmagic.context.compaction import Context, Limits, conversation_text, fallback_summary
 from agentmagic.context.request_view import FRAME, IMAGE, RequestView, tokens_of_message
 from agentmagic.errors import Unavailable
 from agentmagic.events import Compacted
@@ -407,19 +407,22 @@ def test_where_no_summary_can_be_written_one_without_a_model_stands_in(words):
         assert said in compacted.summary
     assert len(compacted.summary) <= 2_000
     assert compacted.usage == (Usage() if isinstance(words, Exception) else Writer.usage)
-    assert stand_in("Before.", [user("Add.\nPlease."), answer("3.\nSure.")]) == "Before.\nUser: Add.\nAssistant: 3."
+    assert (
+        fallback_summary("Before.", [user("Add.\nPlease."), answer("3.\nSure.")])
+        == "Before.\nUser: Add.\nAssistant: 3."
+    )
 
 
 def test_the_longest_results_are_shortened_before_the_middle_is_left_out():
     history = [user("Look."), *step(1, "x" * 9_000), answer("Seen: 42.")]
-    written = written_out("", history, 800)
+    written = conversation_text("", history, 800)
     assert len(written) <= 800
     assert written.startswith("User: Look.")
     assert written.endswith("Assistant: Seen: 42.")
     assert "characters left out" in written
     history = [message for number in range(50) for message in turn(number)]
     history.append(Message("tool", (ToolResult("c1", "add", (Text("No."),), "denied"),)))
-    written = written_out("Before.", history, 3_000)
+    written = conversation_text("Before.", history, 3_000)
     assert len(written) <= 3_000
     assert written.startswith("Earlier summary: Before.")
     assert written.endswith("Result of add (denied): No.")

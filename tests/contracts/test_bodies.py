@@ -15,7 +15,7 @@ import pytest
 from agentmagic import ModelSettings
 from agentmagic.events import PartFinished
 from agentmagic.messages import Message, Text, ToolCall, ToolDef, ToolResult, user
-from agentmagic.providers.base import Model, OutputSchema, Request, honoured
+from agentmagic.providers.base import Model, OutputSchema, Request, honoured_settings
 from tests.contracts.conversing import PIXEL, api_case
 from tests.providers.strict.script import call, say
 from tests.providers.strict.server import KEY, Strict, strict
@@ -117,7 +117,7 @@ def request_with(carried: frozenset[str], model: Model, history: tuple[Message, 
         MARKS["instructions"] if "instructions" in carried else "",
         (CLOCK,) if "tools" in carried else (),
         output=FORM if "form" in carried else None,
-        settings=honoured(model, SETTINGS) if "settings" in carried else ModelSettings(),
+        settings=honoured_settings(model, SETTINGS) if "settings" in carried else ModelSettings(),
     )
 
 

@@ -132,7 +132,7 @@ def test_a_turn_that_is_cancelled_at_any_of_its_events_leaves_a_history_that_goe
 
 
 def test_a_figure_of_a_prompt_is_sent_as_an_image_to_a_model_that_sees_and_else_named(conversation, monkeypatch):
-    monkeypatch.setattr(catalog, "_registered", {})
+    monkeypatch.setattr(catalog, "_registrations", {})
     with conversation("ollama", say(ANSWER), say(ANSWER)) as talk:
         talk.ask(["What is in [image: pixel.png]?", PIXEL])
         register_model("ollama:qwen3", images=True)

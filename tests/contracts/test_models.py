@@ -13,7 +13,7 @@ from agentmagic.errors import StreamBroken
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, ToolDef, user
 from agentmagic.providers import clients
-from agentmagic.providers.base import Model, ModelFinished, Request, honoured
+from agentmagic.providers.base import Model, ModelFinished, Request, honoured_settings
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import PATIENCE
 from tests.contracts.conversing import SDKS, api_case, every_api
@@ -109,7 +109,7 @@ def test_parts_are_started_told_and_finished_in_order_and_one_closing_event_with
 def test_settings_are_sent_in_the_words_of_the_api(api):
     with Loopback([Exchange("".join(written(api, "speaking")))]) as server:
         model = APIS[api]().model(server.url, KEY)
-        events_of(model, Request((user("Hello."),), settings=honoured(model, SETTINGS)))
+        events_of(model, Request((user("Hello."),), settings=honoured_settings(model, SETTINGS)))
     sent = json.loads(server.requests[0].body)
     assert {key: sent.get(key) for key in SETTINGS_SENT[api]} == SETTINGS_SENT[api]
     assert sent["own"] == {"field": True}

@@ -112,7 +112,7 @@ def test_a_card_waits_while_the_agent_asks_the_user_and_shows_what(question):
 def test_the_card_of_an_approval_says_which_agent_asks_until_it_is_answered():
     transcript = Transcript([*BEGUN, *inner(*INSIDE, *LOOKED[:3], ASKED)])
     inside = card_of(transcript).inside.blocks[0]
-    assert (inside.client, transcript.asked["a1"]) == ("scout", ASKED)
+    assert (inside.client, transcript.approval_requests["a1"]) == ("scout", ASKED)
     assert "scout: look" in terminal.render(transcript)
     transcript.feed(InnerEvent(("c1",), ApprovalGiven("a1", approved=True)))
     assert (inside.client, card_of(transcript).waits) == ("", False)

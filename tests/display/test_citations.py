@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from markupsafe import Markup
 
 from agentmagic.display import citations, html, terminal
-from agentmagic.display.citations import cited_html, link, marked, placed
-from agentmagic.display.markdown import parsed, to_html
+from agentmagic.display.citations import cited_html, insert_numbers, link, place_numbers
+from agentmagic.display.markdown import parse, to_html
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import PartFinished, PartStarted
 from agentmagic.messages import Citation, Source, Text, sources_of
-from agentmagic.text import shown
+from agentmagic.text import sanitize
 from tests.display.logs import over, started, words_of
 
 KEY = "sk-" + "a1B2" * 8
@@ -29,11 +29,11 @@ def cited(text, *spans):
 
 
 def marks_of(part):
-    return placed(part.text, part.citations, sources_of(part.citations))
+    return place_numbers(part.text, part.citations, sources_of(part.citations))
 
 
 def numbered(part):
-    return marked(shown(part.text), marks_of(part), "[{}]".format)
+    return insert_numbers(sanitize(part.text), marks_of(part), "[{}]".format)
 
 
 def turn(*parts):
@@ -136,7 +136,7 @@ def test_no_text_can_forge_a_number():
 )
 def test_the_places_of_numbers_are_sought_for_a_bounded_time(text, monkeypatch):
     read = []
-    monkeypatch.setattr(citations, "parsed", lambda piece: read.append(piece) or parsed(piece))
+    monkeypatch.setattr(citations, "parse", lambda piece: read.append(piece) or parse(piece))
     ends = range(7, len(text), len(text) // 250)
     assert {mark.number for mark in marks_of(cited(text, *((0, end) for end in ends)))} == set(range(1, len(ends) + 1))
     assert sum(map(citations._weight, read)) < 3 * citations.HEAVIEST_NUMBERED + citations.MOST_SOUGHT

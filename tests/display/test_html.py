@@ -25,7 +25,7 @@ from agentmagic.events import (
     TurnStarted,
 )
 from agentmagic.messages import Media, Resource, Text, ToolCall, ToolResult, user
-from agentmagic.text import shown
+from agentmagic.text import sanitize
 from tests.display.logs import (
     asked_for,
     carried_out,
@@ -170,7 +170,7 @@ def form_of(text, **options):
 
 def test_of_a_huge_result_only_what_is_shown_is_looked_through_for_secrets(monkeypatch):
     seen = []
-    monkeypatch.setattr(rich_values, "shown", lambda text: seen.append(len(text)) or shown(text))
+    monkeypatch.setattr(rich_values, "sanitize", lambda text: seen.append(len(text)) or sanitize(text))
     assert form_of("z" * 3_000_000).note.startswith("The first 20,000 of 3,000,000 characters.")
     assert sum(seen) < 2 * words.LONGEST_RESULT
 
@@ -240,10 +240,10 @@ def test_a_live_frame_renders_only_what_changed():
     transcript = Transcript([*one_call(CALL, Text("x")), *started(), *text("first"), PartStarted(1, "text")])
     renderer = html.HtmlRenderer(live=True)
     renderer.update(transcript)
-    before = [kept.html for kept in renderer._kept]
+    before = [kept.html for kept in renderer._cache]
     transcript.feed(PartDelta(1, "more"))
     renderer.update(transcript)
-    same = [kept.html is old for kept, old in zip(renderer._kept, before, strict=True)]
+    same = [kept.html is old for kept, old in zip(renderer._cache, before, strict=True)]
     assert same == [True] * (len(same) - 1) + [False]
 
 

@@ -700,6 +700,6 @@ def test_the_result_of_a_loop_of_ones_own_says_why_it_has_stopped():
 def test_a_table_that_a_prompt_holds_is_shown_by_the_name_that_stands_for_it(sent, asked):
     block, *_ = Transcript([events.TurnStarted(user(sent), MODEL, VALUES)]).blocks
     assert isinstance(block, blocks.PromptBlock)
-    assert words.asked(block) == asked
+    assert words.typed_text(block) == asked
     fields = JsonRenderer().prompt(block)
     assert (fields["text"], fields["stretches"]) == (sent, [] if asked == sent else [(asked, False)])

@@ -108,7 +108,9 @@ def test_a_huge_argument_is_one_short_line_in_the_heading():
 
 
 def test_a_long_argument_loses_its_middle_and_no_other_argument():
-    text = words.written_out({"text": "x" * 50_000 + "the end", "path": "/etc"} | {f"more{n}": n for n in range(300)})
+    text = words.format_arguments(
+        {"text": "x" * 50_000 + "the end", "path": "/etc"} | {f"more{n}": n for n in range(300)}
+    )
     assert "the end\n" in text
     assert "\npath" in text
     assert "of 50,007 characters are not shown" in text
@@ -116,5 +118,5 @@ def test_a_long_argument_loses_its_middle_and_no_other_argument():
 
 
 def test_what_cannot_be_seen_in_an_argument_stands_as_its_escape():
-    text = words.written_out({"a\nb": "\x1b[2J", "name": "txt.\u202eexe", "deep": [{"k\u200b": "\U000e0041"}]})
+    text = words.format_arguments({"a\nb": "\x1b[2J", "name": "txt.\u202eexe", "deep": [{"k\u200b": "\U000e0041"}]})
     assert text == 'a b   \\x1b[2J\nname  txt.\\u202eexe\ndeep  [{"k\\u200b": "\\U000e0041"}]'

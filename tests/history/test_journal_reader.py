@@ -27,7 +27,7 @@ from agentmagic.events import (
 )
 from agentmagic.history import journal_reader as module
 from agentmagic.history.history import History
-from agentmagic.history.journal_reader import read, saved_in
+from agentmagic.history.journal_reader import list_conversations, read
 from agentmagic.messages import Text, ToolCall, ToolResult, Usage, user
 from agentmagic.serialization import InDoubt, encode_record, header
 from agentmagic.testing import invalid_history
@@ -300,7 +300,7 @@ def test_a_folder_lists_its_conversations_the_last_used_first(tmp_path):
         os.utime(written(tmp_path / f"{name}.jsonl", *events), (1_000 - age, 1_000 - age))
     (tmp_path / "notes.jsonl").write_text("mine\n")
     (tmp_path / "folder.jsonl").mkdir()
-    listed = saved_in(tmp_path)
+    listed = list_conversations(tmp_path)
     assert [(entry.name, entry.turns, entry.modified) for entry in listed] == [
         ("new", 2, 1_000),
         ("old", 1, 999),
@@ -308,7 +308,7 @@ def test_a_folder_lists_its_conversations_the_last_used_first(tmp_path):
     ]
     assert [entry.prompt for entry in listed] == ["And now?", ("word " * 12)[:59] + "…", ""]
     assert listed[0].path == tmp_path / "new.jsonl"
-    assert saved_in(tmp_path / "nowhere") == []
+    assert list_conversations(tmp_path / "nowhere") == []
 
 
 def test_of_a_long_conversation_only_the_beginning_and_the_end_are_read(tmp_path):
@@ -319,4 +319,7 @@ def test_of_a_long_conversation_only_the_beginning_and_the_end_are_read(tmp_path
         file.truncate(2**40)
     os.utime(going_on, (1_000, 1_000))
     os.utime(cleared, (999, 999))
-    assert [(one.name, one.turns) for one in saved_in(tmp_path, 1_000)] == [("going on", None), ("cleared", 0)]
+    assert [(one.name, one.turns) for one in list_conversations(tmp_path, 1_000)] == [
+        ("going on", None),
+        ("cleared", 0),
+    ]

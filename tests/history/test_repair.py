@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmagic.events import INTERRUPTED, ToolStarted, fold
-from agentmagic.history.repair import CONTINUED, repair, repaired, unfold
+from agentmagic.history.repair import CONTINUED, repair, repair_messages, unfold
 from agentmagic.messages import Media, Message, Reasoning, Resource, Text, ToolCall, ToolResult, user
 from agentmagic.testing import invalid_history
 from tests.logs import CALL, RESULT, WHOLE, contents, whole_messages
@@ -26,7 +26,7 @@ histories = st.lists(
 def test_whatever_is_repaired_is_valid_and_stays_as_it_is(messages):
     once, notes = repair(messages)
     assert invalid_history(once) is None
-    twice = repaired(once)
+    twice = repair_messages(once)
     assert len(twice) == len(once)
     assert all(message is other for message, other in zip(twice, once, strict=True))
     if invalid_history(messages) is None:
@@ -36,7 +36,7 @@ def test_whatever_is_repaired_is_valid_and_stays_as_it_is(messages):
 
 @given(st.lists(whole_messages, max_size=5))
 def test_any_messages_can_be_repaired(messages):
-    assert invalid_history(repaired(messages)) is None
+    assert invalid_history(repair_messages(messages)) is None
 
 
 ANSWER = Message("assistant", (Text("It is 3."),))
@@ -78,7 +78,7 @@ def test_every_call_gets_its_result_and_what_fits_nowhere_is_left_out_and_said(b
 def test_calls_of_one_id_get_their_own_and_keep_their_results():
     first, second = (ToolResult("c1", "add", (Text(words),)) for words in ("3", "7"))
     calls = Message("assistant", (CALL, ToolCall("c1", "add", {"a": 3, "b": 4})))
-    after = repaired([PROMPT, calls, Message("tool", (first, second))])
+    after = repair_messages([PROMPT, calls, Message("tool", (first, second))])
     assert [call.id for call in after[1].calls] == ["c1", "c1_2"]
     assert [(part.call_id, part.text) for part in after[2].parts] == [("c1", "3"), ("c1_2", "7")]
 
@@ -92,7 +92,7 @@ def test_a_history_that_begins_in_the_middle_gets_a_prompt(head):
 
 @given(histories)
 def test_a_history_unfolds_to_turns_that_fold_to_it(messages):
-    after = repaired(messages)
+    after = repair_messages(messages)
     turns = unfold(messages, "openai:gpt")
     assert tuple(message for turn in turns for message in fold(turn)) == after
     for turn in turns:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from agentmagic.agent import output_schema
 from agentmagic.events import RunResult
-from agentmagic.jupyter.cell.answers import AnswerVariable, framed
+from agentmagic.jupyter.cell.answers import AnswerVariable, as_frame
 from agentmagic.messages import Usage
 
 
@@ -61,7 +61,7 @@ def test_an_answer_is_bound_as_a_text_or_as_a_value_of_the_type(kernel):
 def test_a_list_of_records_becomes_a_data_frame(kind, answer, columns):
     form = output_schema(kind)
     value = form.read(answer)
-    found, why = framed(value, form.schema)
+    found, why = as_frame(value, form.schema)
     assert why == ""
     if columns is None:
         assert found is value

@@ -9,7 +9,7 @@ from pandas import DataFrame
 from pydantic import create_model
 
 from agentmagic import Agent, ScriptedModel, Session, tool
-from agentmagic.classroom import VS_CODE_SAYS
+from agentmagic.classroom import VS_CODE_VARIABLE
 from agentmagic.jupyter.magics import options
 from agentmagic.jupyter.magics.agent_commands import agent_magic
 from agentmagic.jupyter.magics.completion import matcher
@@ -91,7 +91,7 @@ def test_a_word_is_completed_by_what_may_stand_there(text, found, tmp_path, monk
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).touch()
     monkeypatch.chdir(tmp_path if "--image" not in text else Path("/"))  # images are those of the notebook's folder
-    assert completed(text, {**VARIABLES, VS_CODE_SAYS: str(tmp_path / "a.ipynb")}) == found
+    assert completed(text, {**VARIABLES, VS_CODE_VARIABLE: str(tmp_path / "a.ipynb")}) == found
 
 
 def test_tab_in_a_kernel_knows_servers_tools_prompts_and_resources(kernel, add):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agentmagic.classroom import SERVER_SAYS, VS_CODE_SAYS, notebook_of
+from agentmagic.classroom import SERVER_VARIABLE, VS_CODE_VARIABLE, notebook_of
 from agentmagic.history.journal import FOLDER
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.notebook.file import (
@@ -48,7 +48,7 @@ def write(path, *ids):
 
 def kernel(monkeypatch, path, running="cell-1"):
     """What a new kernel knows of its notebook, whose path the server told."""
-    monkeypatch.setenv(SERVER_SAYS, str(path))
+    monkeypatch.setenv(SERVER_VARIABLE, str(path))
     known = KnownNotebook(Shell())
     known._shell.cell = running
     return known
@@ -94,10 +94,10 @@ def test_a_click_finds_a_renamed_notebook_by_the_cell_that_ran_last(notebook, mo
 def test_the_server_names_the_notebook_in_the_environment_and_vs_code_in_a_variable_which_counts_first(
     notebook, tmp_path, monkeypatch
 ):
-    monkeypatch.setenv(SERVER_SAYS, str(notebook))
+    monkeypatch.setenv(SERVER_VARIABLE, str(notebook))
     assert notebook_of({}) == notebook
-    monkeypatch.setenv(SERVER_SAYS, str(tmp_path / "of another server.ipynb"))
-    assert notebook_of({VS_CODE_SAYS: str(notebook)}) == notebook
+    monkeypatch.setenv(SERVER_VARIABLE, str(tmp_path / "of another server.ipynb"))
+    assert notebook_of({VS_CODE_VARIABLE: str(notebook)}) == notebook
 
 
 @pytest.mark.parametrize("said", ["", "sales.ipynb", "gone.ipynb", "talk.txt", "."])
@@ -106,7 +106,7 @@ def test_what_is_no_file_of_a_notebook_here_is_not_believed(said, tmp_path, monk
     (tmp_path / "sales.ipynb").touch()
     monkeypatch.chdir(tmp_path)
     known = kernel(monkeypatch, said if said in ("", "sales.ipynb") else tmp_path / said)
-    known._shell.user_ns[VS_CODE_SAYS] = 3
+    known._shell.user_ns[VS_CODE_VARIABLE] = 3
     assert known.place() == SaveFolder(None, UNKNOWN)
 
 

@@ -198,7 +198,7 @@ def test_the_options_of_a_map_are_given_to_the_map_and_not_to_each_row():
         "-o labels --map reviews --to l.jsonl --sample 20 --again --batch --concurrency 8 --on-error stop --max-cost 5 "
         "--timeout 9 --replay live"
     )
-    assert asked.given(MapSettings) == {
+    assert asked.options_for(MapSettings) == {
         "to": "l.jsonl",
         "sample": 20,
         "max_cost": 5.0,
@@ -208,7 +208,7 @@ def test_the_options_of_a_map_are_given_to_the_map_and_not_to_each_row():
         "on_error": "stop",
         "replay": "live",
     }
-    assert asked.given(Agent) == {"timeout": 9.0}
+    assert asked.options_for(Agent) == {"timeout": 9.0}
 
 
 @pytest.mark.parametrize("flag", ["--to x", "--sample 3", "--again", "--batch", "--concurrency 3", "--on-error stop"])

@@ -11,7 +11,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from agentmagic.jupyter.prompt.attachables import Attachables
-from agentmagic.jupyter.prompt.outputs import AskAboutOutput, attached_output
+from agentmagic.jupyter.prompt.outputs import AskAboutOutput, attach_output
 from agentmagic.messages import Media
 from agentmagic.prompt.attachments import UNKNOWN, Attacher
 from agentmagic.secrets import BLANK
@@ -31,7 +31,7 @@ def png():
 
 def attached(*outputs, count=3, source="sales", variables=NAMES, model=SEES, **options):
     asked = AskAboutOutput(action="ask", count=count, source=source, outputs=list(outputs))
-    return attached_output(asked, Attachables(variables, Attacher(lambda: model, **options)))
+    return attach_output(asked, Attachables(variables, Attacher(lambda: model, **options)))
 
 
 def told(attachments):
@@ -47,7 +47,7 @@ def test_a_value_that_the_kernel_knows_is_attached_with_the_code_of_its_cell():
 @pytest.mark.parametrize("changed", [{"source": "other"}, {"count": None}, {"variables": {"Out": {3: SALES}}}])
 def test_the_text_of_the_page_is_attached_if_another_code_has_run_under_that_number(changed):
     _, shown = attached(RESULT, **changed)
-    assert shown.told.kind == "text"
+    assert shown.value.kind == "text"
     assert shown.part.text == "   city sold"
 
 
@@ -61,9 +61,9 @@ def test_figures_are_sent_as_images_and_said_in_words_to_a_model_that_sees_none_
     image = {"kind": "image", "type": "image/png", "data": png()}
     _, figure = attached(image)
     assert isinstance(figure.part, Media)
-    assert figure.told.written == "figure [3]"
+    assert figure.value.written == "figure [3]"
     _, words = attached(image, model=UNKNOWN)
-    assert "not sent" in words.told.shown
+    assert "not sent" in words.value.shown
     for data in ("no base64!", base64.b64encode(b"no image").decode()):
         _, figure, text = attached({**image, "data": data}, {"kind": "text", "text": "a"})
         assert told([figure, text]) == [("figure [3]", "text"), ("output [3]", "text")]
@@ -72,10 +72,10 @@ def test_figures_are_sent_as_images_and_said_in_words_to_a_model_that_sees_none_
 def test_the_last_error_of_the_kernel_is_attached_without_colours_or_as_the_page_shows_it(monkeypatch):
     page = {"kind": "error", "text": "\x1b[31mTraceback\x1b[0m of the page\nValueError: too small"}
     _, shown = attached(page)
-    assert (shown.told.written, shown.part.text) == ("error [3]", "Traceback of the page\nValueError: too small")
+    assert (shown.value.written, shown.part.text) == ("error [3]", "Traceback of the page\nValueError: too small")
     monkeypatch.setattr(sys, "last_value", ValueError("too small"), raising=False)
     _, known = attached(page)
-    assert known.told.written == "@error"
+    assert known.value.written == "@error"
     assert "of the page" not in known.part.text
 
 
@@ -86,7 +86,7 @@ def test_no_value_leaves_a_kernel_that_sends_names_and_types_only():
         {"kind": "image", "type": "image/png", "data": png()},
         schema_only=True,
     )
-    assert [one.told.kind for one in parts] == ["schema"] * 4
+    assert [one.value.kind for one in parts] == ["schema"] * 4
     assert "Lima" not in str([one.part for one in parts])
 
 

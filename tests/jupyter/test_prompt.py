@@ -86,7 +86,7 @@ def test_names_of_ipython_that_the_user_has_bound_are_put_in_and_one_that_is_not
 )
 def test_braces_of_other_languages_stay_without_a_word(text):
     filled = fill(text, of_shell())
-    assert (filled.text, filled.left) == (text, ())
+    assert (filled.text, filled.problems) == (text, ())
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_braces_of_other_languages_stay_without_a_word(text):
 )
 def test_what_cannot_or_must_not_be_put_in_stays_and_is_told_in_a_sentence(text, told):
     filled = fill(f"Look: {text} {{x}}", of_shell())
-    assert (filled.text, filled.left) == (f"Look: {text} 3", (f"{text} stays as it is: {told}",))
+    assert (filled.text, filled.problems) == (f"Look: {text} 3", (f"{text} stays as it is: {told}",))
 
 
 def test_the_rows_of_a_frame_are_those_that_are_asked_for_and_stand_on_lines_of_their_own():
@@ -322,16 +322,16 @@ def test_a_file_that_a_page_sends_is_attached_as_one_of_the_folder_is_or_refused
         return
     kind, line, part = told
     made = attacher.upload(name, data)
-    assert (made.told.written, made.told.kind) == (name, kind)
-    assert made.told.shown.startswith(line)
+    assert (made.value.written, made.value.kind) == (name, kind)
+    assert made.value.shown.startswith(line)
     assert part in (made.part.media_type if isinstance(made.part, Media) else made.part.text)
-    assert attacher.upload("wide.png", (folder / "wide.png").read_bytes()).told == typed_file(folder)
+    assert attacher.upload("wide.png", (folder / "wide.png").read_bytes()).value == typed_file(folder)
 
 
 def typed_file(folder):
     """What is told of an image that a prompt names, by the name of the file."""
     found = Attachables({}, Attacher(lambda: SEES), folder=folder).find("wide.png", "")
-    return replace(found.told, written="wide.png")
+    return replace(found.value, written="wide.png")
 
 
 @pytest.mark.parametrize(

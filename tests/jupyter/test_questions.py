@@ -5,7 +5,7 @@ from concurrent.futures import Future
 import pytest
 
 from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, QuestionAsked, Reply, Stop
-from agentmagic.jupyter.cell.questions import LONGEST_ARGUMENTS, Questions, approval, describe, stepped
+from agentmagic.jupyter.cell.questions import LONGEST_ARGUMENTS, Questions, approval_intent, describe, step_intent
 from agentmagic.messages import ToolCall
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import BLANK
@@ -25,7 +25,7 @@ from agentmagic.secrets import BLANK
     ],
 )
 def test_all_that_is_no_yes_is_a_no(typed, meant):
-    assert approval("q", typed) == meant
+    assert approval_intent("q", typed) == meant
 
 
 def test_the_prompt_shows_tool_server_and_all_arguments_and_why_it_asks_where_that_is_no_rule():
@@ -80,7 +80,7 @@ def answered(*typed, arguments=None, event=None):
     questions = Questions(person, at_the_keyboard, ask=person.ask)
     event = event or ApprovalAsked("q", ToolCall("1", "open", arguments or {"path": "a"}), "files")
     engine().loop.call_soon_threadsafe(questions.feed, event)
-    with engine().main.held():
+    with engine().main.mark_busy():
         engine().wait(person.sent, lambda: None)
     engine().loop.call_soon_threadsafe(questions.feed, ApprovalGiven("q", approved=True))
     return person.sent.result(), person.prompts
@@ -149,7 +149,7 @@ def test_a_question_that_cannot_be_asked_is_denied_with_the_reason():
     ],
 )
 def test_a_pause_goes_on_unless_something_else_is_typed(typed, meant):
-    assert stepped("q", typed) == meant
+    assert step_intent("q", typed) == meant
 
 
 CALL = ApprovalAsked("q", ToolCall("1", "open", {"path": "a"}), "files", step=True)

@@ -133,7 +133,7 @@ def test_a_live_screen_begins_one_output_and_ends_it_with_the_static_form_of_the
 
 @pytest.mark.parametrize(("every", "published"), [(0.0, 2), (60.0, 1)])
 def test_the_html_of_a_map_is_fresh_enough_to_be_saved_while_a_page_shows_the_view(monkeypatch, every, published):
-    monkeypatch.setattr(screens, "SAVED", every)
+    monkeypatch.setattr(screens, "MAP_SECONDS", every)
     cell = Cell()
 
     async def main():

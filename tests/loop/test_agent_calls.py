@@ -371,7 +371,7 @@ def test_a_journal_keeps_the_turn_inside(tmp_path):
     session = Session(Agent(ScriptedModel([ASKS, "Done."]), tools=[scout("One.")]), path=path)
     result = session.ask("a prompt")
     session.close()
-    history = History.of_saved((journal := Journal(path, tell=pytest.fail)).resume(), journal)
+    history = History.from_journal((journal := Journal(path, tell=pytest.fail)).resume(), journal)
     assert history.turns[0].events[:-1] == tuple(event for event in result.events if not is_part(event))
     assert history.usage == result.usage
     history.close()

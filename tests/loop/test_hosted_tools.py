@@ -18,8 +18,8 @@ from agentmagic.messages import (
     Message,
     Source,
     Text,
-    cited,
     user,
+    with_source_links,
 )
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import Faulty, invalid_history, run
@@ -258,7 +258,7 @@ def test_what_was_found_is_a_part_of_the_answer_and_goes_to_another_model_as_tex
     ],
 )
 def test_a_text_with_its_sources_as_links(text, citations, words):
-    assert cited(Text(text, citations=tuple(citations))) == words
+    assert with_source_links(Text(text, citations=tuple(citations))) == words
 
 
 @pytest.mark.parametrize("domains", ["python.org", ["https://python.org"], ["python"], ["a.b/c"], [1], ["x.org"] * 101])

@@ -179,15 +179,17 @@ def test_a_form_that_is_missed_three_times_is_an_error_and_the_closing_answer_ha
 
 
 def test_a_cap_says_what_was_spent_also_before_or_that_the_cost_is_unknown():
-    assert Budget("turn").exhausted(Usage(10**9, 0, 10**9, cost=None)) is None
+    assert Budget("turn").why_exhausted(Usage(10**9, 0, 10**9, cost=None)) is None
     budget = Budget("session", max_tokens=100, before=Usage(40, 0, 20))
-    assert budget.exhausted(Usage(20, 0, 19)) is None
-    assert str(budget.exhausted(Usage(20, 0, 20))).endswith("No further request was sent; raise the limit to go on.")
+    assert budget.why_exhausted(Usage(20, 0, 19)) is None
+    assert str(budget.why_exhausted(Usage(20, 0, 20))).endswith(
+        "No further request was sent; raise the limit to go on."
+    )
     budget = Budget("turn", max_cost=0.5)
-    assert budget.exhausted(Usage(cost=0.49)) is None
-    assert "The turn has cost $0.5000; max_cost is $0.5000." in str(budget.exhausted(Usage(cost=0.5)))
-    assert "unknown, so max_cost cannot be kept" in str(Budget("turn", max_cost=5).exhausted(Usage(cost=None)))
-    assert "unknown" in str(Budget("session", max_cost=5, before=Usage(cost=None)).exhausted(Usage(cost=0.0)))
+    assert budget.why_exhausted(Usage(cost=0.49)) is None
+    assert "The turn has cost $0.5000; max_cost is $0.5000." in str(budget.why_exhausted(Usage(cost=0.5)))
+    assert "unknown, so max_cost cannot be kept" in str(Budget("turn", max_cost=5).why_exhausted(Usage(cost=None)))
+    assert "unknown" in str(Budget("session", max_cost=5, before=Usage(cost=None)).why_exhausted(Usage(cost=0.0)))
 
 
 def looking(times):

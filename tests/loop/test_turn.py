@@ -361,7 +361,7 @@ def test_the_timeout_cuts_into_a_stream_and_its_error_has_what_had_come():
 
 def test_what_the_tools_changed_comes_after_every_result_of_an_interrupted_call_too(monkeypatch):
     changed = VariablesChanged((), ("out.csv",))
-    monkeypatch.setattr("agentmagic.loop.turn.told", lambda _changes: changed)
+    monkeypatch.setattr("agentmagic.loop.turn.summarize", lambda _changes: changed)
     outcome = play(calls("never"), tools=[never], timeout=SOON)
     assert kinds(outcome.events)[-2:] == ["tool_finished", "variables_changed"]
 

@@ -153,7 +153,7 @@ def test_what_a_failed_row_advises_lets_it_be_asked():
 
 
 def test_a_model_that_sees_images_is_sent_them(monkeypatch):
-    monkeypatch.setattr(catalog, "_registered", {})
+    monkeypatch.setattr(catalog, "_registrations", {})
     register_model(MODEL, images=True)
     result, _ = mapped([{"review": Image.new("RGB", (4, 4))}, {"review": plt.figure()}])
     assert [row.status for row in result] == ["answered", "answered"]
@@ -164,7 +164,7 @@ PDF = b"%PDF-1.7 of a contract"
 
 @pytest.mark.parametrize("value", [PDF, Media("application/pdf", PDF)], ids=["bytes", "part"])
 def test_documents_in_rows_are_sent_to_a_model_that_reads_them_and_else_not_asked(monkeypatch, value):
-    monkeypatch.setattr(catalog, "_registered", {})
+    monkeypatch.setattr(catalog, "_registrations", {})
     (unread,), asked = mapped([{"review": value}])
     assert (unread.status, list(asked)) == ("failed", [])
     assert unread.error == f"{{review}} is application/pdf, which {MODEL} does not read, so nothing was asked."
@@ -329,7 +329,7 @@ def test_lines_that_were_damaged_cost_only_their_own_rows(tmp_path):
 
 
 def test_a_cap_for_a_model_without_a_price_sends_nothing_and_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(catalog, "_registered", {})
+    monkeypatch.setattr(catalog, "_registrations", {})
     result, asked = mapped(frame("a"), max_cost=1.0)
     assert asked == []
     assert list(result.frame["_status"]) == ["not asked"]
@@ -341,7 +341,7 @@ def test_a_cap_for_a_model_without_a_price_sends_nothing_and_says_what_to_do(mon
 
 
 def test_a_cap_that_one_request_may_pass_sends_nothing_and_names_what_makes_a_request_smaller(monkeypatch):
-    monkeypatch.setattr(catalog, "_registered", {})
+    monkeypatch.setattr(catalog, "_registrations", {})
     register_model(MODEL, **PRICES)
     result, asked = mapped(frame("a"), max_cost=0.01)
     assert asked == []
@@ -352,7 +352,7 @@ def test_a_cap_that_one_request_may_pass_sends_nothing_and_names_what_makes_a_re
 
 
 def test_what_rows_in_doubt_may_have_cost_counts_against_the_cap(monkeypatch, tmp_path):
-    monkeypatch.setattr(catalog, "_registered", {})
+    monkeypatch.setattr(catalog, "_registrations", {})
     register_model(MODEL, **PRICES)
     rows = [f"row number {number} of ten" for number in range(10)]
     options = {"to": tmp_path / "a.jsonl", "concurrency": 1, "agent": {"settings": ModelSettings(max_output_tokens=5)}}

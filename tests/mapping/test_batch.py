@@ -77,7 +77,7 @@ class Provider:
 def provider(monkeypatch):
     monkeypatch.setattr(batching, "FIRST_LOOK", 0.0)
     monkeypatch.setattr(batching, "LONGEST_WAIT", 0.0)
-    monkeypatch.setattr(catalog, "_registered", {})
+    monkeypatch.setattr(catalog, "_registrations", {})
     register_model(MODEL, input_price=10.0, output_price=100.0)  # a request: 100 and 20 tokens, $0.003
     return Provider()
 

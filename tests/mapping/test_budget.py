@@ -16,7 +16,7 @@ ROWS = [f"row {number}" for number in range(200)]
 
 @pytest.fixture
 def priced(monkeypatch):
-    monkeypatch.setattr(catalog, "_registered", {})
+    monkeypatch.setattr(catalog, "_registrations", {})
     register_model(MODEL, input_price=10.0, output_price=100.0)  # a request: 100 and 20 tokens, $0.003
 
 

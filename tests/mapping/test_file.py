@@ -171,7 +171,7 @@ def test_what_a_file_holds_is_there_before_the_row_is_answered(path):
     written.write(RowEnded("k1", "0", "answered", 3))
     written.close()
     again = MapFile(path, RECIPE)
-    assert (again.doubtful, again.ended["k1"].value) == (set(), 3)
+    assert (again.doubtful_keys, again.outcomes["k1"].value) == (set(), 3)
     again.close()
 
 

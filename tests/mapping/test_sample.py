@@ -20,7 +20,7 @@ KINDS = {
 
 @pytest.fixture(autouse=True)
 def priced(monkeypatch):
-    monkeypatch.setattr(catalog, "_registered", {})
+    monkeypatch.setattr(catalog, "_registrations", {})
     register_model(MODEL, **PRICES)
 
 
@@ -92,7 +92,7 @@ def test_a_sample_of_more_rows_than_there_are_is_all_of_them(number):
 
 
 def test_a_model_without_a_price_tells_tokens():
-    catalog._registered.clear()  # of this test alone
+    catalog._registrations.clear()  # of this test alone
     rows, model = reviews(1, *KINDS["by both"])
     estimate = sampled(rows[:50], model, sample=5).estimate
     assert re.match(r"All 50 rows may cost [\d,]+ \([\d,]+ to [\d,]+\) tokens and take ", str(estimate))

@@ -18,7 +18,7 @@ from agentmagic.providers import batch, catalog
 from agentmagic.providers.anthropic.encoder import BINDING
 from agentmagic.providers.anthropic.model import Anthropic
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, OutputSchema, Request
-from agentmagic.providers.batch import BatchAnswer, BatchLimits, Collected, batches_of, split
+from agentmagic.providers.batch import BatchAnswer, BatchedModel, BatchLimits, batches_of, split
 from agentmagic.providers.gemini.model import Gemini
 from agentmagic.providers.openai.chat_completions import OpenAIChat
 from agentmagic.providers.registry import register_model
@@ -61,7 +61,7 @@ def prices():
     for name in APIS:  # a loopback server is in no table of prices
         register_model(f"{name}:*", input_price=1000, output_price=5000, cached_price=100)
     yield
-    catalog._registered.clear()
+    catalog._registrations.clear()
 
 
 def use(server: BatchServer, act: Any) -> Any:
@@ -150,7 +150,7 @@ def test_an_answer_costs_half_but_what_gemini_reads_from_its_cache_is_not_cheape
 
 @apis
 def test_an_unknown_price_stays_unknown(name):
-    catalog._registered.clear()
+    catalog._registrations.clear()
     with BatchServer(name, [APIS[name].answered("a", GLAD)]) as server:
         ((_, answer),) = collected(server, ["a"])
     assert whole(answer)[-1].usage.cost is None
@@ -221,7 +221,7 @@ def test_keys_that_a_provider_would_refuse_are_the_callers_mistake(keys):
 
 
 @pytest.mark.parametrize(
-    "model", [ScriptedModel(["Hi."]), OpenAIChat("gpt-5.4", api_key=KEY), Collected(ScriptedModel([]), [])]
+    "model", [ScriptedModel(["Hi."]), OpenAIChat("gpt-5.4", api_key=KEY), BatchedModel(ScriptedModel([]), [])]
 )
 def test_other_models_have_no_batches(model):
     assert batches_of(model) is None
@@ -463,7 +463,7 @@ def test_a_turn_plays_an_answer_of_a_batch_and_is_repaired_live_each_at_its_pric
         server.stream = GLAD
         model = server.model()
         for options in ({}, {"cassette": tmp_path / "t.cassette.yaml"}):
-            collected = Collected(model, ANSWER)
+            collected = BatchedModel(model, ANSWER)
             assert (collected.name, collected.base_url) == (model.name, server.url)
             session = Session(Agent(collected, output=LABEL.schema), **options)
             result = session.ask("Which mood?")
@@ -476,4 +476,4 @@ def test_a_turn_plays_an_answer_of_a_batch_and_is_repaired_live_each_at_its_pric
 
 def test_a_model_of_a_batch_takes_the_settings_of_the_model():
     model, asked = Anthropic("claude-sonnet-5-5", api_key=KEY), ModelSettings(reasoning="low", seed=1)
-    assert set(Collected(model, ANSWER).honours(asked)) == set(model.honours(asked)) == {"reasoning"}
+    assert set(BatchedModel(model, ANSWER).honours(asked)) == set(model.honours(asked)) == {"reasoning"}

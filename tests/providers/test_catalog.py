@@ -24,7 +24,7 @@ MILLION = Usage(1_000_000, 0, 1_000_000, 0, 1)
 @pytest.fixture(autouse=True)
 def nothing_registered():
     yield
-    catalog._registered.clear()
+    catalog._registrations.clear()
 
 
 def listed(model, seller="openai"):

@@ -20,7 +20,7 @@ def limited(*chunks, lines=False):
             yield chunk
 
     async def main():
-        return [chunk async for chunk in clients._limited(body(), lines=lines)]
+        return [chunk async for chunk in clients._limit_chunks(body(), lines=lines)]
 
     return asyncio.run(main())
 

@@ -23,7 +23,7 @@ def exchange(answer):
 def found(monkeypatch, ollama=NOWHERE, compatible=()):
     monkeypatch.setenv(HOST, ollama)
     monkeypatch.setattr(first_use, "COMPATIBLE", compatible)
-    return engine().call(first_use.found_servers())
+    return engine().call(first_use.find_servers())
 
 
 def port_of(server):
@@ -50,7 +50,7 @@ def test_what_lists_no_models_is_no_server(monkeypatch, answer):
 
 def test_no_other_machine_is_asked(monkeypatch):
     asked = []
-    monkeypatch.setattr(first_use.ollama, "installed", lambda: asked.append("ollama"))
+    monkeypatch.setattr(first_use.ollama, "list_installed", lambda: asked.append("ollama"))
     assert found(monkeypatch, "http://elsewhere.example:11434") == ()
     assert asked == []
 

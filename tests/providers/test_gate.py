@@ -79,7 +79,7 @@ def test_a_task_that_is_cancelled_at_any_point_leaks_no_slot(cancels):
 
 def test_a_request_at_an_idle_gate_waits_for_not_even_one_pass_of_the_loop():
     async def main():
-        entering = ProviderGate().admitted(0).__aenter__()
+        entering = ProviderGate().ticket(0).__aenter__()
         with pytest.raises(StopIteration):
             entering.send(None)
 
@@ -91,7 +91,7 @@ def test_a_person_goes_before_the_rows_that_wait():
         gate, order = ProviderGate(), []
 
         async def ask(name, *, row):
-            async with gate.admitted(0, row=row):
+            async with gate.ticket(0, row=row):
                 order.append(name)
 
         await use(gate, error=refusal())
@@ -197,7 +197,7 @@ def test_the_gate_hears_the_headers_of_every_provider(module, sdk):
         model = make("some-model", base_url=url, api_key="key-0123456789")
         gate = gate_of(model)
         with suppress(ProviderError):
-            async with gate.admitted(0):
+            async with gate.ticket(0):
                 async for _ in model.stream(Request((user("Hello"),))):
                     pass
         await model.aclose()

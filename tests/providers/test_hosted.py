@@ -20,8 +20,8 @@ from agentmagic.messages import (
     Text,
     ToolCall,
     ToolResult,
-    cited,
     user,
+    with_source_links,
 )
 from agentmagic.providers import hosted
 from agentmagic.providers.anthropic import encoder as anthropic
@@ -29,7 +29,7 @@ from agentmagic.providers.anthropic.model import Anthropic
 from agentmagic.providers.base import ModelFinished, Request
 from agentmagic.providers.gemini import encoder as gemini
 from agentmagic.providers.openai.chat_completions import OpenAIChat
-from agentmagic.providers.openai.client import annotated
+from agentmagic.providers.openai.client import read_citations
 from agentmagic.providers.openai.responses import Decoder as ResponsesDecoder
 from agentmagic.testing import run
 from tests.providers.loopback import Exchange, Loopback, ask, sse
@@ -174,7 +174,7 @@ def test_openai_counts_in_any_unit_and_the_address_decides(start: Any, end: Any)
     ],
 )
 def test_a_source_without_a_place_stands_at_its_link(text: str, place: str):
-    (found,) = annotated(text, [{"url": PAGE}])
+    (found,) = read_citations(text, [{"url": PAGE}])
     assert text[found.start : found.end] == place
 
 
@@ -394,7 +394,7 @@ def test_a_source_that_the_text_links_already_is_linked_once():
     text = f"It is so ([a]({url})). And so."
     at = text.index("([a]")
     part = Text(text, citations=(Citation(at, at + len(f"([a]({url}))"), url), Citation(0, 8, url, "A")))
-    assert cited(part) == text.replace("It is so", f"It is so [A](<{url}>)")
+    assert with_source_links(part) == text.replace("It is so", f"It is so [A](<{url}>)")
 
 
 # ---- a session

@@ -21,7 +21,7 @@ from agentmagic.messages import (
 from agentmagic.providers import hosted
 from agentmagic.providers.anthropic.decoder import Decoder as AnthropicDecoder
 from agentmagic.providers.base import Request
-from agentmagic.providers.openai.client import annotated
+from agentmagic.providers.openai.client import read_citations
 from agentmagic.text import web_address
 from tests.providers.server_traffic import (
     CLAUDE,
@@ -52,7 +52,7 @@ EVIL += ("vbscript:x", " ", "", 7, None, ["https://x.com"])
 def test_an_address_that_could_do_more_than_open_a_page_is_dropped(url: Any):
     assert web_address(url) == ""
     assert hosted.page(url, "Title <b>") == Text("Title <b>")
-    assert hosted.cites([hosted.citation("Words.", (0, 5), url)]) == ()
+    assert hosted.order_citations([hosted.citation("Words.", (0, 5), url)]) == ()
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_a_span_outside_the_text_stands_at_its_end(span: Any, place: tuple[int, 
 def test_numbers_and_lengths_are_bounded_and_what_cannot_be_seen_goes():
     assert len(hosted.pages(hosted.page(f"{PAGE}{number}") for number in range(9_999))) == hosted.MOST_PAGES + 1
     many = (Citation(0, 5, f"{PAGE}{number}") for number in range(9_999))
-    assert len(hosted.cites(many)) == hosted.MOST_CITATIONS
+    assert len(hosted.order_citations(many)) == hosted.MOST_CITATIONS
     page = hosted.page(PAGE, "T\u202e\n" + "t" * 9_999, "x\u200b\U000e0041" + "y" * 99_999)
     assert isinstance(page, Resource)
     assert page.name.startswith("T t")
     assert len(page.name) <= hosted.LONGEST_TITLE
     assert page.text.startswith("xy")
     assert len(page.text) <= hosted.LONGEST_PAGE
-    assert list(hosted.fitting({"q": "x" * 99_999})) == ["_raw"]
+    assert list(hosted.limit_arguments({"q": "x" * 99_999})) == ["_raw"]
     assert isinstance(hosted.image("PHN2Zz4=", "image/svg+xml"), Text)
     assert isinstance(hosted.image("?", "image/png"), Text)
     assert hosted.image("cG5n", "image/png") == Media("image/png", b"png")
@@ -112,7 +112,7 @@ def test_numbers_and_lengths_are_bounded_and_what_cannot_be_seen_goes():
 @pytest.mark.parametrize("text", ["[" * 30_000, "[a" * 15_000, "([" * 15_000, f"[x]({PAGE}) " * 2_000])
 def test_places_of_sources_are_found_in_a_time_that_grows_with_the_text_alone(text: str):
     began = time.process_time()
-    assert len(annotated(text, [{"url": PAGE}] * 9_999)) == hosted.MOST_CITATIONS
+    assert len(read_citations(text, [{"url": PAGE}] * 9_999)) == hosted.MOST_CITATIONS
     assert time.process_time() - began < 3
 
 

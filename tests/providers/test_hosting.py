@@ -13,7 +13,7 @@ from agentmagic.providers import registry
 from agentmagic.providers.anthropic import encoder as anthropic
 from agentmagic.providers.anthropic.model import Anthropic
 from agentmagic.providers.base import OutputSchema, Request
-from agentmagic.providers.failures import refused
+from agentmagic.providers.failures import find_refused_field
 from agentmagic.providers.gemini.model import Gemini
 from agentmagic.providers.openai.chat_completions import OpenAIChat
 from agentmagic.providers.openai.responses import OpenAIResponses
@@ -158,7 +158,7 @@ def test_nothing_is_searched_in_a_request_that_may_call_no_tool(provider: str, f
 )
 def test_a_bound_that_a_server_refuses_is_not_left_out_of_the_next_request(provider: str, tools: Any, path: str):
     body = body_of(provider, Request((HELLO,), hosted=tools))
-    assert refused(f"{path}: Extra inputs are not permitted", body) == ("", "")
+    assert find_refused_field(f"{path}: Extra inputs are not permitted", body) == ("", "")
 
 
 def test_an_answer_in_a_form_cites_no_fetched_documents():

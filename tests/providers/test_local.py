@@ -23,11 +23,11 @@ from agentmagic.messages import Example, Media, Message, Resource, Text, ToolCal
 from agentmagic.providers.base import FewTools, Model, ModelFinished, OutputSchema, PlanQuestion, Preparing, Request
 from agentmagic.providers.local import downloads, llama, prompts, tool_texts
 from agentmagic.providers.local import model as local_model
-from agentmagic.providers.local.downloads import Stopped, shown
+from agentmagic.providers.local.downloads import Stopped, show_progress
 from agentmagic.providers.local.llama import Finished, RefusedForm, Runtime
 from agentmagic.providers.local.model import LocalModel, make
 from agentmagic.providers.local.narrow import narrow
-from agentmagic.providers.local.prompts import GenerationRequest, Made, Talk
+from agentmagic.providers.local.prompts import FinishedCall, GenerationRequest, Talk
 from agentmagic.providers.local.rows import compact, in_rows
 from agentmagic.testing import PATIENCE
 from tests.providers.loopback import Exchange, Loopback
@@ -60,11 +60,11 @@ def read(*messages, **options):
 def test_the_question_is_the_last_user_message_and_earlier_turns_are_kept_short():
     said = Message("assistant", (Text("x" * 900),))
     talk = read(user("first"), said, user("second"), *called("weather", "warm"), said, user("third"), said, user("now"))
-    assert (talk.question, talk.made) == ("now", ())
+    assert (talk.question, talk.calls) == ("now", ())
     assert [question for question, _ in talk.earlier] == ["second", "third"]
     assert all(len(answer) == prompts.EARLIER_CLIP for _, answer in talk.earlier)
     talk = read(user("weather?"), *called("weather", "warm", city="Rome"), user("Limit."), tool_choice="none")
-    assert (talk.question, [made.line for made in talk.made]) == (
+    assert (talk.question, [made.line for made in talk.calls]) == (
         "weather?\nLimit.",
         ['weather({"city": "Rome"}) returned warm'],
     )
@@ -98,12 +98,12 @@ def test_a_plan_may_have_only_real_names_and_the_word_for_none_and_unknown_words
     )
     assert '"answer"' not in prompts.plan_grammar((WEATHER,), required=True)
     assert prompts.plan_grammar((tool("answer"),)).startswith('root ::= "no_tool" | ')
-    assert prompts.planned("clock, weather, clo", (WEATHER, CLOCK)) == (CLOCK, WEATHER)
-    assert prompts.planned("answer", (WEATHER, CLOCK)) == ()
+    assert prompts.tools_in_plan("clock, weather, clo", (WEATHER, CLOCK)) == (CLOCK, WEATHER)
+    assert prompts.tools_in_plan("answer", (WEATHER, CLOCK)) == ()
 
 
 def test_one_failed_call_is_tried_again_and_a_second_failure_counts_as_done():
-    fine, failed = Made("weather", "{}", "warm"), Made("weather", "{}", "no such city", failed=True)
+    fine, failed = FinishedCall("weather", "{}", "warm"), FinishedCall("weather", "{}", "no such city", failed=True)
     steps = (WEATHER, CLOCK)
     assert prompts.next_tool(Talk("?", (failed,)), steps) is WEATHER
     assert prompts.next_tool(Talk("?", (failed, failed)), steps) is CLOCK
@@ -122,7 +122,7 @@ def test_an_example_in_the_description_of_a_tool_of_a_server_is_an_example():
 
 
 def test_the_answer_says_what_it_is_and_keeps_to_the_facts_or_says_that_there_are_none():
-    warm, failed = Made("weather", "{}", "warm"), Made("weather", "{}", "no network", failed=True)
+    warm, failed = FinishedCall("weather", "{}", "warm"), FinishedCall("weather", "{}", "no network", failed=True)
 
     def asked(*made):
         return prompts.answer(Talk("Rome?", made), "", "").messages[-1][1]
@@ -141,14 +141,14 @@ def test_the_answer_says_what_it_is_and_keeps_to_the_facts_or_says_that_there_ar
 
 def test_records_are_numbered_rows_whose_order_the_answer_keeps():
     records = 'From the shop:\n[{"name": "Chair", "units": 17}, {"name": "Lamp", "units": null}]\nThat is all.'
-    (made,) = read(user("?"), *called("query", records)).made
+    (made,) = read(user("?"), *called("query", records)).calls
     assert made.outcome == "From the shop:\n\n1. name: Chair, units: 17\n2. name: Lamp, units: null\n\nThat is all."
     answer = prompts.answer(Talk("Show the units, highest first.", (made,)), "", "")
     assert "Keep the order of the rows" in answer.messages[-1][1]
     assert answer.grammar == 'root ::= "1. Chair" more ("\\n" "2. Lamp" more)?\nmore ::= [^\\n]*'
     for no_list in ("How many units are there?", "Show me the total.", "What is it?\n\nlist of all"):
         assert prompts.answer(Talk(no_list, (made,)), "", "").grammar == ""
-    (made,) = read(user("?"), *called("query", json.dumps([{"n": n, "about": None} for n in range(100)]))).made
+    (made,) = read(user("?"), *called("query", json.dumps([{"n": n, "about": None} for n in range(100)]))).calls
     assert len(made.outcome) == prompts.RESULT_CLIP
     assert 20 < len(made.rows) < 50
     assert made.rows[-1] in made.outcome  # the model lists no row that it does not see
@@ -663,7 +663,7 @@ def test_a_file_of_the_hugging_face_tools_is_taken_where_it_is(small):
 
 
 def test_without_an_onlooker_progress_is_a_line_a_quarter(capsys):
-    with shown() as progress:
+    with show_progress() as progress:
         for done in range(0, 101, 5):
             progress(done * 1_000_000, 100_000_000, "PyPI")
     lines = capsys.readouterr().err.splitlines()

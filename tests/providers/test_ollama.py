@@ -116,7 +116,7 @@ def test_the_models_of_the_server_are_offered_and_one_is_made_by_its_name(monkey
     with Loopback([Exchange(tags, content_type="application/json")]) as server:
         monkeypatch.setenv("OLLAMA_HOST", server.url)
         assert registry.usable_models()[-2:] == ["ollama:qwen3:0.6b", "ollama:gemma4:latest"]
-    assert ollama.installed() == []
+    assert ollama.list_installed() == []
     assert registry.resolve("ollama:qwen3:0.6b").name == "ollama:qwen3:0.6b"
     with pytest.raises(UnknownModel, match="Write ollama:MODEL; the command ollama list"):
         registry.resolve("ollama:")

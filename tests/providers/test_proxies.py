@@ -9,7 +9,7 @@ import pytest
 
 from agentmagic.providers import proxies
 from agentmagic.providers.clients import listed_names
-from agentmagic.providers.failures import cut_off
+from agentmagic.providers.failures import connection_broken
 from agentmagic.providers.local import downloads
 from agentmagic.providers.proxies import async_client, proxy_for, route_fault
 from tests.providers.loopback import Exchange, Loopback
@@ -173,9 +173,9 @@ def test_a_stream_that_breaks_off_names_the_proxy(environment):
     environment("HTTPS_PROXY", PROXY)
     error = httpx2.ReadError("gone", request=httpx2.Request("POST", "https://api.example/v1"))
     assert "api, through the proxy http://proxy.example:3128, closed the connection (gone)" in str(
-        cut_off("api", error)
+        connection_broken("api", error)
     )
-    assert "api closed the connection (gone)" in str(cut_off("api", httpx2.ReadError("gone")))
+    assert "api closed the connection (gone)" in str(connection_broken("api", httpx2.ReadError("gone")))
 
 
 def test_no_other_module_makes_a_client():

@@ -15,13 +15,13 @@ from agentmagic.errors import ProviderError
 from agentmagic.loop.retry import MENDS
 from agentmagic.messages import user
 from agentmagic.providers.anthropic.model import Anthropic
-from agentmagic.providers.base import Request, merged
-from agentmagic.providers.failures import refused
+from agentmagic.providers.base import Request, merge
+from agentmagic.providers.failures import find_refused_field
 from agentmagic.providers.gemini.model import Gemini
 from agentmagic.providers.ollama import Ollama
 from agentmagic.providers.openai.chat_completions import OpenAIChat
 from agentmagic.providers.openai.responses import OpenAIResponses
-from agentmagic.providers.wire import left_out
+from agentmagic.providers.wire import omit_fields
 from agentmagic.testing import run
 from tests.providers.loopback import Exchange, Loopback
 from tests.providers.test_wire import ANY_JSON
@@ -133,8 +133,8 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("said", "field"), REFUSALS)
 def test_a_refusal_is_read_as_the_field_of_the_request_that_it_names(said, field):
-    assert refused(said, CHAT) == (field, "")
-    assert refused({"error": said}, CHAT) == (field, "")
+    assert find_refused_field(said, CHAT) == (field, "")
+    assert find_refused_field({"error": said}, CHAT) == (field, "")
 
 
 @settings(deadline=None)  # the machine may be busy
@@ -143,14 +143,14 @@ def test_a_refusal_is_read_as_the_field_of_the_request_that_it_names(said, field
 )
 def test_whatever_a_server_says_one_field_of_the_request_is_found_or_none(said, words):
     for one in (said, {"error": said}, {"detail": [{"loc": said, "msg": "".join(words)}]}, "".join(words)):
-        field = refused(one, CHAT)[0]
-        assert not field or left_out(CHAT, {field: ""}) != CHAT
+        field = find_refused_field(one, CHAT)[0]
+        assert not field or omit_fields(CHAT, {field: ""}) != CHAT
 
 
 @pytest.mark.parametrize("words", ["'a ", "tools.", "{'loc': (", "not supported ", "regex ", "seed.", "\n'", '{"a":'])
 def test_a_long_error_is_read_in_a_moment(words):
     began = time.process_time()
-    refused(words * 1_000_000, CHAT)
+    find_refused_field(words * 1_000_000, CHAT)
     assert time.process_time() - began < 1
 
 
@@ -167,42 +167,47 @@ def test_a_long_error_is_read_in_a_moment(words):
     ],
 )
 def test_gemini_names_the_field_and_its_place(words, field):
-    assert refused([{"error": {"code": 400, "message": f"Invalid JSON payload received. {words}"}}], GEMINI)[0] == field
+    assert (
+        find_refused_field([{"error": {"code": 400, "message": f"Invalid JSON payload received. {words}"}}], GEMINI)[0]
+        == field
+    )
 
 
 def test_one_name_for_the_limit_of_an_answer_is_sent_under_the_other_that_the_server_names():
     said = {"message": "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."}
-    field, other = refused(said, CHAT)
-    body = left_out(CHAT, {field: other})
+    field, other = find_refused_field(said, CHAT)
+    body = omit_fields(CHAT, {field: other})
     assert (body["max_completion_tokens"], "max_tokens" in body) == (9, False)
-    field, other = refused("max_completion_tokens: unknown field", body)
+    field, other = find_refused_field("max_completion_tokens: unknown field", body)
     assert (field, other) == ("body.max_completion_tokens", "")
 
 
 def test_what_is_left_out_is_the_field_alone_and_the_body_stays_as_it_was():
     before = json.dumps(CHAT)
-    body = left_out(CHAT, {"tools.pattern": "", "messages.reasoning_content": "", "body.reasoning.effort": "", "x": ""})
+    body = omit_fields(
+        CHAT, {"tools.pattern": "", "messages.reasoning_content": "", "body.reasoning.effort": "", "x": ""}
+    )
     parameters = body["tools"][0]["function"]["parameters"]
     assert parameters["properties"]["pattern"] == {"type": "string", "format": "uri", "default": "1"}
     assert parameters["$defs"]["one"] == {"type": "string", "const": {"pattern": "kept"}}
     assert body["messages"][1] == {"role": "assistant", "content": "Hm.", "tool_calls": []}
     assert "reasoning" not in body
     assert json.dumps(CHAT) == before
-    calls = left_out(GEMINI, {"messages.id": "", "messages.thoughtSignature": ""})["contents"][0]["parts"]
+    calls = omit_fields(GEMINI, {"messages.id": "", "messages.thoughtSignature": ""})["contents"][0]["parts"]
     assert calls == [{"functionCall": {"name": "f", "args": {"id": "kept"}}}]
 
 
 def test_a_field_in_lists_and_schemas_of_the_body_is_left_out_by_its_path():
     body = {"system": [{"text": "x", "cache_control": {}}], "output": {"schema": SCHEMA}}
-    assert left_out(body, {"body.system.cache_control": ""})["system"] == [{"text": "x"}]
-    schema = left_out(body, {"body.output.schema.properties.pattern": ""})["output"]["schema"]
+    assert omit_fields(body, {"body.system.cache_control": ""})["system"] == [{"text": "x"}]
+    schema = omit_fields(body, {"body.output.schema.properties.pattern": ""})["output"]["schema"]
     assert "pattern" not in schema["properties"]["pattern"]
 
 
 def test_none_in_extra_leaves_a_field_out_of_the_body_and_lasts_through_the_settings_of_a_turn():
     both = ModelSettings(extra={"a": {"b": 1}}) | ModelSettings(extra={"a": {"c": None}, "d": None})
     assert both.extra == {"a": {"b": 1, "c": None}, "d": None}
-    assert merged({"a": {"c": 2}, "d": 3, "e": 4}, both.extra) == {"a": {"b": 1}, "e": 4}
+    assert merge({"a": {"c": 2}, "d": 3, "e": 4}, both.extra) == {"a": {"b": 1}, "e": 4}
     settings = ModelSettings(extra={"stream_options": None, "store": None, "contents": {"x": None}, "truncate": None})
     request = Request((user("Hi"),), settings=settings)
     for model in (OpenAIChat("m"), OpenAIResponses("m"), Anthropic("m"), Gemini("m"), Ollama("m")):

@@ -16,7 +16,7 @@ from agentmagic.messages import Text, user
 from agentmagic.providers import wire
 from agentmagic.providers.failures import certificate_fault
 from agentmagic.providers.openai.client import NAME, is_strict
-from agentmagic.providers.wire import clean, fit_id, fit_name, kept, retry_after
+from agentmagic.providers.wire import clean, clean_data, fit_id, fit_name, retry_after
 
 ANY_TEXT = st.text(st.characters(categories=("L", "N", "P", "Cs", "Zs")), max_size=8)
 ANY_JSON: st.SearchStrategy[Any] = st.recursive(
@@ -46,7 +46,7 @@ def test_what_is_nested_too_deep_is_not_walked():
     with pytest.raises(ValueError, match="deeper"):
         clean(nested(wire.DEEPEST + 1))
     with pytest.raises(StreamBroken, match="deeper"):
-        kept(nested(wire.DEEPEST + 1))
+        clean_data(nested(wire.DEEPEST + 1))
 
 
 @settings(deadline=None)  # the machine may be busy
@@ -59,7 +59,7 @@ READERS: dict[Any, Any] = {
     wire.object_of: dict,
     wire.objects_of: list,
     wire.text_of: str,
-    wire.words_of: str,
+    wire.text_in: str,
     wire.count_of: int,
     wire.read_arguments: dict,
     lambda value: list(wire.pieces_of([{"type": value, "text": value}])): list,

@@ -16,4 +16,4 @@ class Forgetful(dict[Path, Cassette]):
 
 @pytest.fixture(autouse=True)
 def _cassettes_are_read_from_their_files(monkeypatch):
-    monkeypatch.setattr(Cassette, "_known", Forgetful())
+    monkeypatch.setattr(Cassette, "_instances", Forgetful())

@@ -8,7 +8,7 @@ import pytest
 
 from agentmagic.errors import CassetteError
 from agentmagic.replay import documents
-from agentmagic.replay.bound_values import LARGEST_KEPT, bound, read, written
+from agentmagic.replay.bound_values import LARGEST_VARIABLE, bind_variables, from_entry, to_entry
 
 np = pytest.importorskip("numpy")
 pd = pytest.importorskip("pandas")
@@ -29,8 +29,8 @@ NOTED.attrs["source"] = "a survey"
 
 
 def returned(value):
-    text = documents.write({"kept": written("x", value)}).removeprefix(documents.SEPARATOR)
-    return read(documents.read(text, "x")["kept"])
+    text = documents.write({"kept": to_entry("x", value)}).removeprefix(documents.SEPARATOR)
+    return from_entry(documents.read(text, "x")["kept"])
 
 
 @pytest.mark.parametrize(
@@ -88,20 +88,20 @@ def test_series_return_with_name_and_index(series):
 @pytest.mark.parametrize(
     "value",
     [
-        *(len, {1: len}, CYCLE, "x" * LARGEST_KEPT, pd.DataFrame({"a": [[1], [2]]}), np.array([object()])),
+        *(len, {1: len}, CYCLE, "x" * LARGEST_VARIABLE, pd.DataFrame({"a": [[1], [2]]}), np.array([object()])),
         *(datetime(2026, 1, 2, tzinfo=ZoneInfo("Europe/Berlin")), NOTED),
     ],
     ids=["function", "keys", "cycle", "large", "lists", "objects", "zone", "attributes"],
 )
 def test_what_would_not_return_as_it_was_is_not_kept(value):
-    assert written("x", value) is None
+    assert to_entry("x", value) is None
 
 
 def test_a_secret_in_a_frame_is_blanked():
     key = "sk-proj-abcdefghijklmnop0123456789"
-    entry = written("x", SALES.assign(key=key))
+    entry = to_entry("x", SALES.assign(key=key))
     assert key not in json.dumps(entry)
-    assert set(read(entry)["key"]) == {"[redacted]"}
+    assert set(from_entry(entry)["key"]) == {"[redacted]"}
 
 
 def test_a_module_that_is_not_loaded_is_named_and_not_imported(tmp_path, monkeypatch):
@@ -109,7 +109,7 @@ def test_a_module_that_is_not_loaded_is_named_and_not_imported(tmp_path, monkeyp
     monkeypatch.syspath_prepend(tmp_path)
     namespace = {"gone": 1}
     kept = {"p": {"module": "planted"}, "j": {"module": "json"}, "gone": {"removed": True}, "x": {"value": 1}}
-    assert list(bound(kept, namespace)) == ["p"]
+    assert list(bind_variables(kept, namespace)) == ["p"]
     assert namespace == {"j": json, "x": 1}
 
 
@@ -129,5 +129,5 @@ def test_a_module_that_is_not_loaded_is_named_and_not_imported(tmp_path, monkeyp
 def test_an_edited_variable_is_refused_by_name(kept):
     namespace = {}
     with pytest.raises(CassetteError, match=rf"The variable '{next(iter(kept))}' on the cassette cannot be read"):
-        list(bound(kept, namespace))
+        list(bind_variables(kept, namespace))
     assert namespace == {}

@@ -21,7 +21,7 @@ from agentmagic.host import begin_cell
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.replay import report
 from agentmagic.replay.cassette import Cassette
-from agentmagic.replay.recording import locked
+from agentmagic.replay.recording import write_lock
 from agentmagic.testing import Stalled
 from tests.replay.test_replay import ANSWER, PROMPT, Counting, NoModel, record, replayed
 from tests.turns import calls
@@ -348,7 +348,7 @@ def test_a_turn_goes_on_behind_the_half_line_of_a_writer_that_was_killed(path):
 def test_a_writer_that_does_not_let_go_is_told(path, monkeypatch):
     monkeypatch.setattr("agentmagic.replay.recording.LONGEST_WAIT", 0.01)
     with (
-        locked(Cassette.at(path)),
+        write_lock(Cassette.at(path)),
         pytest.raises(CassetteError, match=r"written by another process.*End that one, or name another file"),
     ):
         record(path, PROMPT)

@@ -6,7 +6,7 @@ from agentmagic import register_secret
 from agentmagic.events import PromptValue
 from agentmagic.messages import Media, Message, Text, ToolDef, ToolResult, user
 from agentmagic.providers.base import ModelSettings, OutputSchema, Request
-from agentmagic.replay.comparison import LONGEST, MOST, Difference, RequestRecord, RequestRecords, compare
+from agentmagic.replay.comparison import LONGEST, MOST_DIFFERENCES, Difference, RequestRecord, RequestRecords, compare
 from tests.replay.changes import CHANGES, COSMETIC, NOTEBOOK, played
 
 
@@ -150,6 +150,6 @@ def test_hostile_results_cannot_exhaust_the_comparison():
     many = [{f"{n}": {"a": value} for n in range(100)} for value in (1, 2)]
     tools = [ToolDef("add", "Add.", one) for one in many]
     records = [record_of(request("x", tools=(tool,)), "a:b") for tool in tools]
-    assert len(compare(*records)) == MOST
+    assert len(compare(*records)) == MOST_DIFFERENCES
     keys = [ToolDef("add", "Add.", {"k" * 10_000: value}) for value in (1, 2)]
     assert len(only(request("x", tools=(keys[0],)), request("x", tools=(keys[1],))).field) <= LONGEST + 1

@@ -72,7 +72,7 @@ def test_after_a_turn_that_was_not_as_recorded_nothing_is_told_to_other_processe
     kept = (folder / "1.txt").read_text(encoding="utf-8")
     session.ask(PROMPTS[1])
     monkeypatch.setattr("os.getpid", lambda: 2)
-    assert (kept, [line.partition(". ")[0] for line in unasked.kept(folder)]) == (
+    assert (kept, [line.partition(". ")[0] for line in unasked.collect(folder)]) == (
         "",
         ["x.cassette.yaml: 1 recorded turn not asked for: 'Third?'"],
     )

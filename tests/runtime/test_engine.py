@@ -381,7 +381,7 @@ def test_an_interrupt_in_the_moment_in_which_a_lock_is_taken_leaves_it_free(main
                 signal.raise_signal(signal.SIGINT)
             return taken
 
-    monkeypatch.setattr(main, "_changed", Interrupted())
+    monkeypatch.setattr(main, "_condition", Interrupted())
 
     async def never():
         Interrupted.armed = True

@@ -12,8 +12,8 @@ def test_time_runs_again_only_after_the_last_pause_and_never_without_a_limit():
         async with Deadline(None) as unlimited:
             with pytest.raises(TimeoutError):  # noqa: PT012  (the block is what is tested)
                 async with Deadline(NOW) as deadline:
-                    with deadline.paused(), unlimited.paused():
-                        with deadline.paused():
+                    with deadline.pause_in_block(), unlimited.pause_in_block():
+                        with deadline.pause_in_block():
                             pass
                         await asyncio.sleep(20 * NOW)  # time itself is what is tested
                         assert not deadline.expired
@@ -30,7 +30,7 @@ def test_the_time_of_all_pauses_is_counted_once_and_also_while_one_goes_on(secon
         begun = clock.time()
         async with Deadline(seconds) as deadline:
             for _ in range(2):
-                with deadline.paused(), deadline.paused():
+                with deadline.pause_in_block(), deadline.pause_in_block():
                     await asyncio.sleep(NOW)  # time itself is what is tested
                     found.append(deadline.paused_for)
         assert 0 < found[0] < found[1] <= deadline.paused_for <= clock.time() - begun
@@ -46,7 +46,7 @@ def test_a_pause_after_the_time_ran_out_does_not_bring_it_back():
                 try:
                     await asyncio.Event().wait()
                 finally:
-                    with deadline.paused():
+                    with deadline.pause_in_block():
                         pass
         assert deadline.expired
 

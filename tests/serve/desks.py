@@ -139,7 +139,7 @@ def listening_nowhere() -> Iterator[Pretended]:
     server = Pretended()
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
         patch.setattr(serving, "shared_server", lambda: server)
-        patch.setattr(serving, "_open", [])
+        patch.setattr(serving, "_served", [])
         patch.setattr(kernels, "folder", lambda: Path(folder) / "kernels")
         yield server
 

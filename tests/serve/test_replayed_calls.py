@@ -100,7 +100,7 @@ def test_a_replay_plays_each_call_at_its_place_runs_nothing_and_serves_nothing(t
     assert session.usage.requests == 2
     steps = [event.usage.requests for event in session.events if isinstance(event, StepFinished)]
     assert steps == [0, 1, 0, 0, 1, 0]
-    assert unasked.unasked(tape) == []
+    assert unasked.unasked_takes(tape) == []
     assert {one.cause for one in session.deck.verdicts} == {"same"}
 
 
@@ -109,7 +109,7 @@ def test_a_call_of_which_the_notebook_is_not_served_is_told_as_not_asked_for(tap
     session = scripted_on(tape, "replay", answers=())
     with pytest.raises(ReplayMismatch):
         session.ask("One?")  # its history lacks the first call
-    assert [take.prompt for take in unasked.unasked(tape)][:1] == [CALLED]
+    assert [take.prompt for take in unasked.unasked_takes(tape)][:1] == [CALLED]
 
 
 @pytest.mark.parametrize("change", ["clear", "save"])

@@ -12,7 +12,7 @@ from agentmagic.display.transcript import Transcript
 from agentmagic.errors import MissingExtra, UsageError
 from agentmagic.export.cells import to_notebook
 from agentmagic.export.document import to_markdown
-from agentmagic.host import installed
+from agentmagic.host import current_host
 from agentmagic.messages import ToolDef, Usage
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
@@ -153,7 +153,7 @@ def test_a_copy_of_a_served_session_is_not_served_and_one_that_was_ended_can_go(
         assert (made.serving, len(made.turns)) == (None, 1)
     session.serving.stop()
     session.close()
-    installed().view_of_calls.runs.clear()
+    current_host().view_of_calls.runs.clear()
     gone = weakref.ref(session)
     del session, made
     engine().call(_nothing())
@@ -176,7 +176,7 @@ def test_calls_change_no_answer_no_caps_and_no_totals_of_the_session(server):
     session = session_of(answers=('{"n": 1}', "More."), max_tokens=1)
     session.serve(tools=True)
     session.ask("A number?")
-    session._spent = Usage(input_tokens=100)
+    session._paid_usage = Usage(input_tokens=100)
     assert run(session, "More?").stop_reason == "budget"
     client = Client(server.desk)
     answer, usage, last = session.answer, session.usage, session.last
@@ -308,7 +308,7 @@ def test_an_undo_takes_back_the_program_of_a_client_that_has_looked_at_its_work_
         carried_out(kernel.start(name))
     assert session.undo().text == "fastmcp calls run_python"
     assert (space["rows"], session.turns, session.undone.looks) == ([1, 2], (), 2)
-    assert "Forgotten too: 2 later calls that changed nothing." in commands.undone(session)
+    assert "Forgotten too: 2 later calls that changed nothing." in commands.undo_report(session)
     session.redo()
     assert (space["rows"], len(session.turns)) == ([1, 2, 3], 1)
     carried_out(kernel.start("run_python", code="rows.append(4)"))
@@ -352,7 +352,7 @@ def test_a_call_that_cannot_be_shown_is_ended(server):
 
     session = session_of(careful)
     session.serve(tools=True)
-    view = installed().view_of_calls
+    view = current_host().view_of_calls
     view.begin = broken
     with pytest.raises(ValueError, match="no screen"):
         Client(server.desk).call("careful")

@@ -19,9 +19,9 @@ from agentmagic.serialization import from_json, to_json
 from agentmagic.testing import PATIENCE
 from agentmagic.tools import executors
 from agentmagic.tools.base import STILL_RUNNING, Tool
-from agentmagic.tools.calling import checked
+from agentmagic.tools.calling import validate_result
 from agentmagic.tools.executors import MAY_HAVE_RUN, ON_WORKER, kind_of
-from agentmagic.tools.functions import ToolOptions, _built
+from agentmagic.tools.functions import ToolOptions, _make_tool
 from agentmagic.undo.states import maker_of
 from tests.tools import heavy
 from tests.turns import SOON, calls, notices, play, results, texts
@@ -144,7 +144,7 @@ def once(function, *, arguments=None, times=1, **options):
 
 def executor_tool(function, executor) -> Tool:
     """The tool of a method or partial, which no decorator can mark, on an executor."""
-    return _built(function, ToolOptions(name="work", executor=executor))
+    return _make_tool(function, ToolOptions(name="work", executor=executor))
 
 
 def add(a: int, b: int = 1) -> int:
@@ -411,7 +411,7 @@ def test_doubt_is_kept_in_a_saved_result_and_left_out_where_there_is_none():
     result = ToolResult("1", "work", (Text("lost"),), "error", in_doubt=True)
     assert from_json(to_json(result)) == result
     assert "in_doubt" not in to_json(ToolResult("1", "work", ()))
-    assert checked(ToolCall("1", "work", {}), ToolResult("1", "work", (), in_doubt="x")).in_doubt is False
+    assert validate_result(ToolCall("1", "work", {}), ToolResult("1", "work", (), in_doubt="x")).in_doubt is False
 
 
 def test_a_call_that_is_given_up_on_a_worker_says_that_it_goes_on():

@@ -17,7 +17,7 @@ from agentmagic import Approve, Done, Session, ToolContext, tool
 from agentmagic.errors import ToolError, UsageError
 from agentmagic.host import ScriptHost
 from agentmagic.messages import Example, Text, ToolCall, ToolDef, ToolResult
-from agentmagic.runtime.engine import BLOCKS, LEFT, engine
+from agentmagic.runtime.engine import BLOCKS, UNFINISHED, engine
 from agentmagic.testing import PATIENCE
 from agentmagic.tools.base import STILL_RUNNING, Tool
 from agentmagic.tools.calling import LONGEST_TRACEBACK
@@ -466,7 +466,7 @@ def test_a_call_that_is_given_up_tells_what_it_leaves_behind():
 
     given_up = f"took longer than {SOON} s and was given up."
     assert texts(play(calls("stubborn", "endless"), "Sorry.", tools=[stubborn, endless])) == [
-        f"stubborn {given_up} {LEFT}",
+        f"stubborn {given_up} {UNFINISHED}",
         f"endless {given_up} {STILL_RUNNING}",
     ]
     over["stubborn"].set()

@@ -73,7 +73,7 @@ def test_what_is_beside_more_objects_than_can_be_watched_is_told_and_put_back():
     crowd = [[[number], [number]] for number in range(MOST)]
     here = space(first=[1], crowd=crowd, last=[1])
     changes = run(here, "first.append(2)\nlast.append(2)")
-    assert changes.touched == {"first", "last"}
+    assert changes.touched_names == {"first", "last"}
     assert changes.unwatched == {"crowd": TOO_MANY}
     undone = changes.restore()
     assert (undone.restored, undone.refused) == (("first", "last"), {"crowd": TOO_MANY})
@@ -86,7 +86,7 @@ def test_a_write_past_what_copies_a_large_frame_is_told():
     changes = Changes(here)
     changes.expect({"frame"}, words=program.replace(".", " ").split())
     exec(program, here)  # noqa: S102
-    assert changes.settle().touched >= {"frame"}
+    assert changes.settle().touched_names >= {"frame"}
     assert changes.restore().refused["frame"] == "an array in it was too large to be copied"
 
 
@@ -100,11 +100,11 @@ def test_what_the_page_sets_with_the_first_figure_is_no_change_of_the_notebook(m
     here = space(plt=plt, replaced=replaced)
     program = "plt.draw_if_interactive = replaced; dict.__setitem__(plt.rcParams, 'interactive', {})"
     try:
-        assert run(here, program.format(True)).touched == set()
+        assert run(here, program.format(True)).touched_names == set()
         monkeypatch.undo()
         plt.switch_backend("agg")
         changes = run(here, program.format(False) + "; plt.rcParams['figure.dpi'] = 44")
-        assert changes.touched == {"plt"}
+        assert changes.touched_names == {"plt"}
         assert changes.restore().restored == ("plt",)
         assert plt.isinteractive()
     finally:

@@ -7,7 +7,7 @@ import pytest
 
 from agentmagic.history.history import History
 from agentmagic.history.journal import Journal
-from agentmagic.undo.stack import STILL_RUNNING, Undone, put_back
+from agentmagic.undo.stack import STILL_RUNNING, Undone, restore_turn
 from tests.history.test_history import TURN, play
 from tests.saving import answered
 
@@ -25,7 +25,7 @@ def saved(path, past):
     """Return the history that the file holds, with its own undo stack."""
     past.close()
     journal = Journal(path, tell=pytest.fail)
-    return History.of_saved(journal.resume(), journal)
+    return History.from_journal(journal.resume(), journal)
 
 
 def talk(path):
@@ -85,11 +85,11 @@ def test_the_variables_of_a_change_are_put_back_from_the_last_to_the_first_and_t
         kept("first", ("a", "b"), {"c": "the first reason"}),
         kept("last", ("b", "d"), {"a": "moved", "c": "z"}),
     ]
-    outcome, back = put_back(variables, Undone("turn", tools=("run",)))
+    outcome, back = restore_turn(variables, Undone("turn", tools=("run",)))
     assert (asked, back, outcome.problem) == ([], variables, STILL_RUNNING)
     for one in variables:
         one.settled.set()
-    outcome, back = put_back(variables, Undone("turn", tools=("run",)))
+    outcome, back = restore_turn(variables, Undone("turn", tools=("run",)))
     assert asked == ["last", "first"]
     assert back == ["last again", "first again"]
     assert outcome.restored == ("b", "d")

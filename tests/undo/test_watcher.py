@@ -9,9 +9,9 @@ from agentmagic import Agent, Session, tool
 from agentmagic.errors import ToolError
 from agentmagic.messages import ToolCall
 from agentmagic.providers.scripted import ScriptedModel
-from agentmagic.undo.changes import told
+from agentmagic.undo.changes import summarize
 from agentmagic.undo.pictures import Camera
-from agentmagic.undo.stack import NOT_KEPT, STILL_RUNNING
+from agentmagic.undo.stack import NOT_STORED, STILL_RUNNING
 from agentmagic.undo.watcher import Watcher
 from tests.turns import AT_ONCE, SOON
 
@@ -154,7 +154,7 @@ def test_if_an_object_makes_the_look_fail_the_tool_runs_all_the_same(script, mon
     assert (script["rows"], result.changes) == ([1, 2], ())
     assert next(event for event in result.events if event.type == "variables_changed").unwatched == ("all variables",)
     session.undo()
-    assert session.undone.problem == NOT_KEPT
+    assert session.undone.problem == NOT_STORED
 
 
 def test_a_tool_that_goes_on_after_the_turn_is_told_as_not_watched(script):
@@ -201,11 +201,11 @@ def test_an_interrupt_of_the_look_is_no_look(script, monkeypatch, failing):
 
     monkeypatch.setattr(Camera, "look" if failing == "expect" else "again", interrupted)
     watcher, changes = Watcher(script), []
-    with pytest.raises(KeyboardInterrupt), watcher.around(ToolCall("1", "append", {}), script["append"], changes):
+    with pytest.raises(KeyboardInterrupt), watcher.watch(ToolCall("1", "append", {}), script["append"], changes):
         script["append"]()
-    assert told(changes).unwatched == ("all variables",)
+    assert summarize(changes).unwatched == ("all variables",)
     monkeypatch.undo()
-    with watcher.around(ToolCall("2", "append", {}), script["append"], changes):
+    with watcher.watch(ToolCall("2", "append", {}), script["append"], changes):
         script["append"]()
     assert [row.name for row in changes[-1].rows()] == ["holder", "rows"]
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from agentmagic.secrets import redact
 from agentmagic.undo import variables
-from agentmagic.undo.changes import Changes, told
+from agentmagic.undo.changes import Changes, summarize
 from agentmagic.values import reprs
 from agentmagic.values.describe import BUDGET, CHARACTERS, describe, schema, summary
 
@@ -215,7 +215,7 @@ def test_a_value_that_cannot_tell_its_class_is_written(written):
 
 
 def test_a_variable_that_is_named_like_a_secret_is_listed_and_inspected_without_its_value():
-    for written in (variables.summary, variables.inspected):
+    for written in (variables.summary, variables.describe_variable):
         assert "Tr0ub4dor" not in written("api_key", f"Tr0ub4dor-and-5-horses-{written.__name__}")
         assert "Oslo" in written("city", "Oslo")
 
@@ -225,4 +225,4 @@ def test_the_variables_are_watched_if_one_has_an_answer_for_every_attribute():
     changes = Changes(namespace)
     changes.expect(namespace)
     namespace["count"] = 2
-    assert [change.name for change in told([changes.settle()]).changes] == ["count"]
+    assert [change.name for change in summarize([changes.settle()]).changes] == ["count"]

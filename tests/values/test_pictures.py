@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from agentmagic.values import pictures
-from agentmagic.values.pictures import EDGE, LARGEST, NoPicture, as_shown, in_words, is_picture, picture
+from agentmagic.values.pictures import EDGE, LARGEST, NoPicture, describe_figure, is_picture, picture, shown_image
 
 NOISE = np.random.default_rng(1).integers(0, 255, (4000, 4000, 3), dtype=np.uint8)
 FRAME = pd.DataFrame({"day": [1, 2], "sold": [3, 4]})
@@ -115,7 +115,7 @@ def test_a_figure_that_takes_too_long_is_given_up(monkeypatch):
 
 
 def shown_of(value):
-    output = as_shown(value)
+    output = shown_image(value)
     assert output is not None
     return output
 
@@ -168,7 +168,7 @@ def test_an_image_is_shown_as_it_draws_itself(value, shown):
     ],
 )
 def test_what_draws_nothing_is_shown_in_another_way(value, may_draw):
-    assert as_shown(value) is None
+    assert shown_image(value) is None
     assert is_picture(value) == may_draw
 
 
@@ -204,7 +204,7 @@ def zoned(axes):
     ],
 )
 def test_the_axes_of_a_figure_in_words_have_dates_and_names_rather_than_their_numbers(draw, words):
-    assert words in in_words(drawn(draw))
+    assert words in describe_figure(drawn(draw))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_the_axes_of_a_figure_in_words_have_dates_and_names_rather_than_their_nu
     ],
 )
 def test_a_figure_can_be_told_in_words(value, words):
-    told = in_words(value)
+    told = describe_figure(value)
     assert all(part in told for part in words)
     assert "datasets" not in told
 

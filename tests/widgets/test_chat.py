@@ -12,14 +12,14 @@ from agentmagic import Agent, Policy, Rule, Session, settings, tool
 from agentmagic.errors import MissingExtra, UsageError
 from agentmagic.events import PromptValue
 from agentmagic.jupyter.panel.chat import Chat
-from agentmagic.jupyter.panel.panel_turns import MOST_KEPT
+from agentmagic.jupyter.panel.panel_turns import MOST_FORKS
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Resource, user
 from agentmagic.prompt.attachments import Attachment
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Recorder, Stalled, run
-from agentmagic.text import counted
+from agentmagic.text import plural
 from agentmagic.widgets.commands import Notebook, choose_model
 from agentmagic.widgets.page_messages import SendPrompt
 from tests.mapping.models import RowModel
@@ -69,7 +69,7 @@ class Desk(Notebook):
     def file(self, session, name, data):
         if b"\0" in data:
             raise UsageError(f"{name} is not attached: it is no text.")
-        told = PromptValue(name, "file", counted(len(data), "byte"), 1, data.decode())
+        told = PromptValue(name, "file", plural(len(data), "byte"), 1, data.decode())
         return Attachment(told, Resource(f"file:{name}", name, "text/plain", data.decode()))
 
 
@@ -415,7 +415,7 @@ def test_a_card_that_is_left_gives_the_messages_back():
 
 def test_a_turn_whose_key_is_missing_runs_again_with_the_key_that_is_typed_for_this_kernel(monkeypatch):
     pytest.importorskip("openai")
-    monkeypatch.setattr(settings, "_typed", {})
+    monkeypatch.setattr(settings, "_typed_keys", {})
     with strict("openai", say("Your key is q8Zr2LmX4vB7nC1sKd9e.")) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
         page, _, _ = opened(Session(Agent("openai:gpt-5.4")))
@@ -454,7 +454,7 @@ def test_of_the_forks_that_are_kept_the_oldest_are_released():
     for number in range(1, 8):
         page.act("retry", turn=0)
         page.until(lambda number=number: page.texts("text") == [str(number)])
-    assert desk.released == [("tutor_2", 1)] * (7 - MOST_KEPT)
+    assert desk.released == [("tutor_2", 1)] * (7 - MOST_FORKS)
 
 
 def test_a_turn_runs_again_with_another_prompt():

@@ -142,8 +142,8 @@ def test_a_turn_that_is_not_there_is_refused(asked):
 
 
 def test_only_the_last_turns_keep_their_requests():
-    session = scripted(*["ok"] * (traffic.KEPT_TURNS + 1))
-    for _ in range(traffic.KEPT_TURNS + 1):
+    session = scripted(*["ok"] * (traffic.MOST_TURNS + 1))
+    for _ in range(traffic.MOST_TURNS + 1):
         run(session, "again")
     assert inspect_turn(session, 1).requests == ()
     assert "not kept" in repr(inspect_turn(session, 1))
@@ -155,13 +155,13 @@ def test_what_is_kept_is_bounded():
     kept = traffic.HttpExchange("POST", "http://x", b"")
     kept.receive(b"a" * traffic.LONGEST_BODY)
     kept.receive(b"b")
-    assert (kept.size, kept.whole, len(kept.received)) == (traffic.LONGEST_BODY, False, 1)
+    assert (kept.size, kept.whole, len(kept.chunks)) == (traffic.LONGEST_BODY, False, 1)
     turn = traffic.TurnTraffic()
     for _ in range(2):
         exchange = traffic.ModelExchange(None, 1, http=[kept])
         turn.exchanges.append(exchange)
     turn.trim(traffic.LONGEST_BODY)
-    assert [one.dropped for one in turn.exchanges] == [True, False]
+    assert [one.is_dropped for one in turn.exchanges] == [True, False]
 
 
 def test_a_long_response_is_shown_in_part(asked):

@@ -11,7 +11,7 @@ from agentmagic import secrets
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Reply, Stop
 from agentmagic.messages import ToolCall
-from agentmagic.text import DEEPEST, exact, in_json
+from agentmagic.text import DEEPEST, exact, sanitize_json
 from agentmagic.widgets import page_messages as page
 from agentmagic.widgets.page_messages import read
 from tests.logs import json_values
@@ -121,7 +121,7 @@ def nested(depth, inner):
 @pytest.mark.parametrize("depth", [DEEPEST, DEEPEST + 1, 400])
 def test_an_edit_keeps_what_is_nested_too_deep_to_be_shown(depth):
     question = ApprovalAsked("a1", ToolCall("c1", "write", {"tree": nested(depth, "leaf"), "lines": 2}), "shop")
-    edited = json.dumps(in_json(question.call.arguments, exact) | {"lines": 3})
+    edited = json.dumps(sanitize_json(question.call.arguments, exact) | {"lines": 3})
     action = read({"type": "edit", "id": "a1", "arguments": edited}, lambda _: question)
     assert action == Approve("a1", arguments={"tree": nested(depth, "leaf"), "lines": 3})
 

@@ -284,7 +284,10 @@ def test_what_a_person_approves_is_sent_with_hidden_characters_as_escapes():
     assert card["arguments"][0] == ("path", f"a{escape}b")
     assert card["edit"][0] == ("path", f"a{escape}b", True)
     same = json.dumps({name: text if plain else json.loads(text) for name, text, plain in card["edit"]})
-    assert read({"type": "edit", "id": "a1", "arguments": same}, feed.transcript.asked.get).arguments == call.arguments
+    assert (
+        read({"type": "edit", "id": "a1", "arguments": same}, feed.transcript.approval_requests.get).arguments
+        == call.arguments
+    )
 
 
 def test_a_note_tells_of_cut_arguments_only_if_some_are_cut():

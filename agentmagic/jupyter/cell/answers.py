@@ -37,7 +37,7 @@ def read_type(expression: str, variables: Mapping[str, Any]) -> Output:
     except UsageError as error:
         reason = str(error)
     except NameError as error:
-        reason = f"{error}.{_meant(expression, error.name or '', variables)}"
+        reason = f"{error}.{_suggest_type(expression, error.name or '', variables)}"
     except Exception as error:  # noqa: BLE001  (a subscript of the user's class may raise anything)
         reason = f"{type(error).__name__}: {error}"
     else:
@@ -48,13 +48,13 @@ def read_type(expression: str, variables: Mapping[str, Any]) -> Output:
     )
 
 
-def _meant(written: str, missing: str, variables: Mapping[str, Any]) -> str:
+def _suggest_type(expression: str, missing: str, variables: Mapping[str, Any]) -> str:
     """Return " Did you mean ...?" with a type whose name is similar to an unbound name, or ""."""
     namespace = {**vars(builtins), **variables}
     types = [
         name for name, value in namespace.items() if isinstance(value, type | Mapping) and not name.startswith("_")
     ]
-    return did_you_mean(missing, types, form=re.sub(rf"\b{re.escape(missing)}\b", "{}", written))
+    return did_you_mean(missing, types, form=re.sub(rf"\b{re.escape(missing)}\b", "{}", expression))
 
 
 def _evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
@@ -87,7 +87,7 @@ class AnswerVariable:
             reason = "a tool ended the turn" if result.stop_reason == "done" else "the turn reached its limit of steps"
             say(f"{self.name} stays as it was: {reason}, so there is no answer of the form asked for.")
         else:
-            self.bind_value(*framed(result.value, output_schema(self.output).schema))
+            self.bind_value(*as_frame(result.value, output_schema(self.output).schema))
 
     def bind_value(self, value: object, why: str = "") -> None:
         """Bind a value to the variable, and print that, followed by `why`."""
@@ -95,7 +95,7 @@ class AnswerVariable:
         say(f"{self.name} is bound: {kind_of(value)}.{why}")
 
 
-def framed(value: object, schema: Mapping[str, Any]) -> tuple[object, str]:
+def as_frame(value: object, schema: Mapping[str, Any]) -> tuple[object, str]:
     """Return the value, as a data frame if it is a list of records, and a message if that fails without pandas."""
     records = cast("list[Any]", value) if isinstance(value, list) else None
     columns = _columns(schema)

@@ -46,7 +46,7 @@ class LiveRuns:
         self._in_cell = True  # a cell is running now: the cell that loads the extension
         self._views: list[CellView] = []
         self._maps: list[MapCellView] = []
-        self._told: list[object] = []
+        self._shown_values: list[object] = []
 
     def load(self, at_unload: Callable[[Callable[[], object]], object]) -> None:
         """Watch the cells and register the display formatters.
@@ -68,7 +68,7 @@ class LiveRuns:
         formatters["text/plain"].for_type(RunResult, self._result_as_text)
         at_unload(lambda: formatters["text/plain"].pop(RunResult, None))
         for kind in (Run, RunResult, AnswerText, Message, MapRun):
-            silent.for_type(kind, self._show_unless_told)
+            silent.for_type(kind, self._display_once)
             at_unload(lambda kind=kind: silent.pop(kind, None))
 
     def view(self, session: Session) -> CellView | None:
@@ -96,19 +96,19 @@ class LiveRuns:
         here = threading.current_thread() is threading.main_thread()
         return here and self._in_cell and not engine().main.working and settings.shows_runs()
 
-    def tell(self, value: object) -> None:
+    def mark_shown(self, value: object) -> None:
         """Record that the running cell has shown a value, so that it is not displayed again."""
-        self._told.append(value)
+        self._shown_values.append(value)
 
     def tell_undone(self, session: Session, *, redo: bool) -> None:
         """Print the outcome of an undo or redo by code. The prompt that the call returns is not displayed as well."""
-        say(commands.undone(session, redo=redo))
+        say(commands.undo_report(session, redo=redo))
         if session.undone is not None and session.undone.prompt is not None:
-            self.tell(session.undone.prompt)
+            self.mark_shown(session.undone.prompt)
 
     def _enter(self, _info: object) -> None:
         self._in_cell = True
-        self._views, self._maps, self._told = [], [], []
+        self._views, self._maps, self._shown_values = [], [], []
         begin_cell(running_cell(self._shell))
 
     def _leave(self, _result: object) -> None:
@@ -141,7 +141,7 @@ class LiveRuns:
         is_text = front_end(self._shell).kind is Kind.TEXT
         printer.text(terminal.render(_turn(result), prompt=True) if is_text else repr(result))
 
-    def _show_unless_told(self, value: object) -> None:
+    def _display_once(self, value: object) -> None:
         """Display nothing if this cell shows the value already.
 
         Raises NotImplementedError otherwise, so that IPython asks the other formatters.
@@ -149,7 +149,7 @@ class LiveRuns:
         runs = [view.run for view in self._views if view.run is not None]
         maps = [view.run for view in self._maps]
         results = [run.events[-1].result for run in runs if run.done and isinstance(run.events[-1], TurnFinished)]
-        if not any(value is one for one in (*self._told, *runs, *results, *maps)):
+        if not any(value is one for one in (*self._shown_values, *runs, *results, *maps)):
             raise NotImplementedError
 
 

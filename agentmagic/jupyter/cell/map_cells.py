@@ -125,15 +125,15 @@ def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> No
     typed_prompt = prompt_of(body, toolsets, attachables, evaluate=False, images=command.image)
     for problem in typed_prompt.problems:
         say(problem)
-    settings = MapSettings(agent=setup.recipe, as_=setup.output, **command.given(MapSettings))
+    settings = MapSettings(agent=setup.recipe, as_=setup.output, **command.options_for(MapSettings))
     if command.show:
         session = setup.session.fork(0) if command.new else setup.session
         preview, values = session.preview_of_map(rows, typed_prompt.prompt, settings, toolsets)
-        say(f"The first row of {command.rows}:\n{formatting.preview(preview, (*values, *typed_prompt.told))}")
+        say(f"The first row of {command.rows}:\n{formatting.preview(preview, (*values, *typed_prompt.values))}")
         return
     view = MapCellView(setup.front, large=command.large)
     try:
-        with engine().main.held():
+        with engine().main.mark_busy():
             run = setup.session.begin_map(rows, typed_prompt.prompt, settings, toolsets=toolsets, view=view)
             result = run.wait()
     except KeyboardInterrupt:
@@ -173,7 +173,7 @@ def _bind(answer: AnswerVariable, result: MapResult) -> None:
         answer.bind_value(result, f" {error}")
 
 
-def _give_up(view: MapCellView, made: CellSetup) -> str:
+def _give_up(view: MapCellView, setup: CellSetup) -> str:
     """Bind the rows that an interrupted map has answered; return the message of the interrupt."""
     run = view.run
     if run is None:
@@ -181,8 +181,8 @@ def _give_up(view: MapCellView, made: CellSetup) -> str:
     if not run.done:  # the user interrupted a second time, while rows were still being answered
         view.finish_later()
     result = run.so_far()
-    if made.answer is not None and result.rows:
-        _bind(made.answer, result)
+    if setup.answer is not None and result.rows:
+        _bind(setup.answer, result)
     progress = result.progress
     of = "" if progress.total is None else f" of {progress.total:,}"
     warning = "No file keeps them without --to: run again, the cell asks all rows."

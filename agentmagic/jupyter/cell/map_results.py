@@ -9,8 +9,8 @@ from agentmagic.display.transcript import Snapshot
 from agentmagic.errors import UsageError
 from agentmagic.mapping.outcomes import MapResult
 from agentmagic.mapping.rows import is_missing
-from agentmagic.text import clip, counted, listed, written_json
-from agentmagic.values.reprs import written
+from agentmagic.text import clip, join_names, json_line, plural
+from agentmagic.values.reprs import short_repr
 
 MOST_ROWS = 10
 """Rows of the data frame that the table shows."""
@@ -37,11 +37,11 @@ def summary(result: MapResult, *, times: bool) -> list[str]:
     """Return lines about a map: the estimated cost of all rows, and the rows whose answers did not arrive."""
     lines = [] if result.estimate is None else [result.estimate.sentence(times=times)]
     if rows := result.doubtful:
-        names = listed([clip(str(row.index), LONGEST_CELL) for row in rows], MOST_DOUBTFUL)
+        names = join_names([clip(str(row.index), LONGEST_CELL) for row in rows], MOST_DOUBTFUL)
         one = len(rows) == 1
         fate = "was asked and its answer" if one else "were asked and their answers"
         consequence = f"so {'it' if one else 'they'} may be paid twice"
-        lines.append(f"{counted(len(rows), 'row')} {fate} did not arrive, {consequence}: {names}.")
+        lines.append(f"{plural(len(rows), 'row')} {fate} did not arrive, {consequence}: {names}.")
     return lines
 
 
@@ -64,10 +64,10 @@ def _table(result: MapResult) -> list[Block]:
     if not records:
         return []
     whole = result.progress.total if result.estimate is None and result.progress.total is not None else len(result)
-    cut = f"The first {len(records)} of {counted(whole, 'row')}. " if whole > len(records) else ""
-    left_out = f"{counted(surplus, 'column')} {'is' if surplus == 1 else 'are'} left out. " if surplus > 0 else ""
+    cut = f"The first {len(records)} of {plural(whole, 'row')}. " if whole > len(records) else ""
+    left_out = f"{plural(surplus, 'column')} {'is' if surplus == 1 else 'are'} left out. " if surplus > 0 else ""
     note = f"{cut}{left_out}The frame has all." if cut or left_out else ""
-    table = TextBlock(Pieces(written_json(records)), is_value=True)
+    table = TextBlock(Pieces(json_line(records)), is_value=True)
     return [table, *([NoticeBlock("info", note)] if note else [])]
 
 
@@ -92,4 +92,4 @@ def _cell(value: Any) -> _Cell:
         case str():
             return clip(item, LONGEST_CELL)
         case _:
-            return clip(written(item, LONGEST_CELL), LONGEST_CELL)
+            return clip(short_repr(item, LONGEST_CELL), LONGEST_CELL)

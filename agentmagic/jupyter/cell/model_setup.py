@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from agentmagic import settings
-from agentmagic.errors import AgentMagicError, AuthenticationMissing, UsageError, said, with_code
+from agentmagic.errors import AgentMagicError, AuthenticationMissing, UsageError, describe, with_code
 from agentmagic.jupyter.cell.turn_queue import QueuedTurn
 from agentmagic.log import logger
 from agentmagic.providers import first_use
@@ -14,7 +14,7 @@ from agentmagic.providers.failures import usable_key
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import SHORTEST
 from agentmagic.session import Session
-from agentmagic.text import shown
+from agentmagic.text import sanitize
 from agentmagic.widgets import commands
 from agentmagic.widgets.page_messages import LeaveSetup, SetupAction, UseKey, UseLocal, UseServer
 from agentmagic.widgets.view import View
@@ -32,12 +32,12 @@ class ModelSetup:
     """
 
     def __init__(
-        self, view: View, session: Session, missing: AuthenticationMissing, chosen: Callable[[bool], None]
+        self, view: View, session: Session, missing: AuthenticationMissing, on_choice: Callable[[bool], None]
     ) -> None:
         self._view = view
         self._session = session
         self._missing = missing
-        self._chosen = chosen
+        self._on_choice = on_choice
         self._servers: tuple[first_use.FoundServer, ...] = ()
         engine().submit(self._show_or_leave())
 
@@ -50,14 +50,14 @@ class ModelSetup:
             await self._show()
         except Exception:  # noqa: BLE001  (otherwise the cell would wait forever for a choice that nobody can make)
             logger.exception("the choice of a model could not be shown")
-            self._chosen(False)
+            self._on_choice(False)
 
     async def _show(self) -> None:
         card = await engine().in_pool(self._card)  # in the pool, because it loads a keyring, which takes time
         self._view.tell({"setup": card})
         if not card["fixed"]:
-            self._servers = await first_use.found_servers()
-        rows = [(server.name, list(map(shown, server.models[:MOST_MODELS]))) for server in self._servers]
+            self._servers = await first_use.find_servers()
+        rows = [(server.name, list(map(sanitize, server.models[:MOST_MODELS]))) for server in self._servers]
         self._view.tell({"setup": {**card, "servers": rows}})
 
     def _card(self) -> SetupCard:
@@ -67,7 +67,7 @@ class ModelSetup:
         if fixed:  # the environment sets the model, so only a key for that model helps
             rows = [row for row in rows if row[2] in self._missing.variables]
         return {
-            "why": shown(said(self._missing)).partition(". ")[0].rstrip(".") + ".",
+            "why": sanitize(describe(self._missing)).partition(". ")[0].rstrip(".") + ".",
             "local": about,
             "install": install,
             "providers": rows,
@@ -80,10 +80,10 @@ class ModelSetup:
         try:
             await engine().in_pool(partial(self._choose, action))
         except AgentMagicError as error:
-            self._view.complain(shown(with_code(error)))
+            self._view.complain(sanitize(with_code(error)))
         else:
             self._view.tell({"setup": None})
-            self._chosen(not isinstance(action, LeaveSetup))
+            self._on_choice(not isinstance(action, LeaveSetup))
 
     def _choose(self, action: SetupAction) -> None:
         importlib.invalidate_caches()  # the user may have installed a package while the card was shown
@@ -123,9 +123,9 @@ class BeginTurns(Protocol):
 class TurnsWithoutKey:
     """Keeps the turns of a panel that wait until the user has chosen a model or a key; used in the engine thread."""
 
-    def __init__(self, view: View, done: BeginTurns) -> None:
+    def __init__(self, view: View, begin_turns: BeginTurns) -> None:
         self._view = view
-        self._done = done
+        self._begin_turns = begin_turns
         self._turns: list[QueuedTurn] = []
         self._setup: ModelSetup | None = None
 
@@ -138,13 +138,13 @@ class TurnsWithoutKey:
         """Keep a turn until the user has chosen; all waiting turns share one card."""
         self._turns.append(turn)
         if self._setup is None:
-            self._setup = ModelSetup(self._view, session, missing, self._chosen)
+            self._setup = ModelSetup(self._view, session, missing, self._finish_choice)
 
     def act(self, action: SetupAction) -> None:
         """Carry out the user's choice on the card, if a card is shown. Thread-safe."""
         if self._setup is not None:
             self._setup.act(action)
 
-    def _chosen(self, is_chosen: bool) -> None:
+    def _finish_choice(self, is_chosen: bool) -> None:
         turns, self._turns, self._setup = self._turns, [], None
-        self._done(turns, begin=is_chosen)
+        self._begin_turns(turns, begin=is_chosen)

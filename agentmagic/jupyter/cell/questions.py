@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from agentmagic import events
-from agentmagic.display.words import restored, written_out
+from agentmagic.display.words import format_arguments, restore_unchanged
 from agentmagic.events import Approve, Deny, Event, Intent, Reply, Stop
 from agentmagic.jupyter.cell.screens import BROKEN
 from agentmagic.log import logger
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
-from agentmagic.text import cut, exact, listed, shown, written_json
+from agentmagic.text import cut, exact, join_names, json_line, sanitize
 
 LONGEST_ARGUMENTS = 20_000
 """Characters of a call's arguments, as JSON, that are shown before the user edits them."""
@@ -36,17 +36,17 @@ class Questions:
     """
 
     def __init__(
-        self, run: Run, typed: Callable[[], Awaitable[str | None]], *, brief: bool = False, ask: Ask = input
+        self, run: Run, typing_reason: Callable[[], Awaitable[str | None]], *, brief: bool = False, ask: Ask = input
     ) -> None:
         self._run = run
-        self._is_typed = typed
-        self._told = False
+        self._typing_reason = typing_reason
+        self._is_reason_shown = False
         self._askers: dict[tuple[str, ...], str] = {}
         """The name of the client or inner agent that asks, by the path of its turn; "" for the turn's own agent."""
         self._brief = brief
         self._ask = ask
         self._turn = asyncio.Lock()
-        self._settled: dict[str, asyncio.Event] = {}
+        self._settled_events: dict[str, asyncio.Event] = {}
         self._open: set[asyncio.Task[None]] = set()
 
     def feed(self, event: Event) -> None:
@@ -54,11 +54,11 @@ class Questions:
         inner, path = events.innermost(event), event.path if isinstance(event, events.InnerEvent) else ()
         match inner:
             case events.TurnStarted():
-                self._askers[path] = shown(inner.client or inner.agent if path else inner.client)
+                self._askers[path] = sanitize(inner.client or inner.agent if path else inner.client)
             case events.ApprovalGiven():
-                self._settled.setdefault(inner.id, asyncio.Event()).set()
+                self._settled_events.setdefault(inner.id, asyncio.Event()).set()
             case events.ApprovalAsked() | events.QuestionAsked():
-                task = asyncio.get_running_loop().create_task(self._put(inner, self._askers.get(path, "")))
+                task = asyncio.get_running_loop().create_task(self._ask_or_deny(inner, self._askers.get(path, "")))
                 self._open.add(task)
                 task.add_done_callback(self._open.discard)
             case events.TurnFinished() if path:
@@ -69,18 +69,18 @@ class Questions:
             case _:
                 pass
 
-    async def _put(self, event: events.ApprovalAsked | events.QuestionAsked, asker: str) -> None:
+    async def _ask_or_deny(self, event: events.ApprovalAsked | events.QuestionAsked, asker: str) -> None:
         """Ask a question after the earlier ones are settled; deny the request if asking fails."""
         try:
-            await self._put_in_turn(event, asker)
+            await self._ask_in_order(event, asker)
         except Exception as error:  # noqa: BLE001  (otherwise the turn would wait forever)
             logger.exception("a question could not be put")
             self._run.pass_on(Deny(event.id, f"it could not be asked: {type(error).__name__}"))
 
-    async def _put_in_turn(self, event: events.ApprovalAsked | events.QuestionAsked, asker: str) -> None:
-        settled_event = self._settled.setdefault(event.id, asyncio.Event())
+    async def _ask_in_order(self, event: events.ApprovalAsked | events.QuestionAsked, asker: str) -> None:
+        settled_event = self._settled_events.setdefault(event.id, asyncio.Event())
         async with self._turn:
-            why = await self._is_typed()
+            why = await self._typing_reason()
             # The question may be settled already, by a click or by an "always" to an earlier question.
             if settled_event.is_set() or why is None:
                 return
@@ -89,55 +89,57 @@ class Questions:
                 await settled_event.wait()  # the answer may settle later questions too, so ask them only after this
 
     def _answer(self, event: events.ApprovalAsked | events.QuestionAsked, why: str, asker: str) -> Intent:
-        before = (f"({why})\n" if why and not self._told else "") + (f"{asker}: " if asker else "")
-        self._told = True
+        before = (f"({why})\n" if why and not self._is_reason_shown else "") + (f"{asker}: " if asker else "")
+        self._is_reason_shown = True
         if isinstance(event, events.QuestionAsked) and event.step:
-            return self._paused(event, before)
+            return self._ask_how_to_continue(event, before)
         if isinstance(event, events.QuestionAsked):
-            suggestion = f"\n{shown(event.suggested)}\n(Press Enter for this.)" if event.suggested else ""
+            suggestion = f"\n{sanitize(event.suggested)}\n(Press Enter for this.)" if event.suggested else ""
             if event.files:  # the screen shows the files too, unless the screen has failed
                 brief = self._brief and why != BROKEN
-                suggestion = TRUST if brief else f"\n\n{shown(event.files)}\n{TRUST}"
-            answer = self._typed(f"{before}{shown(event.text)}{suggestion} ").strip()
+                suggestion = TRUST if brief else f"\n\n{sanitize(event.files)}\n{TRUST}"
+            answer = self._read_line(f"{before}{sanitize(event.text)}{suggestion} ").strip()
             return Reply(event.id, answer or event.suggested)
         asking = before + describe(event, brief=self._brief and why != BROKEN)
         while True:
-            answer = self._typed(asking).strip()
+            answer = self._read_line(asking).strip()
             word, _, rest = answer.partition(" ")
             edits = word.lower() in ("e", "edit") and not event.fixed
             if not edits or (rest and not rest.lstrip().startswith("{")):
-                return (stepped if event.step else approval)(event.id, answer)
-            if (arguments := self._edited(event, rest.strip())) is not None:
+                return (step_intent if event.step else approval_intent)(event.id, answer)
+            if (arguments := self._ask_arguments(event, rest.strip())) is not None:
                 return Approve(event.id, arguments=arguments)
 
-    def _paused(self, event: events.QuestionAsked, before: str) -> Intent:
+    def _ask_how_to_continue(self, event: events.QuestionAsked, before: str) -> Intent:
         """Ask how a turn that is paused before a model request continues; return the user's intent."""
         choices = PAUSED if event.suggested else PAUSED.replace("[e]dit the prompt, ", "")
-        answer = self._typed(f"{before}{shown(event.text)}\n{choices}").strip()
+        answer = self._read_line(f"{before}{sanitize(event.text)}\n{choices}").strip()
         word, _, rest = answer.partition(" ")
         if event.suggested and word.lower() in ("e", "edit"):
-            prompt = rest or self._typed(f"It is now: {shown(event.suggested)}\nThe prompt instead (nothing goes on): ")
+            prompt = rest or self._read_line(
+                f"It is now: {sanitize(event.suggested)}\nThe prompt instead (nothing goes on): "
+            )
             return Reply(event.id, prompt)
-        return stepped(event.id, answer)
+        return step_intent(event.id, answer)
 
-    def _edited(self, event: events.ApprovalAsked, typed: str) -> dict[str, Any] | None:
+    def _ask_arguments(self, event: events.ApprovalAsked, text: str) -> dict[str, Any] | None:
         """Return the arguments that the user types: `typed`, or else at another prompt; None if nothing is typed."""
-        more = f" May be added: {shown(listed(list(event.optional)))}." if event.optional else ""
-        typed = typed or self._typed(f"They are now: {_now(event.call.arguments)}{more}\n{EDIT}").strip()
-        while typed:
+        more = f" May be added: {sanitize(join_names(list(event.optional)))}." if event.optional else ""
+        text = text or self._read_line(f"They are now: {_now(event.call.arguments)}{more}\n{EDIT}").strip()
+        while text:
             try:
-                arguments = json.loads(typed, parse_constant=_no_number)
+                arguments = json.loads(text, parse_constant=_no_number)
             except (ValueError, RecursionError) as error:
                 problem = f"That is no JSON ({error})."
             else:
                 if isinstance(arguments, dict):
                     # The display escapes text and blanks secrets: parts that are not edited become the originals.
-                    return restored(arguments, event.call.arguments, redact)
+                    return restore_unchanged(arguments, event.call.arguments, redact)
                 problem = 'That is no JSON object, {"name": value}.'
-            typed = self._typed(f"{problem}\n{EDIT}").strip()
+            text = self._read_line(f"{problem}\n{EDIT}").strip()
         return None
 
-    def _typed(self, prompt: str) -> str:
+    def _read_line(self, prompt: str) -> str:
         """Return the line that the user types; "", which means no, if the input has ended or fails."""
         try:
             return self._ask(prompt)
@@ -150,7 +152,7 @@ class Questions:
 
 def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
     """Return the prompt for an approval: the reason, the tool, its arguments unless `brief`, the choices."""
-    shown_lines = (*written_out(event.call.arguments).splitlines(), *map(exact, event.effects))
+    shown_lines = (*format_arguments(event.call.arguments).splitlines(), *map(exact, event.effects))
     lines = [] if brief else [f"  {line}\n" for line in shown_lines]
     # A reason has several lines if it lists changes in the definition of a tool.
     end = "\n" if "\n" in event.reason else " "
@@ -165,12 +167,12 @@ def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
     return f"{subject} with\n{''.join(lines)}{choices}" if lines else f"{subject}{':' if event.step else '?'} {choices}"
 
 
-def approval(question: str, typed: str) -> Approve | Deny:
+def approval_intent(question: str, answer: str) -> Approve | Deny:
     """Return the intent of a typed answer to an approval.
 
     "yes" or "always" without further words approves. Any other text denies, and is the reason for the model.
     """
-    word, _, rest = typed.strip().partition(" ")
+    word, _, rest = answer.strip().partition(" ")
     match word.lower(), rest.strip():
         case (("y" | "yes"), ""):
             return Approve(question)
@@ -179,10 +181,10 @@ def approval(question: str, typed: str) -> Approve | Deny:
         case no, reason if no.rstrip(",.:;") in ("n", "no"):
             return Deny(question, reason)
         case _:
-            return Deny(question, typed.strip())
+            return Deny(question, answer.strip())
 
 
-def stepped(question: str, answer: str) -> Intent:
+def step_intent(question: str, answer: str) -> Intent:
     """Return the intent of an answer in step mode. An empty answer or an unknown word lets the turn continue."""
     word, _, rest = answer.strip().partition(" ")
     match word.lower():
@@ -197,7 +199,7 @@ def stepped(question: str, answer: str) -> Intent:
 
 
 def _now(arguments: Mapping[str, Any]) -> str:
-    return cut(exact(written_json(arguments)), LONGEST_ARGUMENTS)
+    return cut(exact(json_line(arguments)), LONGEST_ARGUMENTS)
 
 
 def _no_number(word: str) -> Any:

@@ -25,8 +25,8 @@ from agentmagic.host import RunView
 from agentmagic.jupyter.cell.answers import AnswerVariable, read_type
 from agentmagic.jupyter.cell.questions import Questions
 from agentmagic.jupyter.cell.screens import screen_of
-from agentmagic.jupyter.cell.turn_queue import QueuedTurn, TurnQueue, why_not_begun
-from agentmagic.jupyter.frontend import FrontEnd, Kind, agreed, front_end, say
+from agentmagic.jupyter.cell.turn_queue import QueuedTurn, TurnQueue, failure_message
+from agentmagic.jupyter.frontend import FrontEnd, Kind, confirm, front_end, say
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.magics.options import Ask, read_settings
 from agentmagic.jupyter.notebook.capture import open_figures
@@ -85,7 +85,7 @@ def quiet_stop(_shell: object, _kind: object, error: TurnInterrupted, *_: object
     return []
 
 
-def one_line(function: Callable[P, T]) -> Callable[P, T]:
+def short_error(function: Callable[P, T]) -> Callable[P, T]:
     """Make IPython show the errors of a magic in one line, without a traceback; the error classes do not change."""
 
     @wraps(function)
@@ -142,11 +142,11 @@ class Runner:
                 return typed_prompt
             project_command = find_command(command.command, commands_here(rules=recipe.rules))
             message, value = command_prompt(project_command, typed_prompt.prompt, command.arguments)
-            return replace(typed_prompt, prompt=message, told=(value, *typed_prompt.told))
+            return replace(typed_prompt, prompt=message, told=(value, *typed_prompt.values))
 
-        return self.put(command, prompt)
+        return self.run_turn(command, prompt)
 
-    def put(
+    def run_turn(
         self, command: Ask, prompt: Message | Callable[[Session, Agent], TypedPrompt], *, resume: bool = False
     ) -> RunResult | None:
         """Run a turn with a prompt, or with a function that makes the prompt from the session and the agent.
@@ -159,12 +159,12 @@ class Runner:
         for problem in typed_prompt.problems:
             say(problem)
         skills = not command.no_tools and command.tools is None
-        options = command.given(TurnSettings)
-        turn_settings = TurnSettings(**options, values=typed_prompt.told, output=output, resume=resume, skills=skills)
+        options = command.options_for(TurnSettings)
+        turn_settings = TurnSettings(**options, values=typed_prompt.values, output=output, resume=resume, skills=skills)
         settings_for = partial(self._settings_for, session, command, turn_settings)
         if command.show:
             target = session.fork(0) if command.new else session
-            say(formatting.preview(target.preview_of(typed_prompt.prompt, settings_for(recipe)), typed_prompt.told))
+            say(formatting.preview(target.preview_of(typed_prompt.prompt, settings_for(recipe)), typed_prompt.values))
             return None
 
         def renew() -> TurnSettings:  # reads the session's agent again: the user may have changed it meanwhile
@@ -243,19 +243,19 @@ class CellView(RunView):
         self.run: Run | None = None
         self._brief = front.kind is Kind.LIVE
         self._screen = screen_of(front, large=large)
-        self._price_told = session.usage.cost is None
+        self._price_note_shown = session.usage.cost is None
 
     def begin(self, run: Run) -> None:
         """Show a run from now on, and put its questions to the user if `attended`."""
         self.run = run
-        self._screen.transcript.price_told = self._price_told
+        self._screen.transcript.price_told = self._price_note_shown
         self._screen.begin(run.pass_on)
         run.listen(self._screen.feed)
         run.listen(FigureOutput().feed)
         if self.attended:
-            run.listen(Questions(run, self._screen.typed, brief=self._brief).feed)
+            run.listen(Questions(run, self._screen.typing_reason, brief=self._brief).feed)
 
-    def choose_model(self, session: Session, missing: AuthenticationMissing, typed: Callable[[], bool]) -> bool:
+    def choose_model(self, session: Session, missing: AuthenticationMissing, ask_in_text: Callable[[], bool]) -> bool:
         """Let the user choose a model or a key, clear the output for the turn, and return whether a choice was made.
 
         The user chooses on a card. If clicks do not reach the kernel, `typed` is called instead to ask the user.
@@ -266,14 +266,14 @@ class CellView(RunView):
             self._screen.begin(lambda _intent: None)
         done = False
         try:
-            is_clicked = engine().call(self._screen.typed()) is None
-            done = self._chosen_on_card(session, missing) if is_clicked else typed()
+            is_clicked = engine().call(self._screen.typing_reason()) is None
+            done = self._choose_on_card(session, missing) if is_clicked else ask_in_text()
         finally:
             if done or self.run is None:
                 self.restart()
         return done
 
-    def _chosen_on_card(self, session: Session, missing: AuthenticationMissing) -> bool:
+    def _choose_on_card(self, session: Session, missing: AuthenticationMissing) -> bool:
         from agentmagic.jupyter.cell.model_setup import ModelSetup  # imported late: only a user without a key needs it
 
         choice: Future[bool] = Future()
@@ -287,14 +287,14 @@ class CellView(RunView):
 
     def restart(self) -> None:
         """Discard what the cell shows, because the turn is about to begin again."""
-        self._hear_all()
+        self._wait_for_events()
         if self._brief:
             clear_output(wait=True)  # clears the user's typed answers and an error of the cell too
         self._screen.restart()
 
     def finish(self, retry: "Retry | None" = None) -> None:
         """Write the static output. It offers `retry` for a turn without any answer. Can be called again."""
-        self._hear_all()
+        self._wait_for_events()
         self._leave(retry)
 
     def finish_later(self, then: Callable[[], None] = lambda: None, retry: "Retry | None" = None) -> None:
@@ -318,7 +318,7 @@ class CellView(RunView):
         self._screen.offer_retry(retry if unsent else None)
         self._screen.finish()
 
-    def _hear_all(self) -> None:
+    def _wait_for_events(self) -> None:
         """Wait until the screen has received every event of a run that is over."""
         engine().call(asyncio.sleep(0))  # returns after the engine has done all work that was queued before
 
@@ -328,9 +328,9 @@ class _CellTurn:
     """A turn of a cell, and the view that shows it; `renewed` returns the settings if the turn runs again later."""
 
     session: Session
-    words: Prompt
-    chosen: TurnSettings
-    renewed: Callable[[], TurnSettings]
+    prompt: Prompt
+    settings: TurnSettings
+    renew: Callable[[], TurnSettings]
     front: FrontEnd
     view: CellView
     answer: AnswerVariable | None
@@ -374,11 +374,11 @@ class _CellTurn:
         """Queue a turn without any answer to run again. It begins when the session and the main thread are free."""
         queue = self.queue = self.queue or TurnQueue(
             self.session,
-            changed=lambda: view.tell({"note": cast("TurnQueue", self.queue).note}),
-            failed=lambda _turn, error: view.complain(why_not_begun(error)),
+            on_change=lambda: view.tell({"note": cast("TurnQueue", self.queue).note}),
+            on_failure=lambda _turn, error: view.complain(failure_message(error)),
         )
         if not queue.waits:  # a second click has no effect
-            turn = QueuedTurn(partial(self.context.copy().run, self._run_again), as_prompt(self.words).text)
+            turn = QueuedTurn(partial(self.context.copy().run, self._run_again), as_prompt(self.prompt).text)
             engine().loop.call_soon_threadsafe(queue.add, turn)
 
     def _run_again(self) -> Run:
@@ -390,8 +390,8 @@ class _CellTurn:
         place = next((place for place, turn in enumerate(turns) if turn.events[0] is first_event), len(turns))
         if any(not turn.unsent for turn in turns[place + 1 :]):
             raise UsageError(LATER)
-        turn_settings = replace(self.renewed(), attended=self.view.attended)
-        run = self.session.begin(self.words, turn_settings, place if place < len(turns) else None)
+        turn_settings = replace(self.renew(), attended=self.view.attended)
+        run = self.session.begin(self.prompt, turn_settings, place if place < len(turns) else None)
         self.view.restart()
         self.view.begin(run)
         self._finish_later(run)
@@ -403,8 +403,8 @@ class _CellTurn:
         Return None if a key was missing and the user has now given a key or chosen another model.
         """
         try:
-            with engine().main.held():
-                return _checked(self._start().wait())
+            with engine().main.mark_busy():
+                return _check_result(self._start().wait())
         except AuthenticationMissing as missing:
             if not self._choose_model(missing):
                 raise
@@ -414,8 +414,8 @@ class _CellTurn:
         before = self.session.agent.model
         if not self.view.choose_model(self.session, missing, lambda: _types_key(missing)):
             return False
-        if (model := self.session.agent.model) is not before and self.chosen.agent is not None:
-            self.chosen = replace(self.chosen, agent=replace(self.chosen.agent, model=model))
+        if (model := self.session.agent.model) is not before and self.settings.agent is not None:
+            self.settings = replace(self.settings, agent=replace(self.settings.agent, model=model))
         self.session.step_back()
         return True
 
@@ -430,7 +430,7 @@ class _CellTurn:
     def _start(self) -> Run:
         while True:
             try:
-                run = self.session.begin(self.words, replace(self.chosen, attended=self.view.attended))
+                run = self.session.begin(self.prompt, replace(self.settings, attended=self.view.attended))
             except SessionBusy:  # a panel began a turn while this cell made its prompt
                 wait_for_turn(self.session, self.front)
             else:
@@ -483,7 +483,7 @@ def wait_for_turn(session: Session, front: FrontEnd) -> None:
     engine().wait(running.settled, stop)
 
 
-def _checked(result: RunResult) -> RunResult:
+def _check_result(result: RunResult) -> RunResult:
     """Return a result, or raise an error for a turn without an answer. In code, `run.wait()` raises none for these."""
     if result.stop_reason == "cancelled":  # the user clicked Stop
         raise KeyboardInterrupt
@@ -496,7 +496,7 @@ def _checked(result: RunResult) -> RunResult:
 
 def _recipe(session: Session, command: Ask) -> Agent:
     """Return the session's agent, changed by the cell's options."""
-    options = command.given(Agent)
+    options = command.options_for(Agent)
     if word := options.get("permission"):  # the option replaces only the default of the policy, not its rules
         options["permission"] = replace(policy_of(session.agent.permission), default=word)
     if command.settings:
@@ -507,7 +507,7 @@ def _recipe(session: Session, command: Ask) -> Agent:
 
 def _uses_local(session: Session) -> bool:
     """Offer the local model in a typed question; after a yes, choose it and return True."""
-    if not agreed(OFFER):
+    if not confirm(OFFER):
         return False
     session.agent = replace(session.agent, model=f"local:{providers()['local'].default}")
     return True

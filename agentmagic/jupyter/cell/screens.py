@@ -22,9 +22,9 @@ from agentmagic.events import Event, Intent, MapProgress, Stop
 from agentmagic.jupyter.frontend import FrontEnd, Kind, publisher
 from agentmagic.log import logger
 from agentmagic.runtime.engine import engine
-from agentmagic.text import ShownStream, shown
+from agentmagic.text import ShownStream, sanitize
 from agentmagic.widgets.commands import INTENTS, SETUP, STOP_MAP
-from agentmagic.widgets.static_html import OutputUpdates, Publish, bundle, sized
+from agentmagic.widgets.static_html import OutputUpdates, Publish, bundle, zoom
 
 if TYPE_CHECKING:
     from agentmagic.jupyter.cell.model_setup import ModelSetup
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 FRAME = 0.1
 """The least time between two updates of a live output, in seconds."""
 
-SAVED = 5.0
+MAP_SECONDS = 5.0
 """The least time between two updates of a map's HTML while a page shows the view, in seconds.
 
 The HTML is what the notebook keeps if the kernel ends.
@@ -69,14 +69,14 @@ class TurnScreen(Protocol):
     transcript: Transcript
 
     @property
-    def seen(self) -> bool:
+    def is_drawn(self) -> bool:
         """Whether a page has drawn a view of the turn, in which the user can click."""
         return False
 
     def begin(self, answer: Answer) -> None:
         """Add the screen to the cell's output, if this must happen before the first event."""
 
-    async def typed(self) -> str | None:
+    async def typing_reason(self) -> str | None:
         """Return why the user must type answers, "" if that needs no reason, or None if the user clicks."""
         return ""
 
@@ -122,17 +122,17 @@ class FallbackScreen(TurnScreen):
         return getattr(self._screen, name)
 
     @property
-    def seen(self) -> bool:
+    def is_drawn(self) -> bool:
         """Whether a page has drawn the view of the other screen."""
-        return self._screen.seen
+        return self._screen.is_drawn
 
     def begin(self, answer: Answer) -> None:
         """Add the other screen to the cell's output."""
         self._try(self._screen.begin, answer)
 
-    async def typed(self) -> str | None:
+    async def typing_reason(self) -> str | None:
         """Return the other screen's reason for typing, or None; if that screen has failed, return `BROKEN`."""
-        return BROKEN if self._failed else await self._screen.typed()
+        return BROKEN if self._failed else await self._screen.typing_reason()
 
     def feed(self, event: Event | MapProgress) -> None:
         """Show the next event of the turn."""
@@ -147,7 +147,7 @@ class FallbackScreen(TurnScreen):
         """Write the static output; if the other screen has failed, print the answer too."""
         self._try(self._screen.finish)
         if self._failed and self._answer:
-            print(shown(self._answer))  # noqa: T201  (printing still works)
+            print(sanitize(self._answer))  # noqa: T201  (printing still works)
             self._answer = ""
 
     def rest(self) -> None:
@@ -172,9 +172,9 @@ class FallbackScreen(TurnScreen):
         """Make the other screen show the card on which the user chooses a model."""
         self._screen.offer_setup(offer)
 
-    def _try(self, method: Callable[..., None], *given: object) -> None:
+    def _try(self, method: Callable[..., None], *args: object) -> None:
         try:
-            method(*given)
+            method(*args)
         except Exception:  # noqa: BLE001  (the turn and the cell must continue)
             self._fail()
 
@@ -205,7 +205,7 @@ class BatchScreen(TurnScreen):
         """Show the turn, once."""
         if self.transcript.blocks and not self._over:
             self._over = True
-            page = sized(html.render(self.transcript, times=False), large=self._large)
+            page = zoom(html.render(self.transcript, times=False), large=self._large)
             self._publish(bundle(self.transcript, page, times=False), False)
 
 
@@ -233,13 +233,13 @@ class TerminalScreen(TurnScreen):
     def restart(self) -> None:
         """Begin with an empty transcript; the printed text stays."""
         self.transcript = Transcript()
-        self._begun: set[int] = set()
-        self._printed: set[int] = set()
+        self._begun_keys: set[int] = set()
+        self._printed_keys: set[int] = set()
         self._tasks: dict[str, str] = {}
         self._text_part = -1
         self._start = ""
-        self._words = ShownStream()
-        self._held = ""
+        self._shown_stream = ShownStream()
+        self._rest = ""
 
     def feed(self, event: Event | MapProgress) -> None:
         """Add an event to the transcript, and print the new text."""
@@ -248,11 +248,11 @@ class TerminalScreen(TurnScreen):
             case events.PartDelta():
                 self._start = self._start or event.text.lstrip()[:1]
                 if event.index == self._text_part and self._start not in _JSON:
-                    self._print_words(self.transcript.blocks[-1], self._words.feed(event.text))
+                    self._print_piece(self.transcript.blocks[-1], self._shown_stream.feed(event.text))
             case events.PartStarted():
                 self._text_part = event.index if event.kind == "text" else -1
                 self._start = ""
-                self._words = ShownStream() if event.kind == "text" else self._words
+                self._shown_stream = ShownStream() if event.kind == "text" else self._shown_stream
             case _:
                 self._print_new()
         if isinstance(event, events.TurnStarted) and self._erases:
@@ -266,13 +266,13 @@ class TerminalScreen(TurnScreen):
         self._end_line()
         self._show("")
 
-    def _print_words(self, block: Block, piece: str) -> None:
+    def _print_piece(self, block: Block, piece: str) -> None:
         """Print a piece of the answer; if Markdown is rendered, print only whole paragraphs and keep the rest.
 
         The piece comes from `ShownStream`, so its end cannot be the beginning of a secret.
         """
-        text = self._held + piece
-        whole, self._held = terminal.split_paragraphs(text) if self._draw else (text, "")
+        text = self._rest + piece
+        whole, self._rest = terminal.split_paragraphs(text) if self._draw else (text, "")
         if whole:
             self._print(block, whole)
 
@@ -282,7 +282,7 @@ class TerminalScreen(TurnScreen):
             self._begin(block)
             self._write(text)
         elif text.strip():
-            if block.key in self._begun:
+            if block.key in self._begun_keys:
                 self._write("\n")
             self._begin(block)
             self._show("")
@@ -291,24 +291,29 @@ class TerminalScreen(TurnScreen):
     def _print_new(self) -> None:
         """Print the blocks that are complete, or the rest of blocks that are printed in part."""
         for block in self.transcript.blocks:
-            if isinstance(block, ChecklistBlock) and block.key not in self._printed:
+            if isinstance(block, ChecklistBlock) and block.key not in self._printed_keys:
                 self._print_tasks(block)
-            if block.open and block.key in self._printed:  # the call was reopened for an approval: print it again
-                self._printed.discard(block.key)
-                self._begun.discard(block.key)
-            if block.open or block.key in self._printed or isinstance(block, PromptBlock) or self._may_be_value(block):
+            if block.open and block.key in self._printed_keys:  # the call was reopened for an approval: print it again
+                self._printed_keys.discard(block.key)
+                self._begun_keys.discard(block.key)
+            if (
+                block.open
+                or block.key in self._printed_keys
+                or isinstance(block, PromptBlock)
+                or self._may_be_value(block)
+            ):
                 continue
-            self._printed.add(block.key)
+            self._printed_keys.add(block.key)
             if isinstance(block, RetryBlock) and self._erases:
                 continue  # the status line shows the retry
             if isinstance(block, ChecklistBlock):
                 text = words.plan_heading(block)
-            elif block.key in self._begun:
-                text, self._held = self._held + self._words.finish(), ""
+            elif block.key in self._begun_keys:
+                text, self._rest = self._rest + self._shown_stream.finish(), ""
                 if isinstance(block, TextBlock) and block.sources:  # the text is printed already, its sources are not
                     text = f"{text.rstrip()}\n\n{terminal.source_lines(block)}"
             else:
-                text, self._held = block.render(terminal.TextRenderer(brief=True)), ""
+                text, self._rest = block.render(terminal.TextRenderer(brief=True)), ""
             if text:
                 self._print(block, text)
             self._end_line()
@@ -318,7 +323,7 @@ class TerminalScreen(TurnScreen):
         if not isinstance(block, TextBlock) or self.transcript.running is None:
             return False
         is_last = block is self.transcript.blocks[-1]
-        return is_last and block.key not in self._begun and block.text.lstrip()[:1] in _JSON
+        return is_last and block.key not in self._begun_keys and block.text.lstrip()[:1] in _JSON
 
     def _print_tasks(self, block: ChecklistBlock) -> None:
         """Print a plan once, then a line for each task that has ended or is tried again."""
@@ -327,15 +332,15 @@ class TerminalScreen(TurnScreen):
         if self._tasks.keys() != lines.keys():
             self._print(block, block.render(terminal.TextRenderer(brief=True)) + "\n")
         elif changed_lines := [line for one, line in lines.items() if one not in running and line != self._tasks[one]]:
-            self._begun.discard(block.key)
+            self._begun_keys.discard(block.key)
             self._print(block, "\n".join(changed_lines) + "\n")
         self._tasks = lines
 
     def _begin(self, block: Block) -> None:
         """Print an empty line before a new block, or no line between two cards; nothing if the block is begun."""
-        if block.key in self._begun:
+        if block.key in self._begun_keys:
             return
-        self._begun.add(block.key)
+        self._begun_keys.add(block.key)
         self._end_line()
         self._write(terminal.gap(self._last, block))
         self._last = block
@@ -365,7 +370,7 @@ class TerminalScreen(TurnScreen):
     def _tell(self) -> None:
         running = self.transcript.running
         # A turn in the background shows no status: it would overwrite the terminal's prompt.
-        doing = words.doing(running, self.transcript.blocks) if running and engine().main.serving else ""
+        doing = words.activity(running, self.transcript.blocks) if running and engine().main.serving else ""
         if doing and isinstance(last := self.transcript.blocks[-1], RetryBlock):
             doing = words.retry(last, times=False)
         if doing != self._doing[0]:
@@ -392,15 +397,15 @@ class LiveHtml:
     """
 
     def __init__(
-        self, transcript: Transcript, publish: Publish, aside: Callable[[Markup], Markup], seen: Callable[[], bool]
+        self, transcript: Transcript, publish: Publish, aside: Callable[[Markup], Markup], is_drawn: Callable[[], bool]
     ) -> None:
         self._transcript = transcript
         self._publish = publish
         self._aside = aside
-        self._seen = seen
+        self._is_drawn = is_drawn
         self._lock = threading.Lock()  # locked while rendering, which is slow: never lock it in the engine thread
         self._renderer = html.HtmlRenderer(live=True)
-        self._shown = Snapshot([], None)
+        self._snapshot = Snapshot([], None)
         self._request = OutputUpdates(self._update, GRACE, FRAME).update
         self._due = False
         self._shown_at = 0.0
@@ -422,8 +427,8 @@ class LiveHtml:
         """Update the HTML at the next frame, after an event has changed the transcript."""
         is_map = isinstance(event, MapProgress)
         waits = isinstance(events.innermost(event), WAITS)
-        self._due |= waits or (is_map and time.monotonic() - self._shown_at > SAVED)
-        if self._is_wanted():
+        self._due |= waits or (is_map and time.monotonic() - self._shown_at > MAP_SECONDS)
+        if self._needs_update():
             self._request()
 
     def finish(self) -> None:
@@ -436,16 +441,16 @@ class LiveHtml:
 
     def _update(self) -> int:
         with self._lock:
-            return self._show() if self._is_wanted() else 0
+            return self._show() if self._needs_update() else 0
 
-    def _is_wanted(self) -> bool:
-        return not self._over and (self._due or not self._seen())
+    def _needs_update(self) -> bool:
+        return not self._over and (self._due or not self._is_drawn())
 
     def _show(self) -> int:
         self._shown_at = time.monotonic()
         self._due = False  # reset before the snapshot: a question that comes after the snapshot needs another update
-        self._shown = self._transcript.snapshot(self._shown)
-        page = self._renderer.update(self._shown)
+        self._snapshot = self._transcript.snapshot(self._snapshot)
+        page = self._renderer.update(self._snapshot)
         self._send({"text/html": self._aside(page), "text/plain": "This is under way."})
         return len(page)
 
@@ -465,10 +470,10 @@ class LiveScreen(TurnScreen):
 
         self._view = View(self)
         self.transcript = self._view.transcript
-        self._place = place
+        self._publish_view = place
         aside = self._view.aside
         self._html = LiveHtml(
-            self.transcript, html, lambda page: aside(sized(page, large=large)), self._view.mounted.is_set
+            self.transcript, html, lambda page: aside(zoom(page, large=large)), self._view.mounted.is_set
         )
         self._reachable = reachable
         self._large = large
@@ -479,7 +484,7 @@ class LiveScreen(TurnScreen):
         """Add the view to the cell's output, and below it the HTML."""
         self._answer = answer
         self._view.tell({"actions": [*INTENTS, *SETUP, STOP_MAP], "large": self._large})
-        self._place(self._view.place, False)
+        self._publish_view(self._view.place, False)
         self._html.begin()
 
     def act(self, action: "Action") -> None:
@@ -494,7 +499,7 @@ class LiveScreen(TurnScreen):
         elif isinstance(action, RetryTurn) and self._retry is not None:
             self._retry(self._view)
 
-    async def typed(self) -> str | None:
+    async def typing_reason(self) -> str | None:
         """Wait a moment for the page's first message; return None if it shows that clicks arrive, else the reason."""
         if self._reachable and await self._view.takes_clicks():
             return None
@@ -537,7 +542,7 @@ class LiveScreen(TurnScreen):
         keep(self._view)
 
     @property
-    def seen(self) -> bool:
+    def is_drawn(self) -> bool:
         """Whether a page has drawn the view."""
         return self._view.mounted.is_set()
 

@@ -17,14 +17,14 @@ from agentmagic.run import Run
 from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.serve import limits
 from agentmagic.serve.clients import client_lines
-from agentmagic.text import listed, shown
+from agentmagic.text import join_names, sanitize
 
 RECORDED = "The recorded calls of clients are played. Nothing is served in a replay."
 UNATTENDED = "The notebook is served over MCP. No one is here to approve: what no rule allows is denied."
 PASTE = "Paste the line of your agent into a terminal."
 CARDS = "Each of its calls is shown below, and what runs code waits for your yes."
 END = "%agent serve stop ends it."
-NO_ONE = "No client has called yet."
+NO_CLIENT = "No client has called yet."
 
 ROWS = "display:grid;grid-template-columns:max-content minmax(0,1fr);gap:4px 12px;align-items:baseline;margin:6px 0"
 LINE = f"{MONO};user-select:all;-webkit-user-select:all;white-space:pre-wrap;overflow-wrap:anywhere"
@@ -46,8 +46,8 @@ class ServedCellView(ServedView):
         self._screen = screen_of(front)
         self._run: Run | None = None
         self._clients: dict[str, None] = {}
-        self._recorded = False
-        self._shown = 0
+        self._is_replay = False
+        self._call_count = 0
         self._leaving = threading.Lock()
 
     @property
@@ -61,11 +61,11 @@ class ServedCellView(ServedView):
         if not (self._front.reachable or types):  # a page can answer only after the running cell: wait for its end
             engine().call(engine().main.run(lambda: None))
         # If a page draws views, the user clicks there. Otherwise the user types in the cell that waits for calls.
-        return has_page() or (types and not self._screen.seen)
+        return has_page() or (types and not self._screen.is_drawn)
 
     def show(self, *, recorded: bool) -> None:
         """Show how clients connect, or that recorded calls are played, and below it the place for the calls' cards."""
-        self._recorded = recorded
+        self._is_replay = recorded
         if self._front.kind is Kind.LIVE:
             self._publish(self._heading(), False)
         else:
@@ -77,14 +77,14 @@ class ServedCellView(ServedView):
     def begin(self, run: Run) -> None:
         """Show a run below the earlier runs. After `CALLS_SHOWN` calls the view is cleared first."""
         self._run = run
-        self._shown += 1
-        if self._shown > limits.CALLS_SHOWN:
-            self._shown = 1
+        self._call_count += 1
+        if self._call_count > limits.CALLS_SHOWN:
+            self._call_count = 1
             self._screen.restart()
         self._screen.go_on()
         run.listen(self._feed)
         if self._front.attended:
-            run.listen(Questions(run, self._typed, brief=self._front.kind is Kind.LIVE).feed)
+            run.listen(Questions(run, self._typing_reason, brief=self._front.kind is Kind.LIVE).feed)
 
     def close(self, why: str) -> None:
         """Write the static output of the calls so far, and show why no more calls follow."""
@@ -111,40 +111,42 @@ class ServedCellView(ServedView):
         if self._run is not None:
             self._run.pass_on(intent)
 
-    async def _typed(self) -> str | None:
+    async def _typing_reason(self) -> str | None:
         """Return why the user must type answers, or None if the user clicks; while no cell runs, clicks always work."""
-        return await self._screen.typed() if engine().main.serving else None
+        return await self._screen.typing_reason() if engine().main.serving else None
 
     # -- how clients join ----------------------------------------------------------------------
 
     def _heading(self, over: str = "") -> dict[str, str]:
         """Return the heading above the cards as a MIME bundle; `over` is the reason why no more calls follow."""
-        callers = f"Called by {shown(listed(list(self._clients)))}." if self._clients else ""
+        callers = f"Called by {sanitize(join_names(list(self._clients)))}." if self._clients else ""
         first = over or self._first()
-        if over or self._recorded or not self._front.attended:
+        if over or self._is_replay or not self._front.attended:
             text = " ".join(filter(None, (first, callers)))
             return {"text/html": _div(element("p", text, style=MUTED)), "text/plain": text}
         rows = list(client_lines(self.place[0]))
-        text = "\n".join((f"{first} {PASTE} {CARDS}", *(f"{name}:\n{line}" for name, line in rows), f"{NO_ONE} {END}"))
+        text = "\n".join(
+            (f"{first} {PASTE} {CARDS}", *(f"{name}:\n{line}" for name, line in rows), f"{NO_CLIENT} {END}")
+        )
         grid = element("div", *_cells(rows), style=ROWS)
         if not self._clients:
             head = element("p", element("b", first), f" {PASTE} {CARDS}", style="margin:4px 0")
-            return {"text/html": _div(head, grid, _small(f"{NO_ONE} {END}")), "text/plain": text}
+            return {"text/html": _div(head, grid, _small(f"{NO_CLIENT} {END}")), "text/plain": text}
         head = element("p", element("b", first), f" {callers} ", _small(END), style="margin:4px 0")
         how = fold(element("small", "Join with another agent"), grid, look=f"cursor:pointer;{MUTED}")
         return {"text/html": _div(head, how), "text/plain": f"{first} {callers} {END}"}
 
     def _first(self) -> str:
-        if self._recorded or not self._front.attended:
-            return RECORDED if self._recorded else UNATTENDED
+        if self._is_replay or not self._front.attended:
+            return RECORDED if self._is_replay else UNATTENDED
         name, folder = self.place
-        return f"{shown(name or f'The kernel in {folder}')} is served over MCP."
+        return f"{sanitize(name or f'The kernel in {folder}')} is served over MCP."
 
 
 def _cells(rows: list[tuple[str, str]]) -> Iterator[Markup]:
     for name, line in rows:
         yield _small(name)
-        yield element("code", shown(line), style=LINE)
+        yield element("code", sanitize(line), style=LINE)
 
 
 def _small(text: str) -> Markup:

@@ -12,12 +12,12 @@ from agentmagic.prompt.attachments import Attachment
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
-from agentmagic.text import one_line, shown
+from agentmagic.text import sanitize, single_line
 
 SOON = 0.3
 """Seconds to wait for the main thread to begin a turn before the panel shows that a cell keeps the thread busy."""
 
-SHOWN = 60
+LONGEST_SHOWN = 60
 """Characters of a prompt in the queue that the panel shows."""
 
 
@@ -31,7 +31,7 @@ class QueuedTurn:
     begin: Callable[[], Run]
     prompt: str
     unsent: str = ""
-    attached: tuple[Attachment, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
 
 
 class TurnQueue:
@@ -42,26 +42,26 @@ class TurnQueue:
     """
 
     def __init__(
-        self, session: Session, changed: Callable[[], None], failed: Callable[[QueuedTurn, BaseException], None]
+        self, session: Session, on_change: Callable[[], None], on_failure: Callable[[QueuedTurn, BaseException], None]
     ) -> None:
         self._session = session
-        self._changed = changed
-        self._failed = failed
+        self._on_change = on_change
+        self._on_failure = on_failure
         self._turns: list[QueuedTurn] = []
         self._beginning: QueuedTurn | None = None
         self._lock = threading.Lock()
         self._work: asyncio.Task[None] | None = None
-        self._held = False
+        self._is_blocked = False
 
     @property
     def note(self) -> str:
         """The line for the user about the turns in the queue and what they wait for, or ""."""
         number = len(self._turns)
-        if not number or not (self._held or self._session.running):
+        if not number or not (self._is_blocked or self._session.running):
             return ""
-        first = one_line(self._turns[0].prompt, SHOWN)
+        first = single_line(self._turns[0].prompt, LONGEST_SHOWN)
         subject = f"{number} messages wait" if number > 1 else f"“{first}” waits" if first else "Your turn waits"
-        return f"{subject} for {'the cell that runs' if self._held else 'the turn under way'}."
+        return f"{subject} for {'the cell that runs' if self._is_blocked else 'the turn under way'}."
 
     @property
     def waits(self) -> bool:
@@ -71,7 +71,7 @@ class TurnQueue:
     def add(self, turn: QueuedTurn) -> None:
         """Add a turn at the end of the queue, and begin it as soon as possible."""
         self._turns.append(turn)
-        self._changed()
+        self._on_change()
         if self._work is None or self._work.done():
             self._work = asyncio.get_running_loop().create_task(self._begin_all())
 
@@ -80,15 +80,15 @@ class TurnQueue:
         with self._lock:
             turns = [turn for turn in self._turns if turn is not self._beginning]
             self._turns = [turn for turn in self._turns if turn is self._beginning]
-        self._changed()
+        self._on_change()
         return turns
 
     async def _begin_all(self) -> None:
         while turn := await self._next():
-            if await self._begun(turn):
+            if await self._begin_or_report(turn):
                 self._turns = [other for other in self._turns if other is not turn]
             self._beginning = None
-            self._changed()
+            self._on_change()
 
     async def _next(self) -> QueuedTurn | None:
         """Wait until the session is free; return the turn that is then first in the queue, or None."""
@@ -105,27 +105,27 @@ class TurnQueue:
             self._beginning = turn
         turn.begin()
 
-    async def _begun(self, turn: QueuedTurn) -> bool:
+    async def _begin_or_report(self, turn: QueuedTurn) -> bool:
         """Begin a turn, or report the error if it cannot begin; return False if a cell has begun another turn first."""
         task = asyncio.ensure_future(engine().run_user(partial(self._begin, turn)))
         done, _ = await asyncio.wait((task,), timeout=SOON)
         if not done:
-            self._held = True
-            self._changed()
+            self._is_blocked = True
+            self._on_change()
             await asyncio.wait((task,))
-            self._held = False
+            self._is_blocked = False
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         if isinstance(error, SessionBusy):
             return False
         if error is not None:
-            self._failed(turn, error)
+            self._on_failure(turn, error)
         return True
 
 
-def why_not_begun(error: BaseException) -> str:
+def failure_message(error: BaseException) -> str:
     """Return the message for a turn that did not begin; log the traceback if the error is not agentmagic's own."""
     if isinstance(error, asyncio.CancelledError):  # the user interrupted the main thread
         return "Interrupted before the turn began."
     if not isinstance(error, AgentMagicError):
         logger.error("a turn of a panel did not begin", exc_info=error)
-    return shown(with_code(error))
+    return sanitize(with_code(error))

@@ -16,7 +16,7 @@ from agentmagic.bill import folder_bill, period_caps
 from agentmagic.context.rules import project_here, report
 from agentmagic.context.skills import SkillReader
 from agentmagic.errors import UsageError
-from agentmagic.history.journal_reader import saved_in
+from agentmagic.history.journal_reader import list_conversations
 from agentmagic.jupyter.frontend import Kind, front_end, say
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.magics.options import Ask, Command, LineMagic, SessionName
@@ -29,7 +29,7 @@ from agentmagic.run_log import hand_in
 from agentmagic.serve.serving import STOPPED
 from agentmagic.session import Session
 from agentmagic.settings import REPLAY, Replay, file_of, path_of
-from agentmagic.text import counted, did_you_mean
+from agentmagic.text import did_you_mean, plural
 from agentmagic.widgets import commands
 from agentmagic.widgets.commands import relative_path
 from agentmagic.widgets.inspector import inspect_turn
@@ -80,7 +80,7 @@ class AgentCommands:
 
     def status(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Show the session: model, turns, tokens, cost, where it is saved, servers."""
-        current = self._namespace.known(session)
+        current = self._namespace.existing_session(session)
         rows = formatting.status(session, current, self._namespace.place())
         ask = f"%%{self._magic} and a prompt below it asks the agent; %{self._magic} help tells the other commands."
         return f"{rows}\n\n{formatting.servers(current.toolsets())}\n\n{ask}"
@@ -107,8 +107,8 @@ class AgentCommands:
         search: Annotated[tuple[str, ...], Arg("--search WORDS", "show only where these words stand together")] = (),
     ) -> str:
         """Show the turns of the session, or where words occur in them."""
-        current = self._namespace.known(session)
-        return formatting.found(current, search) if search else formatting.history(current)
+        current = self._namespace.existing_session(session)
+        return formatting.occurrences(current, search) if search else formatting.history(current)
 
     def chat(
         self,
@@ -137,7 +137,7 @@ class AgentCommands:
         switch: Annotated[Literal["off"] | None, Arg("off", "offer them no more")] = None,
     ) -> str:
         """Show the tools the next turn would have, connecting servers where need be; offer those of the notebook."""
-        current = self._namespace.known(session)
+        current = self._namespace.existing_session(session)
         if source is not None:
             self._namespace.offer_notebook(current, offered=switch is None)
             if switch is not None:
@@ -156,7 +156,7 @@ class AgentCommands:
     ) -> str:
         """Show the providers, or choose the model of the session."""
         if model is None:
-            return formatting.models(self._namespace.known(session))
+            return formatting.models(self._namespace.existing_session(session))
         draft = self._namespace.draft(session)
         commands.choose_model(draft, model)
         self._namespace.bind(session, draft)
@@ -176,7 +176,7 @@ class AgentCommands:
             draft = self._namespace.draft(session)
             commands.choose_level(draft, level)
             self._namespace.bind(session, draft)
-        return f"Permission: {formatting.permission(self._namespace.known(session).agent.permission)}"
+        return f"Permission: {formatting.permission(self._namespace.existing_session(session).agent.permission)}"
 
     def rules(
         self,
@@ -185,18 +185,18 @@ class AgentCommands:
         approve: Annotated[Literal["approve"] | None, Arg("approve", "let all of them be used as they are now")] = None,
     ) -> str:
         """Show what the project tells the model: rules, skills, commands, and whether you have approved them."""
-        current = self._namespace.known(session)
+        current = self._namespace.existing_session(session)
         text = report(project_here(rules=current.agent.rules), approve=approve is not None)
         self._namespace.looks.tell(None)
         return text
 
     def cost(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Show requests, tokens and cost of the session."""
-        return formatting.usage(self._namespace.known(session).usage)
+        return formatting.usage(self._namespace.existing_session(session).usage)
 
     def stats(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Show requests, tasks, calls, failures, tokens and cost of each turn."""
-        return formatting.stats(self._namespace.known(session))
+        return formatting.stats(self._namespace.existing_session(session))
 
     def usage(
         self,
@@ -221,7 +221,7 @@ class AgentCommands:
     ) -> str:
         """Show what a turn sent and received: each request as the provider had it, times, tokens by part."""
         times = front_end(self._shell).kind is not Kind.BATCH
-        inspection = inspect_turn(self._namespace.known(session), turn, times=times)
+        inspection = inspect_turn(self._namespace.existing_session(session), turn, times=times)
         display(inspection.search(" ".join(search)) if search else inspection)
         return ""
 
@@ -237,24 +237,24 @@ class AgentCommands:
 
     def reset(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Forget the conversation; model, servers and approvals stay."""
-        self._namespace.known(session).clear()
+        self._namespace.existing_session(session).clear()
         return f"The conversation is forgotten. %{self._magic} undo brings it back."
 
     def compact(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Have the model summarise older turns now; it is sent the summary in their place, and history keeps them."""
-        return commands.compact(self._namespace.known(session))
+        return commands.compact(self._namespace.existing_session(session))
 
     def undo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Undo the last turn, edit or reset, and what its tools did to variables; say what stays."""
-        current = self._namespace.known(session)
+        current = self._namespace.existing_session(session)
         current.step_back()
-        return commands.undone(current)
+        return commands.undo_report(current)
 
     def redo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
         """Do again what was undone last."""
-        current = self._namespace.known(session)
+        current = self._namespace.existing_session(session)
         current.step_back(redo=True)
-        return commands.undone(current, redo=True)
+        return commands.undo_report(current, redo=True)
 
     def serve(
         self,
@@ -268,7 +268,7 @@ class AgentCommands:
     ) -> str | None:
         """Serve the notebook over MCP to agents on this machine: Claude Code, Codex, Gemini CLI and others."""
         if switch is not None:
-            return formatting.stopped_serving(self._namespace.known(session))
+            return formatting.stop_serving(self._namespace.existing_session(session))
         serving = self._namespace.session(session).serve(tools=tools)
         in_terminal = bool(serving.url) and front_end(self._shell).kind is Kind.TEXT
         if not wait:
@@ -281,7 +281,7 @@ class AgentCommands:
     def sessions(self) -> str:
         """Show the sessions of the notebook, and the conversations saved for it."""
         place = self._namespace.place()
-        records = saved_in(place.folder) if place.folder is not None else []
+        records = list_conversations(place.folder) if place.folder is not None else []
         return formatting.sessions(self._namespace.sessions(), records, place, time.time())
 
     def load(
@@ -302,7 +302,7 @@ class AgentCommands:
         draft.restore(self._own_file(draft) if saved is None else self._saved_file(saved))
         self._namespace.bind(session, draft)  # after `restore`: if the file cannot be read, the variable stays unbound
         # The notices are removed from the session here, so that the next turn does not show them again.
-        return formatting.loaded(session, draft, draft.take_notices())
+        return formatting.load_report(session, draft, draft.take_notices())
 
     def save(
         self,
@@ -313,7 +313,7 @@ class AgentCommands:
         """Save the conversation to a file of its own."""
         from agentmagic.export import FORMS
 
-        current = self._namespace.known(session)
+        current = self._namespace.existing_session(session)
         file = file_of(target)
         if file.name.lower().endswith(FORMS):
             raise UsageError(
@@ -321,7 +321,7 @@ class AgentCommands:
                 f"%{self._magic} export writes {', '.join(FORMS)}."
             )
         current.save(file)
-        return f"Saved {counted(len(current.turns), 'turn')} in {relative_path(file)}."
+        return f"Saved {plural(len(current.turns), 'turn')} in {relative_path(file)}."
 
     def fork(
         self,
@@ -331,10 +331,10 @@ class AgentCommands:
         turns: Annotated[int | None, Arg("--turns N", "take the first N turns only", check=_check_turns)] = None,
     ) -> str:
         """Begin another session with the turns of this one."""
-        current = self._namespace.known(session)
+        current = self._namespace.existing_session(session)
         missing = commands.missing_turn(current)  # before the copy, because a running turn may end during the copy
         branch = self._namespace.fork(current, name, turns)
-        return f"{name} begins with {counted(len(branch.turns), 'turn')} of {session}.{missing}"
+        return f"{name} begins with {plural(len(branch.turns), 'turn')} of {session}.{missing}"
 
     def export(
         self,
@@ -349,7 +349,7 @@ class AgentCommands:
         """Write the conversation to a file; its name decides in which form."""
         from agentmagic.export import form_of
 
-        current, file = self._namespace.known(session), file_of(target)
+        current, file = self._namespace.existing_session(session), file_of(target)
         form_of(file)  # first, so that the user gets the error about an unknown suffix before one about the file
         self._check_target(file, target, overwrite=overwrite)
         return commands.export(current, file, self._namespace.functions(), overwrite=overwrite)
@@ -451,7 +451,7 @@ class AgentCommands:
         if default is None or default.path is None or default.turns:
             return None
         # Skip files without turns, which cleared conversations leave.
-        records = [one for one in saved_in(default.path.parent, GLANCE) if one.turns != 0]
+        records = [one for one in list_conversations(default.path.parent, GLANCE) if one.turns != 0]
         if not records:
             return None
         one = records[0]
@@ -488,7 +488,7 @@ class AgentCommands:
         for file in (path if named_file is None else path_of(named_file), path):
             if file.is_file():
                 return file
-        names = [one.name for one in (saved_in(place.folder) if place.folder is not None else ())]
+        names = [one.name for one in (list_conversations(place.folder) if place.folder is not None else ())]
         raise UsageError(
             f"There is no saved conversation {text!r}, nor a file.{did_you_mean(text, names)} "
             f"Saved: {', '.join(names) or 'none'}."

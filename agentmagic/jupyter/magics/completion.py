@@ -16,7 +16,7 @@ from agentmagic.jupyter.notebook.namespace import Namespace
 # Patterns for a brace or an @ directly before the cursor. An @ after a letter is skipped: it is in an e-mail address.
 _BRACE = re.compile(r"\{(\w*)$")
 _ATTRIBUTE = re.compile(r"\{[^{}]*?\b([^\W\d]\w*)\.(\w*)$")
-_NUMBERED = re.compile(r"(?<![\w@])@((out|In)\[\d*)$")
+_CELL = re.compile(r"(?<![\w@])@((out|In)\[\d*)$")
 _SERVER = re.compile(r"(?<![\w@])@([\w.-]*)$")
 _RESOURCE = re.compile(r"(?<![\w@])@([\w.-]+):([^\s\"'<>`]*)$")
 
@@ -69,8 +69,8 @@ class _Candidates:
         if attribute := _ATTRIBUTE.search(until):
             value = self._namespace.variables.get(attribute[1])
             return attribute[2], [name for name in dir(value) if not name.startswith("_")] if value is not None else ()
-        if cell := _NUMBERED.search(until):
-            return cell[1], self._numbered(cell[2])
+        if cell := _CELL.search(until):
+            return cell[1], self._cell_references(cell[2])
         if server := _SERVER.search(until):
             server_names = [f"{name}:" for name in servers(CursorWord(self._namespace, server[1]))]
             return server[1], [*server_names, *self._namespace.attachable_names(), "out[", "In[", "error"]
@@ -78,7 +78,7 @@ class _Candidates:
             return resource[2], resources(self._namespace, resource[1])
         return "", ()
 
-    def _numbered(self, name: str) -> Sequence[str]:
+    def _cell_references(self, name: str) -> Sequence[str]:
         """Return the references to cells: `In[n]` for the cells with code, or `out[n]` for the cells with a value."""
         cells: Any = self._namespace.variables.get("In" if name == "In" else "Out", {})
         return [f"{name}[{number}]" for number in (range(1, len(cells)) if name == "In" else cells)]
@@ -104,9 +104,9 @@ class _Candidates:
         values = self._values(parser, place, line_words[-1], words) if place is not None else ()
         return [*(flag for flag in parser.flags if flag.startswith("--")), *values]
 
-    def _values(self, parser: Parser, action: argparse.Action, typed: str, before: Sequence[str] = ()) -> Sequence[str]:
+    def _values(self, parser: Parser, action: argparse.Action, start: str, before: Sequence[str] = ()) -> Sequence[str]:
         """Return the candidates for an argument's value; `before` are the positional words before the argument."""
         if action.choices:
             return [str(choice) for choice in action.choices]
-        source = parser.declared[action.dest].complete if action.dest in parser.declared else None
-        return source(CursorWord(self._namespace, typed, before)) if source else ()
+        source = parser.arguments[action.dest].complete if action.dest in parser.arguments else None
+        return source(CursorWord(self._namespace, start, before)) if source else ()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from agentmagic import settings
-from agentmagic.acp.agents import installed
+from agentmagic.acp.agents import list_installed
 from agentmagic.approval.policy import LEVELS, PolicyLike, policy_of
 from agentmagic.bill import FolderBill, PeriodCap, UsedTogether, period_caps
 from agentmagic.classroom import class_settings
@@ -37,14 +37,14 @@ from agentmagic.jupyter.notebook.file import SaveFolder
 from agentmagic.log import LogEntry
 from agentmagic.loop.step import Preview
 from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResult, Usage, as_text
-from agentmagic.providers.outside import shown_name
+from agentmagic.providers.outside import display_name
 from agentmagic.providers.registry import Provider, default_model, info, providers
 from agentmagic.replay.comparison import Difference
 from agentmagic.replay.exchange import hosted_tool
-from agentmagic.replay.unasked import unasked
+from agentmagic.replay.unasked import unasked_takes
 from agentmagic.serve.serving import STOPPED
 from agentmagic.session import Session
-from agentmagic.text import counted, listed, one_line, shown, written_json
+from agentmagic.text import join_names, json_line, plural, sanitize, single_line
 from agentmagic.tools.base import Toolset
 from agentmagic.widgets.commands import relative_path, web_tools
 from agentmagic.widgets.inspector import tokens_used
@@ -72,32 +72,38 @@ _PLACEHOLDERS = {"acp": "NAME", "scripted": "FILE.json", "cassette": "FILE.casse
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def preview(seen: Preview, told: Sequence[PromptValue]) -> str:
+def preview(turn_preview: Preview, values: Sequence[PromptValue]) -> str:
     """Return a description of what a turn would send: the tokens of each part, then the parts themselves."""
-    request = seen.request
-    rows = [(part, f"{number:>8,} tokens") for part, number in seen.tokens.items()]
-    rows += [(shown(one.file), f"{tokens_of_text(one.text):>8,} tokens of the instructions") for one in request.project]
-    rows += [("together", f"{sum(seen.tokens.values()):>8,} tokens, about")]
-    rows += [(shown(value.written), f"{value.tokens:>8,} tokens: {shown(value.shown)}") for value in told]
-    note = f"\nNot connected, so their tools are not listed here: {', '.join(seen.unlisted)}." if seen.unlisted else ""
+    request = turn_preview.request
+    rows = [(part, f"{number:>8,} tokens") for part, number in turn_preview.tokens.items()]
+    rows += [
+        (sanitize(one.file), f"{tokens_of_text(one.text):>8,} tokens of the instructions") for one in request.project
+    ]
+    rows += [("together", f"{sum(turn_preview.tokens.values()):>8,} tokens, about")]
+    rows += [(sanitize(value.written), f"{value.tokens:>8,} tokens: {sanitize(value.shown)}") for value in values]
+    note = (
+        f"\nNot connected, so their tools are not listed here: {', '.join(turn_preview.unlisted)}."
+        if turn_preview.unlisted
+        else ""
+    )
     tools = (f"{tool.name}: {tool.description}\n{json.dumps(tool.parameters)}" for tool in request.tools)
-    messages = (f"[{message.role}]\n{_words(message)}" for message in request.messages)
-    web = [f"{tool.name}: {written_json(hosted_tool(tool))}" for tool in request.hosted]
-    whose = f"Carried out by the provider of {seen.model}"
+    messages = (f"[{message.role}]\n{_message_text(message)}" for message in request.messages)
+    web = [f"{tool.name}: {json_line(hosted_tool(tool))}" for tool in request.hosted]
+    whose = f"Carried out by the provider of {turn_preview.model}"
     parts = {"Instructions": [request.instructions], "Tools": tools, whose: web, "Messages": messages}
     sections = (f"-- {name} --\n" + "\n\n".join(texts) for name, texts in parts.items())
     width = max(len(label) for label, _ in rows)
     lines = [f"  {label:<{width}}  {value}" for label, value in rows]
-    if told:
-        lines.insert(-len(told), "\nof the prompt:")
-    head = "\n".join([f"This would be sent to {seen.model}. Nothing was called.\n", *lines]) + note
+    if values:
+        lines.insert(-len(values), "\nof the prompt:")
+    head = "\n".join([f"This would be sent to {turn_preview.model}. Nothing was called.\n", *lines]) + note
     return "\n\n".join([head, *(text for text in sections if not text.endswith("--\n"))])
 
 
-def _words(message: Message) -> str:
+def _message_text(message: Message) -> str:
     """Return the text of a message as the model gets it; images and files are named instead."""
     parts = (
-        f"{part.name}({written_json(part.arguments)})"
+        f"{part.name}({json_line(part.arguments)})"
         if isinstance(part, ToolCall)
         else part.text
         if isinstance(part, Reasoning | ToolResult)
@@ -124,7 +130,7 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         *_project(session),
         # The mode of the cassette is not shown: a saved notebook must be the same in every mode.
         ("cassette", "" if (cassette := session.deck.path) is None else relative_path(cassette)),
-        ("saved", _saved(session, place)),
+        ("saved", _save_location(session, place)),
         ("in doubt", _in_doubt(session)),
     ]
     return "\n".join(f"{label:<12}{value}" for label, value in rows if value)
@@ -174,7 +180,7 @@ def new_session(name: str) -> str:
 def model_name(session: Session) -> str:
     """Return the model of the next turn, with the reason if the agent does not name the model."""
     if override := settings.model_override():
-        return f"{shown_name(override)} ({settings.MODEL} says so)"
+        return f"{display_name(override)} ({settings.MODEL} says so)"
     if session.agent.model is None:
         default = default_model()
         return f"{default} (its key is set)" if default else "none chosen, and no key is set; see %agent models"
@@ -184,20 +190,20 @@ def model_name(session: Session) -> str:
 def chosen_model(session: Session) -> str:
     """Return the name of the agent's model, or "" if the agent names no model."""
     model = session.agent.model
-    return "" if model is None else shown_name(model) if isinstance(model, str) else model.name
+    return "" if model is None else display_name(model) if isinstance(model, str) else model.name
 
 
 def who_answers(session: Session) -> str:
     """Return the text in the status bar about the model of the next turn."""
-    name = shown_name(settings.model_override() or "") or chosen_model(session) or default_model()
+    name = display_name(settings.model_override() or "") or chosen_model(session) or default_model()
     return f"{name} answers" if name else "agentmagic found no key: your first message offers what there is"
 
 
-def usage(spent: Usage) -> str:
+def usage(total: Usage) -> str:
     """Return requests, tokens and cost in one line."""
-    cache = f", {spent.cache_write_tokens:,} written to the cache" if spent.cache_write_tokens else ""
-    tokens = f"{spent.input_tokens:,} tokens in ({spent.cached_tokens:,} cached{cache}), {spent.output_tokens:,} out"
-    figures = (counted(spent.requests, "request"), searches(spent), tokens, cost(spent.cost))
+    cache = f", {total.cache_write_tokens:,} written to the cache" if total.cache_write_tokens else ""
+    tokens = f"{total.input_tokens:,} tokens in ({total.cached_tokens:,} cached{cache}), {total.output_tokens:,} out"
+    figures = (plural(total.requests, "request"), searches(total), tokens, cost(total.cost))
     return ", ".join(filter(None, figures))
 
 
@@ -217,7 +223,7 @@ def bill(folder_usage: FolderBill, columns: Sequence[str], caps: Sequence[Period
     head = (*columns, "requests", "tokens", "cached", "cost", "failures")
     whole = sum((figures for figures in sums.values()), UsedTogether())
     last = ("all", *("" for _ in columns[1:]))
-    rows = [(*map(shown, key), *_used(figures)) for key, figures in (*sums.items(), (last, whole))]
+    rows = [(*map(sanitize, key), *_usage_cells(figures)) for key, figures in (*sums.items(), (last, whole))]
     table = [head, *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [
@@ -225,20 +231,20 @@ def bill(folder_usage: FolderBill, columns: Sequence[str], caps: Sequence[Period
         for cells in (enumerate(zip(row, widths, strict=True)) for row in table)
     ]
     notes = [
-        f"Read from {counted(folder_usage.files, 'journal')} of this folder. Sessions that are not saved are in none."
+        f"Read from {plural(folder_usage.files, 'journal')} of this folder. Sessions that are not saved are in none."
     ]
     if whole.unpriced:
-        notes.append(f"The price of {counted(whole.unpriced, 'request')} is unknown, and not in the cost.")
+        notes.append(f"The price of {plural(whole.unpriced, 'request')} is unknown, and not in the cost.")
     if folder_usage.damaged:
-        notes.append(f"{counted(folder_usage.damaged, 'line')} could not be read, and what stood there is missing.")
+        notes.append(f"{plural(folder_usage.damaged, 'line')} could not be read, and what stood there is missing.")
     if folder_usage.left_out:
         notes.append(
-            f"{counted(folder_usage.left_out, 'journal')} beyond the bounds were not read: those written first."
+            f"{plural(folder_usage.left_out, 'journal')} beyond the bounds were not read: those written first."
         )
     return "\n".join([*(line.rstrip() for line in lines), "", *notes, *map(str, caps)])
 
 
-def _used(figures: UsedTogether) -> tuple[str, ...]:
+def _usage_cells(figures: UsedTogether) -> tuple[str, ...]:
     price = cost(figures.cost) if figures.cost or not figures.unpriced else "unknown"
     price += " + unknown" if figures.cost and figures.unpriced else ""
     counts = (figures.requests, figures.tokens, figures.cached)
@@ -252,14 +258,22 @@ def verdicts(sessions: Mapping[str, Session]) -> str:
     notebook did not ask.
     """
     rows = [
-        (name, one_line(shown(verdict.prompt), 40), f"{verdict.step}", one.cause if one else verdict.cause, _found(one))
+        (
+            name,
+            single_line(sanitize(verdict.prompt), 40),
+            f"{verdict.step}",
+            one.cause if one else verdict.cause,
+            _difference(one),
+        )
         for name, session in sessions.items()
         for verdict in session.deck.verdicts
         for one in verdict.differences or (None,)
     ]
     paths = dict.fromkeys(path.absolute() for session in sessions.values() if (path := session.deck.path) is not None)
-    unasked_takes = [(take.session, one_line(shown(take.prompt), 40)) for path in paths for take in unasked(path)]
-    rows += [(session, cell, "", "not asked", "") for session, cell in unasked_takes]
+    unasked_cells = [
+        (take.session, single_line(sanitize(take.prompt), 40)) for path in paths for take in unasked_takes(path)
+    ]
+    rows += [(session, cell, "", "not asked", "") for session, cell in unasked_cells]
     head = ("session", "cell", "step", "verdict", "")
     return _columns([head, *rows], str.ljust) if rows else "Nothing was replayed yet."
 
@@ -270,10 +284,10 @@ def _columns(table: Sequence[Sequence[str]], place: Callable[[str, int], str]) -
     return "\n".join("  ".join(map(place, row, widths)).rstrip() for row in table)
 
 
-def _found(one: Difference | None) -> str:
+def _difference(one: Difference | None) -> str:
     if one is None:
         return ""
-    return f"{one.field}: {one_line(shown(one.before), 40)} -> {one_line(shown(one.after), 40)}"
+    return f"{one.field}: {single_line(sanitize(one.before), 40)} -> {single_line(sanitize(one.after), 40)}"
 
 
 def _turn_figures(name: str, events: Sequence[Event], total: Usage) -> tuple[str, ...]:
@@ -302,7 +316,7 @@ def history(session: Session) -> str:
     return "\n".join(lines) or "There are no turns yet."
 
 
-def found(session: Session, words: Sequence[str]) -> str:
+def occurrences(session: Session, words: Sequence[str]) -> str:
     """List the places in a session where words occur: the turn, the role, the text around the words."""
     matches = session.search(" ".join(words))
     lines = [f"{match.turn + 1:>3}  {match.role:<10}{_line(match.excerpt)}" for match in matches]
@@ -310,14 +324,15 @@ def found(session: Session, words: Sequence[str]) -> str:
 
 
 def sessions(
-    bound: Mapping[str, Session], conversations: Sequence[SavedConversation], place: SaveFolder, now: float
+    open_sessions: Mapping[str, Session], conversations: Sequence[SavedConversation], place: SaveFolder, now: float
 ) -> str:
     """List the sessions in variables, and the conversations that are saved for the notebook, the last used first."""
     # Use one width for both lists, so that their columns line up.
-    width = max(map(len, (*bound, *(one.name for one in conversations))), default=0) + 2
+    width = max(map(len, (*open_sessions, *(one.name for one in conversations))), default=0) + 2
     lines = ["Sessions of the notebook:"]
     lines += [
-        f"  {name:<{width}}{counted(len(one.turns), 'turn'):<10}{_saved(one, place)}" for name, one in bound.items()
+        f"  {name:<{width}}{plural(len(one.turns), 'turn'):<10}{_save_location(one, place)}"
+        for name, one in open_sessions.items()
     ]
     if place.folder is None:
         return "\n".join([*lines, f"Not saved: {place.why_not}."])
@@ -328,18 +343,22 @@ def sessions(
     return "\n".join(lines)
 
 
-def length(saved: SavedConversation) -> str:
+def length(conversation: SavedConversation) -> str:
     """Return the length of a saved conversation in turns, or in MB if its turns were not counted."""
-    return f"{saved.path.stat().st_size / 1e6:.0f} MB" if saved.turns is None else counted(saved.turns, "turn")
+    return (
+        f"{conversation.path.stat().st_size / 1e6:.0f} MB"
+        if conversation.turns is None
+        else plural(conversation.turns, "turn")
+    )
 
 
-def loaded(name: str, session: Session, notices: Sequence[Notice]) -> str:
+def load_report(name: str, session: Session, notices: Sequence[Notice]) -> str:
     """Return lines about a loaded conversation: its length, its last turn, its tools in doubt, damage to its file.
 
     A tool is in doubt if a kernel died while the tool was running.
     """
     where = relative_path(session.path) if session.path is not None else "memory"
-    lines = [f"{name} goes on with {counted(len(session.turns), 'turn')} of {where}."]
+    lines = [f"{name} goes on with {plural(len(session.turns), 'turn')} of {where}."]
     if session.turns:
         last = session.turns[-1]
         lines += [f"  asked last  {_line(last.prompt.text)}", f"  answered    {_line(last.answer) or 'nothing'}"]
@@ -352,15 +371,15 @@ def ago(seconds: float) -> str:
     """Return a time span as text such as "3 hours ago", in the largest unit that fits."""
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= length:
-            return f"{counted(int(seconds // length), unit)} ago"
+            return f"{plural(int(seconds // length), unit)} ago"
     return "just now"
 
 
-def permission(given: PolicyLike) -> str:
+def permission(value: PolicyLike) -> str:
     """Return a line about a permission policy: its default or level, the number of its rules, whether it has a hook."""
-    policy = policy_of(given)
+    policy = policy_of(value)
     default = policy.default if policy.level == "ask" or policy.default != "ask" else LEVELS[policy.level].lower()
-    rules = counted(len(policy.rules), "rule") if policy.rules else ""
+    rules = plural(len(policy.rules), "rule") if policy.rules else ""
     summary_text = ", ".join(filter(None, (default, rules, "a hook" if policy.hook else "")))
     override = settings.permission_override()
     return f"{override} ({settings.PERMISSION}), over {summary_text}" if override else summary_text
@@ -377,7 +396,7 @@ def _context(session: Session) -> str:
     return ""
 
 
-def _saved(session: Session, place: SaveFolder) -> str:
+def _save_location(session: Session, place: SaveFolder) -> str:
     """Return where a session is saved, or why it is not."""
     journal = session.history.journal
     if journal is None:
@@ -401,7 +420,7 @@ def models(session: Session) -> str:
         (f"{row.name}:{row.default or _PLACEHOLDERS.get(row.name, 'MODEL')}", f"{row.about}{_key(row)}")
         for row in providers().values()
     ]
-    rows += [(agent.model, "an agent of this machine, with its own login") for agent in installed()]
+    rows += [(agent.model, "an agent of this machine, with its own login") for agent in list_installed()]
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {about}" for name, about in rows]
     return "\n".join([f"The session's model: {model_name(session)}", *lines])
@@ -416,7 +435,7 @@ def tools(definitions: Sequence[ToolDef], problems: Sequence[str] = ()) -> str:
     for server, group in groupby(in_order, key=lambda one: one.server):
         members = list(group)
         width = max(len(one.name) for one in members)
-        lines += [shown(server), *(f"  {one.name:<{width}}  {_line(one.description)}" for one in members)]
+        lines += [sanitize(server), *(f"  {one.name:<{width}}  {_line(one.description)}" for one in members)]
     return "\n".join([*lines, *problems])
 
 
@@ -452,7 +471,7 @@ def servers(toolsets: Iterable[Toolset], name: str | None = None, *, errors: boo
 
 
 def _tools(state: "ServerState") -> str:
-    count = counted(state.tools, "tool")
+    count = plural(state.tools, "tool")
     if not state.left_out:
         return count
     return f"{count}, {'more' if '...' in state.left_out else len(state.left_out)} left out"
@@ -477,39 +496,39 @@ def server(state: "ServerState") -> str:
         *dropped_rows[:MOST_LEFT_OUT],
         ("error", state.error),
     ]
-    lines = [f"{label:<14}{shown(value)}" for label, value in rows if value]
-    about = [f"\nIt says of itself:\n{shown(state.instructions)}"] if state.instructions else []
+    lines = [f"{label:<14}{sanitize(value)}" for label, value in rows if value]
+    about = [f"\nIt says of itself:\n{sanitize(state.instructions)}"] if state.instructions else []
     end = "\n".join(state.stderr.splitlines()[-STDERR_LINES:])
     head = f"The end of its stderr (%mcp logs {state.name} shows more)"
     if state.state in ("died", "failed"):
         head = "Its last words on stderr"
-    return "\n".join([*lines, *about, *([f"\n{head}:\n{shown(end)}"] if end else [])])
+    return "\n".join([*lines, *about, *([f"\n{head}:\n{sanitize(end)}"] if end else [])])
 
 
 def server_log(lines: Sequence[tuple[str, str, str]], stderr: str) -> str:
     """List the log lines of a server (level, logger and text), and the end of its stderr."""
-    entries = [shown(f"{level:<10}{logger + ': ' if logger else ''}{text}") for level, logger, text in lines]
-    end = [f"\nThe end of its stderr:\n{shown(stderr)}"] if stderr else []
+    entries = [sanitize(f"{level:<10}{logger + ': ' if logger else ''}{text}") for level, logger, text in lines]
+    end = [f"\nThe end of its stderr:\n{sanitize(stderr)}"] if stderr else []
     return "\n".join([*entries, *end]) or "It has logged nothing."
 
 
-def prompts(found: "Iterable[Prompt]") -> str:
+def prompts(entries: "Iterable[Prompt]") -> str:
     """List prompts of servers: server, name, arguments (optional ones in brackets), description."""
     lines: list[str] = []
-    for one in found:
+    for one in entries:
         arguments = (f"{argument.name}=" if argument.required else f"[{argument.name}=]" for argument in one.arguments)
         lines.append(f"{one.server}  {one.name}  {' '.join(arguments)}  {_line(one.description)}")
-    return shown("\n".join(lines)) or "The servers offer no prompts."
+    return sanitize("\n".join(lines)) or "The servers offer no prompts."
 
 
-def resources(found: "Iterable[ResourceEntry]") -> str:
+def resources(entries: "Iterable[ResourceEntry]") -> str:
     """List resources of servers, each as a prompt names it, `@SERVER:URI`, with its description."""
-    lines = [f"@{one.server}:{one.uri}  {_line(one.description or one.name)}" for one in found]
-    return shown("\n".join(lines)) or "The servers offer no resources."
+    lines = [f"@{one.server}:{one.uri}  {_line(one.description or one.name)}" for one in entries]
+    return sanitize("\n".join(lines)) or "The servers offer no resources."
 
 
 def _line(text: str) -> str:
-    return one_line(shown(text), WIDTH)
+    return single_line(sanitize(text), WIDTH)
 
 
 # -- serving -------------------------------------------------------------------------------------------------
@@ -518,10 +537,10 @@ WAITING_FOR_CALLS = "This cell waits for calls until it is interrupted."
 WAIT_FOR_CALLS = "Calls are carried out while a cell waits for them: %agent serve --wait."
 
 
-def stopped_serving(session: Session) -> str:
+def stop_serving(session: Session) -> str:
     """Stop serving a session, and return a message with the clients that called. Raises UsageError if not served."""
     if (serving := session.serving) is None:
         raise UsageError("Nothing is served. %agent serve begins it.")
     serving.stop()
-    clients = f" Clients that called: {listed(serving.clients)}." if serving.clients else ""
+    clients = f" Clients that called: {join_names(serving.clients)}." if serving.clients else ""
     return f"{STOPPED}{clients}"

@@ -8,7 +8,7 @@ from getpass import getpass
 from typing import TYPE_CHECKING, Annotated
 
 from agentmagic.errors import ServerError, UsageError, with_code
-from agentmagic.jupyter.frontend import agreed
+from agentmagic.jupyter.frontend import confirm
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.magics.options import Command, LineMagic, SessionName
 from agentmagic.jupyter.magics.parser import Arg
@@ -17,7 +17,7 @@ from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.messages import Content, Message, Text
 from agentmagic.runtime.engine import engine
 from agentmagic.settings import path_of
-from agentmagic.text import did_you_mean, one_line, shown
+from agentmagic.text import did_you_mean, sanitize, single_line
 
 if TYPE_CHECKING:
     from agentmagic.tools.mcp import McpServers, ServerConfig
@@ -41,10 +41,12 @@ class McpCommands:
     that name.
     """
 
-    def __init__(self, namespace: Namespace, attended: Callable[[], bool], put: Callable[[str, Message], None]) -> None:
+    def __init__(
+        self, namespace: Namespace, attended: Callable[[], bool], run_prompt: Callable[[str, Message], None]
+    ) -> None:
         self._namespace = namespace
         self._attended = attended
-        self._put = put
+        self._run_prompt = run_prompt
 
     # -- connecting ----------------------------------------------------------------------------
 
@@ -54,7 +56,7 @@ class McpCommands:
 
     def get(self, *, name: ServerName) -> str:
         """Show all there is to know of a server: address, state, tools, last error, last words."""
-        return formatting.server(self._holding(name).get(name))
+        return formatting.server(self._group_with(name).get(name))
 
     def add(  # noqa: PLR0913  (the options of a line)
         self,
@@ -107,18 +109,18 @@ class McpCommands:
 
     def approve(self, *, name: ServerName) -> str:
         """Let a server start that a configuration file names, as it is written there now."""
-        group = self._holding(name)
+        group = self._group_with(name)
         pending = group.pending(name)  # the server's command line; not available any more after the approval
         if pending is None:
             return f"{name} needs no approval."
         group.approve(name)
-        problem = NOT_STARTED.format(name) if self._namespace.replays else _started(group, name)
+        problem = NOT_STARTED.format(name) if self._namespace.replays else _start(group, name)
         states = formatting.servers((group,), name, errors=False)
         return "\n".join(filter(None, (f"{name} may start: {pending}", problem, states)))
 
     def restart(self, *, name: ServerName) -> str:
         """Disconnect a server and connect it anew."""
-        group = self._holding(name)
+        group = self._group_with(name)
         if self._namespace.replays:
             return NOT_STARTED.format(name)
         engine().call(group.restart(name))
@@ -126,7 +128,7 @@ class McpCommands:
 
     def remove(self, *, name: ServerName) -> str:
         """Disconnect a server and forget it."""
-        engine().call(self._holding(name).remove(name))
+        engine().call(self._group_with(name).remove(name))
         return f"{name} is disconnected."
 
     # -- tools ---------------------------------------------------------------------------------
@@ -168,7 +170,7 @@ class McpCommands:
 
     def logs(self, *, name: ServerName) -> str:
         """Show what a server logged, and its last words on stderr."""
-        group = self._holding(name)
+        group = self._group_with(name)
         lines = [(one.level, one.logger, one.text) for one in group.logs(name)]
         return formatting.server_log(lines, group.get(name).stderr)
 
@@ -190,13 +192,13 @@ class McpCommands:
         ask: Annotated[bool, Arg("--ask", "ask the session, instead of showing the prompt")] = False,
     ) -> str:
         """Show a prompt of a server, filled in, or ask it."""
-        group = self._holding(name)
+        group = self._group_with(name)
         values = dict(_pair(word, "=", "an argument of a prompt. Write NAME=VALUE") for word in arguments)
         messages = engine().call(group.prompt(name, prompt, values))
         # Print only the text: images and files in the messages are for the model.
         if not ask:
             return "\n\n".join(f"{message.role}: {message.text}" for message in messages) or "The prompt is empty."
-        self._put(session, _as_one(messages))
+        self._run_prompt(session, _merge(messages))
         return ""
 
     def resources(self, *, name: OptionalServer = None) -> str:
@@ -205,7 +207,7 @@ class McpCommands:
 
     # -- the servers meant ---------------------------------------------------------------------
 
-    def _holding(self, name: str) -> "McpServers":
+    def _group_with(self, name: str) -> "McpServers":
         """Return the first group that has the server, the notebook's own first. Raises UsageError if there is none."""
         if (group := self._namespace.group_of(name)) is None:
             names = [state.name for group in self._namespace.server_groups() for state in group.servers]
@@ -214,14 +216,14 @@ class McpCommands:
         return group
 
     def _groups(self, name: str | None) -> "Sequence[McpServers]":
-        return self._namespace.server_groups() if name is None else (self._holding(name),)
+        return self._namespace.server_groups() if name is None else (self._group_with(name),)
 
     def _with_tools(self, name: str, patterns: Sequence[str]) -> "McpServers":
         """Return the group that has the server.
 
         Raises UsageError if the server's tools are known and a pattern matches no tool.
         """
-        group = self._holding(name)
+        group = self._group_with(name)
         group.check(name, patterns)
         return group
 
@@ -235,13 +237,13 @@ class McpCommands:
             pending = group.pending(name) if waits else None
             if pending is None or not self._attended():
                 return with_code(error)
-            if not agreed(f"Start the MCP server {name!r}, which the project names?\n{pending}\n[y/N] "):
+            if not confirm(f"Start the MCP server {name!r}, which the project names?\n{pending}\n[y/N] "):
                 return f"{name} was not started. %mcp approve {name} lets it start."
-            return _started(group, name, approve=True)
+            return _start(group, name, approve=True)
         return NOT_STARTED.format(name) if replays else ""
 
 
-def _started(group: "McpServers", name: str, *, approve: bool = False) -> str:
+def _start(group: "McpServers", name: str, *, approve: bool = False) -> str:
     """Connect a server, with `approve` after approving its start; return the error message, or ""."""
     try:
         if approve:
@@ -252,7 +254,7 @@ def _started(group: "McpServers", name: str, *, approve: bool = False) -> str:
     return ""
 
 
-def _as_one(messages: Sequence[Message]) -> Message:
+def _merge(messages: Sequence[Message]) -> Message:
     """Return a server's messages as one prompt; if there are several, each begins with its role."""
     if len(messages) == 1:
         return Message("user", messages[0].parts)
@@ -276,10 +278,10 @@ def _refuse(program: str, kind: str, options: Mapping[str, object]) -> None:
             raise UsageError(f"{program} {kind}, which takes no {option}. See %mcp add --help.")
 
 
-def _pair(written: str, sign: str, kind: str) -> tuple[str, str]:
-    key, separator, value = written.partition(sign)
+def _pair(word: str, sign: str, kind: str) -> tuple[str, str]:
+    key, separator, value = word.partition(sign)
     if not separator or not key.strip():
-        raise UsageError(f"{written!r} is not {kind}.")
+        raise UsageError(f"{word!r} is not {kind}.")
     return key.strip(), value.strip() if sign == ":" else value
 
 
@@ -291,7 +293,7 @@ def _typed_input(field: "Input") -> str:
     choices = f" ({', '.join(field.options)})" if field.options else ""
     default = f", else {field.default}" if field.default else ""
     # The file is untrusted: its description is shown on one line, so that it cannot look like another question.
-    about = one_line(shown(f"{field.description or field.id}{choices}{default}"), LONGEST_INPUT)
+    about = single_line(sanitize(f"{field.description or field.id}{choices}{default}"), LONGEST_INPUT)
     prompt = f"The file asks for {field.id!r}: {about}: "
     while True:
         try:

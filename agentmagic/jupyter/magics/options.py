@@ -18,7 +18,7 @@ from IPython.utils.process import arg_split  # type: ignore[attr-defined]  (each
 from IPython.utils.text import DollarFormatter
 
 from agentmagic.agent import Agent
-from agentmagic.error_codes import code_in, explain
+from agentmagic.error_codes import explain, find_code
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.magics.parser import HELP_FLAGS, Arg, Help, Parser
 from agentmagic.jupyter.magics.sources import (
@@ -40,7 +40,7 @@ from agentmagic.prompt.braces import shell_names
 from agentmagic.providers.base import SETTINGS, ModelSettings
 from agentmagic.runtime.exits import contained_exits
 from agentmagic.settings import Permission, Replay
-from agentmagic.text import did_you_mean, listed
+from agentmagic.text import did_you_mean, join_names
 
 SESSION_FLAGS = ("-s", "--session")
 
@@ -69,8 +69,8 @@ SessionName = Annotated[
 ]
 
 
-def _names(written: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in written.split(",") if name.strip())
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def read_settings(words: Sequence[str]) -> ModelSettings:
@@ -255,13 +255,13 @@ class Ask:
         used_flags = [flag for name, flag in flags.items() if getattr(self, name) not in (None, False, "")]
         if used_flags and self.rows is None:
             raise UsageError(
-                f"{listed(used_flags)} {'is' if len(used_flags) == 1 else 'are'} about a map. Add --map NAME."
+                f"{join_names(used_flags)} {'is' if len(used_flags) == 1 else 'are'} about a map. Add --map NAME."
             )
         if used_flags:
             bg = " In code, session.start_map(...) returns at once." if self.bg else ""
-            raise UsageError(f"A map asks its rows without {listed(used_flags)}. Leave that out, or --map.{bg}")
+            raise UsageError(f"A map asks its rows without {join_names(used_flags)}. Leave that out, or --map.{bg}")
 
-    def given(self, kind: type[Agent] | type[TurnSettings] | type[MapSettings]) -> dict[str, Any]:
+    def options_for(self, kind: type[Agent] | type[TurnSettings] | type[MapSettings]) -> dict[str, Any]:
         """Return the line's options that are fields of `kind`, by field name; options that are not set are left out."""
         names = {field.name for field in fields(kind)} - {"settings", "tools"}  # the runner handles these two
         if self.rows is not None and kind is Agent:
@@ -290,7 +290,7 @@ def ask_parser(magic: str = "agent") -> "Parser":
 def parse_ask(line: str, magic: str = "agent") -> Ask | Help:
     """Return the options in the line of a `%%agent` cell, or Help. Raises UsageError for an invalid line."""
     line, command, arguments = _split_command(line, ask_parser(magic))
-    read = ask_parser(magic).read(_words(line))
+    read = ask_parser(magic).read(_split_words(line))
     return read if isinstance(read, Help) else Ask(**read, command=command, arguments=arguments)
 
 
@@ -299,7 +299,7 @@ def _split_command(line: str, parser: Parser) -> tuple[str, str, str]:
     for match in _COMMAND.finditer(line):
         before = line[: match.start()]
         with suppress(UsageError):  # raised for an open quote: the slash is within quotes, and starts no command
-            if not parser.awaits_value(_words(before)):
+            if not parser.awaits_value(_split_words(before)):
                 return before, match[1], line[match.end() :].strip()
     return line, "", ""
 
@@ -334,11 +334,11 @@ class LineMagic:
 
     def read(self, line: str) -> ParsedLine | Help:
         """Return the subcommand that a line names, with its arguments, or Help. Raises UsageError."""
-        words = _words(line)
+        words = _split_words(line)
         if len(words) == 1 and words[0].endswith("?"):
             words = ["help", *filter(None, [words[0].rstrip("?")])]
         if words[:1] == ["help"] or HELP_FLAGS.intersection(words[:1]):
-            if words[1:2] and words[1] not in self.commands and (code := code_in(words[1])):
+            if words[1:2] and words[1] not in self.commands and (code := find_code(words[1])):
                 return Help(f"{explain(code)}\n")
             words = [*words[1:2], "--help"]
         if words == ["--help"]:
@@ -413,7 +413,7 @@ class _LineFormatter(DollarFormatter):
             yield literal, field, spec, conversion
 
 
-def _words(line: str) -> list[str]:
+def _split_words(line: str) -> list[str]:
     """Split a line as a shell does, and remove the quotes. Raises UsageError for an open quote."""
     try:
         return arg_split(line, posix=os.name == "posix")  # on Windows a backslash is part of a path, not an escape

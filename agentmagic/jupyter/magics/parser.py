@@ -83,11 +83,11 @@ class Parser(MagicArgumentParser):
         start = cast("Any", super()).__init__  # cast, because IPython's class has no annotations
         start(prog, description=function.__doc__, formatter_class=_Formatter)
         self.allow_abbrev = False  # an abbreviation could mean another option once more options exist
-        self.declared: dict[str, Arg] = {}
+        self.arguments: dict[str, Arg] = {}
         """The arguments, by the names of their parameters."""
         for parameter in inspect.signature(function).parameters.values():
             for arg in getattr(parameter.annotation, "__metadata__", ()):  # `self` has no annotation
-                self.declared[parameter.name] = arg
+                self.arguments[parameter.name] = arg
                 arg.declare(self, parameter)
         self.add_argument("--help", action="store_true", help="show this")
 
@@ -102,7 +102,7 @@ class Parser(MagicArgumentParser):
         """
         # With a `rest` argument, such as the command line of a server, later words can be options of that command,
         # so --help counts only as the first word.
-        takes_rest = any(arg.rest for arg in self.declared.values())
+        takes_rest = any(arg.rest for arg in self.arguments.values())
         if HELP_FLAGS.intersection(words[:1] if takes_rest else words):
             return Help(self.format_help())
         if takes_rest:
@@ -111,7 +111,7 @@ class Parser(MagicArgumentParser):
         if unknown:
             raise UsageError(self._unknown(unknown[0]))
         arguments = {name: _frozen(value) for name, value in vars(values).items() if name != "help"}
-        for name, arg in self.declared.items():
+        for name, arg in self.arguments.items():
             if arg.check is not None:
                 arg.check(arguments[name])
         return arguments

@@ -40,7 +40,7 @@ class CursorWord:
     """The word at the cursor: its typed part, and the positional words `before` it in the line."""
 
     namespace: Namespace
-    typed: str
+    start: str
     before: Sequence[str] = ()
 
 
@@ -49,8 +49,12 @@ Source = Callable[[CursorWord], Sequence[str]]
 
 def models(word: CursorWord) -> Sequence[str]:
     """Return the default model of each provider, the installed models of the typed provider, and outside agents."""
-    row = providers().get(word.typed.partition(":")[0])
-    own = [f"{row.name}:{name}" for name in row.installed()] if row and row.installed and ":" in word.typed else []
+    row = providers().get(word.start.partition(":")[0])
+    own = (
+        [f"{row.name}:{name}" for name in row.list_installed()]
+        if row and row.list_installed and ":" in word.start
+        else []
+    )
     return [
         *(f"{row.name}:{row.default}" for row in providers().values()),
         *own,
@@ -60,7 +64,7 @@ def models(word: CursorWord) -> Sequence[str]:
 
 def model_settings(word: CursorWord) -> Sequence[str]:
     """Return the settings of models, each with its equals sign; after "reasoning=", the values of that setting."""
-    if word.typed.startswith("reasoning="):
+    if word.start.startswith("reasoning="):
         return [f"reasoning={effort}" for effort in get_args(Effort)]
     return [f"{name}." if name == "extra" else f"{name}=" for name in SETTINGS]
 
@@ -72,7 +76,7 @@ def sessions(word: CursorWord) -> Sequence[str]:
 
 def functions(word: CursorWord) -> Sequence[str]:
     """Return the notebook's tools; if the word is a list such as "a,b", each tool follows the names in that list."""
-    prefix = word.typed[: word.typed.rfind(",") + 1]
+    prefix = word.start[: word.start.rfind(",") + 1]
     return [prefix + name for name, value in tuple(word.namespace.variables.items()) if is_tool(value)]
 
 
@@ -92,7 +96,7 @@ def tables(word: CursorWord) -> Sequence[str]:
 
 def map_files(word: CursorWord) -> Sequence[str]:
     """Return the paths of files in which the answers of a map may be saved."""
-    return _paths(word.typed, ".jsonl")
+    return _paths(word.start, ".jsonl")
 
 
 def types(word: CursorWord) -> Sequence[str]:
@@ -115,7 +119,7 @@ def images(word: CursorWord) -> Sequence[str]:
     names = [name for name, value in tuple(word.namespace.variables.items()) if is_picture(value)]
     notebook = notebook_of(word.namespace.variables)
     folder = notebook.parent if notebook is not None else Path()
-    paths = _paths(word.typed, _IMAGES, folder, hidden=False)  # prompts refuse to attach hidden files
+    paths = _paths(word.start, _IMAGES, folder, hidden=False)  # prompts refuse to attach hidden files
     return [*(name for name in names if not name.startswith("_")), *paths]
 
 
@@ -123,17 +127,17 @@ def conversations(word: CursorWord) -> Sequence[str]:
     """Return the names of the saved conversations, and the paths of their files."""
     folder = word.namespace.notebook.folder
     names = sorted(path.stem for path in folder.glob(f"*{SUFFIX}")) if folder is not None else ()
-    return [*names, *_paths(word.typed, SUFFIX)]
+    return [*names, *_paths(word.start, SUFFIX)]
 
 
 def folders(word: CursorWord) -> Sequence[str]:
     """Return the folders in which a new file can be written."""
-    return _paths(word.typed, None)
+    return _paths(word.start, None)
 
 
 def json_files(word: CursorWord) -> Sequence[str]:
     """Return the paths of JSON files."""
-    return _paths(word.typed, ".json")
+    return _paths(word.start, ".json")
 
 
 def servers(word: CursorWord) -> Sequence[str]:
@@ -161,15 +165,15 @@ def prompt_arguments(word: CursorWord) -> Sequence[str]:
 
 def _prompts(word: CursorWord) -> "Sequence[Prompt]":
     server = word.before[0]
-    return _listed(word.namespace, server, lambda group: group.prompts(server))
+    return _entries(word.namespace, server, lambda group: group.prompts(server))
 
 
 def resources(namespace: Namespace, server: str) -> Sequence[str]:
     """Return the URIs of a server's resources; the URI of a template is cut before its first placeholder."""
-    return [one.uri.partition("{")[0] for one in _listed(namespace, server, lambda group: group.resources(server))]
+    return [one.uri.partition("{")[0] for one in _entries(namespace, server, lambda group: group.resources(server))]
 
 
-def _listed(
+def _entries(
     namespace: Namespace, server: str, ask: "Callable[[McpServers], Coroutine[Any, Any, list[T]]]"
 ) -> "list[T]":
     """Return the list that `ask` gets from a server, or an empty list if the server is not connected or fails.

@@ -20,8 +20,8 @@ from agentmagic.host import Output
 from agentmagic.jupyter.frontend import Kind, front_end
 from agentmagic.messages import Content, Media, Text, as_text
 from agentmagic.values.describe import to_content
-from agentmagic.values.frames import unstyled
-from agentmagic.values.pictures import as_shown, display_width, figure_of
+from agentmagic.values.frames import without_style
+from agentmagic.values.pictures import display_width, figure_of, shown_image
 
 LONGEST_PRINTED = 20_000
 """Characters of a tool's printed text between two displays that are kept: half of them its beginning, half its end."""
@@ -62,7 +62,7 @@ class OutputCapture:
         self._streams: tuple[_Stream, _Stream] | None = None
         self._publisher: _Publisher | None = None
         self._format: Callable[..., tuple[Mapping[str, Any], Mapping[str, Any]]] | None = None
-        self._formatted: Any = None
+        self._figure: Any = None
         """The figure that is about to be displayed, or None."""
 
     def start(self) -> None:
@@ -87,13 +87,13 @@ class OutputCapture:
         if self._shell.display_formatter.format == self.format:
             self._shell.display_formatter.format = self._format
 
-    def takes(self) -> bool:
+    def captures_displays(self) -> bool:
         """Return whether a display that is published now belongs to the tool."""
         return self._active and threading.current_thread() is threading.main_thread()
 
-    def hears(self) -> bool:
+    def captures_text(self) -> bool:
         """Return whether text that is printed now belongs to the tool."""
-        return self.takes() or (self._active and _capturing.get() is self)
+        return self.captures_displays() or (self._active and _capturing.get() is self)
 
     def write(self, stream: Any, text: str) -> None:
         """Add a piece of printed text to the captured output."""
@@ -109,9 +109,9 @@ class OutputCapture:
         """Format a displayed value, and store its figure for `publish`, as the publisher gets only the image."""
         assert self._format is not None  # noqa: S101  (set by `start`)
         data, metadata = self._format(value, *args, **options)
-        if data and self.takes():
-            self._formatted = figure_of(value)
-            if unstyled(value) is not value:  # a styled table, whose repr shows only its type
+        if data and self.captures_displays():
+            self._figure = figure_of(value)
+            if without_style(value) is not value:  # a styled table, whose repr shows only its type
                 data = {**data, "text/plain": as_text(to_content(value)[0])}
         return data, metadata
 
@@ -119,9 +119,9 @@ class OutputCapture:
         self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str | None, *, update: bool
     ) -> bool:
         """Capture a display, or update a captured one. Return whether the front end must get the display too."""
-        figure, self._formatted = self._formatted, None
+        figure, self._figure = self._figure, None
         part, html, whole = _part_of(data, metadata)
-        if not whole and figure is not None and (image := as_shown(figure)):
+        if not whole and figure is not None and (image := shown_image(figure)):
             (part, html), whole = image, True
         displays = [item for item in self._items if isinstance(item, _Display) and item.display_id == display_id]
         if update and display_id:
@@ -141,21 +141,21 @@ class OutputCapture:
             figure = sys.modules["matplotlib.pyplot"].figure(number)
             try:
                 # An empty figure becomes text, as in a cell without agentmagic.
-                part, html = as_shown(figure) or (Text(repr(figure)), "")
+                part, html = shown_image(figure) or (Text(repr(figure)), "")
             except Exception as error:  # noqa: BLE001  (drawing a user's figure can raise any error)
                 message = f"(a figure that was left open cannot be drawn: {type(error).__name__}: {error})"
                 part, html = Text(message), ""
             sys.modules["matplotlib.pyplot"].close(figure)
             self._add(part, html, None, figure)
 
-    def leave_out(self, value: Any, shown: Sequence[Content]) -> None:
+    def leave_out(self, value: Any, parts: Sequence[Content]) -> None:
         """Remove the displays of figures that the tool also returns, unless a figure has changed since its display."""
         values = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else (value,)
         figures = [figure for figure in map(figure_of, values) if figure is not None]
         self._items = [
             item
             for item in self._items
-            if not (any(item.figure is figure for figure in figures) and item.output[0] in shown)
+            if not (any(item.figure is figure for figure in figures) and item.output[0] in parts)
         ]
 
     def parts(self) -> Sequence[Output]:
@@ -205,7 +205,7 @@ class _Printed:
             if length > LONGEST_RECENT:
                 break
         text = "".join(reversed(pieces))[-LONGEST_RECENT:]
-        lines = [line for line in _overwritten(text).split("\n") if line.strip()]
+        lines = [line for line in _without_overwritten(text).split("\n") if line.strip()]
         return "\n".join(lines[-MOST_RECENT:])
 
     @property
@@ -215,11 +215,11 @@ class _Printed:
         if self._left_out:
             left_out = self._left_out + max(len(tail) - HALF, 0)
             tail = f"{self._head}\n({left_out:,} characters left out)\n{tail[-HALF:]}"
-        text = _overwritten(tail).rstrip("\n")
+        text = _without_overwritten(tail).rstrip("\n")
         return Text(f"Printed:\n{text}" if text.strip() else ""), ""
 
 
-def _overwritten(text: str) -> str:
+def _without_overwritten(text: str) -> str:
     """Return printed text as a terminal would show it: in each line, a carriage return discards the text before it."""
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
 
@@ -249,7 +249,7 @@ class _Stream(_StandIn):
 
     def write(self, text: str) -> int:
         """Write a text, and return its length. Raises TypeError for an object that is not a `str`."""
-        if not self._capture.hears() or not isinstance(cast("object", text), str):
+        if not self._capture.captures_text() or not isinstance(cast("object", text), str):
             return self.original.write(text)
         self._capture.write(self.original, text)
         return len(text)
@@ -264,18 +264,20 @@ class _Publisher(_StandIn):
     """Replaces a shell's display publisher: displays of the tool go to the capture, all others to the original."""
 
     def publish(
-        self, data: Mapping[str, Any], metadata: Mapping[str, Any] | None = None, *given: Any, **options: Any
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any] | None = None, *args: Any, **options: Any
     ) -> None:
         """Publish a display or the update of a display."""
         transient: Mapping[str, Any] = options.get("transient") or {}
         display_id = transient.get("display_id")
         update = bool(options.get("update"))
-        if not self._capture.takes() or self._capture.publish(data, metadata or {}, display_id, update=update):
-            self.original.publish(data, metadata, *given, **options)
+        if not self._capture.captures_displays() or self._capture.publish(
+            data, metadata or {}, display_id, update=update
+        ):
+            self.original.publish(data, metadata, *args, **options)
 
     def clear_output(self, wait: bool = False) -> None:
         """Discard the tool's output so far; clear the cell's output if the call does not come from the tool."""
-        if self._capture.takes():
+        if self._capture.captures_displays():
             self._capture.clear()
         else:
             self.original.clear_output(wait)

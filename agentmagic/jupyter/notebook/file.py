@@ -96,23 +96,25 @@ class KnownNotebook:
         self._shell = shell
         self._file: Path | None = None
         self._identity = _Identity("", 0, ())
-        self._written: _Identity | None = None
-        self._searched = 0
-        self._ran = ""
+        self._saved_identity: _Identity | None = None
+        self._search_time = 0
+        self._last_cell = ""
 
     def place(self) -> SaveFolder:
         """Return the folder in which new sessions are saved: those of the running cell, or of a click in the page."""
         running = running_cell(self._shell)
         if _CELL_ID.fullmatch(running):  # VS Code sends a URI with the cell's number instead of the cell's id
-            self._ran = running
-        notebook = self._find(self._ran)  # for the message of a page, which names no cell, use the last cell that ran
+            self._last_cell = running
+        notebook = self._find(
+            self._last_cell
+        )  # for the message of a page, which names no cell, use the last cell that ran
         if (bounds := class_settings()).save is False:
-            return SaveFolder(None, f"{bounds.whose('save')} has {bounds.words('save')}", notebook)
+            return SaveFolder(None, f"{bounds.scope('save')} has {bounds.setting_with_file('save')}", notebook)
         if not self._is_attended():
             return SaveFolder(None, WITHOUT_NOTEBOOK, notebook)
         if notebook is None:
             return SaveFolder(None, UNKNOWN)
-        self.folder = self.folder or _folder(notebook, self._identity.number, self._ran)
+        self.folder = self.folder or _folder(notebook, self._identity.number, self._last_cell)
         return SaveFolder(self.folder, notebook=notebook)
 
     def _is_attended(self) -> bool:
@@ -127,13 +129,13 @@ class KnownNotebook:
 
     def remember(self) -> None:
         """Record in the folder of the conversations, if it exists, which notebook they belong to."""
-        if self.folder is None or self._identity == self._written or not self.folder.is_dir():
+        if self.folder is None or self._identity == self._saved_identity or not self.folder.is_dir():
             return
         new = self.folder / f"{RECORD}.new"
         with suppress(OSError):
             new.write_text(json.dumps(asdict(self._identity)), encoding="utf-8")
             move_over(new, self.folder / RECORD)
-            self._written = self._identity
+            self._saved_identity = self._identity
 
     def _find(self, running: str) -> Path | None:
         """Return the file of the notebook, or None. Search for the file if its path now has no file or another one."""
@@ -150,22 +152,22 @@ class KnownNotebook:
             self._take(path, frozenset({running} if running else ()))
         return path
 
-    def _search(self, known: Path, number: int, running: str) -> Path | None:
+    def _search(self, path: Path, number: int, running: str) -> Path | None:
         """Return the notebook file that has the cells seen so far, or else the file that the front end named.
 
         Return None if neither is found.
         """
         cell_ids = frozenset((*self._identity.cells, *([running] if running else ())))
-        if number and (not cell_ids or not cell_ids.isdisjoint(_cells(known))):
-            return known
+        if number and (not cell_ids or not cell_ids.isdisjoint(_cells(path))):
+            return path
         first = self._file is None
-        change_time = _last_change(known.parent)
-        if change_time != self._searched and not (first and not running):
-            self._searched = change_time
+        change_time = _last_change(path.parent)
+        if change_time != self._search_time and not (first and not running):
+            self._search_time = change_time
             looked_for = _Identity("", self._identity.number, tuple(cell_ids))
-            if (match := _renamed(known, looked_for, running if first else "")) is not None:
+            if (match := _find_renamed(path, looked_for, running if first else "")) is not None:
                 return match
-        return known if first and number else None
+        return path if first and number else None
 
     def _take(self, file: Path, cells: frozenset[str]) -> None:
         """Make a file the notebook's file, and add its cells to the cells seen so far."""
@@ -192,17 +194,17 @@ def _folder(notebook: Path, number: int, running: str) -> Path:
     if own in ours:
         return own
     if ours:
-        return _named_anew(max(ours, key=ours.__getitem__), own)
-    if (old_folder := _moved(notebook, number, cells)) is not None:
+        return _rename_folder(max(ours, key=ours.__getitem__), own)
+    if (old_folder := _find_moved(notebook, number, cells)) is not None:
         with suppress(OSError):  # if this fails, the conversations stay in their old folder
             base.mkdir(exist_ok=True)
-        return _named_anew(old_folder, own)
+        return _rename_folder(old_folder, own)
     if _record(own) is None:  # the folder does not exist, or comes from a version of agentmagic without records
         return own
     return next(free for n in count(1) if not (free := own.with_name(f"{own.name}.{n}")).exists())
 
 
-def _moved(notebook: Path, number: int, cells: frozenset[str]) -> Path | None:
+def _find_moved(notebook: Path, number: int, cells: frozenset[str]) -> Path | None:
     """Return the folder of conversations that a notebook left behind when it was moved here, or None.
 
     Searches the folders above, below and next to the notebook's folder. Cells and inode number must both match: a
@@ -233,7 +235,7 @@ def _has_other_owner(record: _Identity, notebook: Path) -> bool:
     return any(record.fits(number, _cells(path)) for path, number in candidates)
 
 
-def _named_anew(folder: Path, own: Path) -> Path:
+def _rename_folder(folder: Path, own: Path) -> Path:
     """Rename a folder to `own`, unless that path exists or another kernel writes in the folder; return its path."""
     if not own.exists() and not any(map(in_use, folder.glob(f"*{SUFFIX}"))):
         with suppress(OSError):
@@ -244,7 +246,7 @@ def _named_anew(folder: Path, own: Path) -> Path:
 # -- notebooks on disk -----------------------------------------------------------------------------------
 
 
-def _renamed(missing: Path, known: _Identity, running: str) -> Path | None:
+def _find_renamed(missing: Path, identity: _Identity, running: str) -> Path | None:
     """Return the notebook, in the folder of a missing one, that shares the most cells with it.
 
     Return None if no notebook or several match best. With `running`, only a notebook that has this cell counts.
@@ -254,8 +256,8 @@ def _renamed(missing: Path, known: _Identity, running: str) -> Path | None:
     for path, stat in sorted(_beside(missing), key=lambda pair: -pair[1].st_ctime):
         remaining -= stat.st_size
         cells = _cells(path, running) if remaining >= 0 else frozenset[str]()
-        if known.fits(stat.st_ino, cells) and (not running or running in cells):
-            matches[path] = len(cells.intersection(known.cells)), stat.st_ino == known.number
+        if identity.fits(stat.st_ino, cells) and (not running or running in cells):
+            matches[path] = len(cells.intersection(identity.cells)), stat.st_ino == identity.number
     best = max(matches.values(), default=None)
     likely = [path for path, weight in matches.items() if weight == best]
     return likely[0] if len(likely) == 1 else None

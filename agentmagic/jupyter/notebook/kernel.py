@@ -49,7 +49,7 @@ class KernelNotebook:
         self._shell = cast("Any", shell)
         self._notebook = notebook
         self.can_stage: Callable[[], bool] = lambda: False
-        self._seen: dict[str, int] = {}
+        self._run_counts: dict[str, int] = {}
         """The number of cells that had run when a cell was proposed, by the id of the proposal."""
 
     @property
@@ -104,17 +104,17 @@ class KernelNotebook:
 
     # -- proposed cells --------------------------------------------------------------------------
 
-    def stage(self, proposed: CellProposed) -> CellProposed:
+    def stage(self, proposal: CellProposed) -> CellProposed:
         """Show a proposed cell in the notebook if possible, and return the proposal with its place.
 
         If a page has the JupyterLab extension, the extension finds the proposal in the session's log. Otherwise a new
         code cell is inserted when the running cell ends; front ends insert at most one cell for each running cell.
         """
         if self.can_stage():
-            return replace(proposed, place="staged", cell=proposed.cell or running_cell(self._shell))
-        self._seen[proposed.id] = len(self.namespace.get("In", ()))
-        is_insert = (proposed.action, proposed.kind, proposed.cell) == ("insert", "code", "")
-        return replace(proposed, place="below" if is_insert and self._insert(proposed.source) else "shown")
+            return replace(proposal, place="staged", cell=proposal.cell or running_cell(self._shell))
+        self._run_counts[proposal.id] = len(self.namespace.get("In", ()))
+        is_insert = (proposal.action, proposal.kind, proposal.cell) == ("insert", "code", "")
+        return replace(proposal, place="below" if is_insert and self._insert(proposal.source) else "shown")
 
     def _insert(self, source: str) -> bool:
         shell = self._shell
@@ -124,30 +124,30 @@ class KernelNotebook:
         shell.set_next_input(source, replace=False)
         return True
 
-    def fate(self, proposed: CellProposed) -> ProposalSettled | None:
+    def fate(self, proposal: CellProposed) -> ProposalSettled | None:
         """Return whether the user has kept or changed a proposed cell, or None if that is not known yet.
 
         Compares the proposal with the cells that have run since, and with the saved notebook.
         """
-        if proposed.place == "staged":
+        if proposal.place == "staged":
             return None
         cells, _ = self.cells()
         sources = {one.id: one.source.strip() for one in cells if one.id}
-        run_count = self._seen.get(proposed.id)  # None for a proposal that an earlier kernel has made
+        run_count = self._run_counts.get(proposal.id)  # None for a proposal that an earlier kernel has made
         ran = [] if run_count is None else [source.strip() for source in self.namespace.get("In", ())[run_count:]]
-        target = proposed.source.strip()
-        now = sources.get(proposed.cell)
-        match proposed.action:
+        target = proposal.source.strip()
+        now = sources.get(proposal.cell)
+        match proposal.action:
             case "insert" if target in ran or target in sources.values():
-                return ProposalSettled(proposed.id, "kept", ran=target in ran)
-            case "insert" if proposed.place == "below":
+                return ProposalSettled(proposal.id, "kept", ran=target in ran)
+            case "insert" if proposal.place == "below":
                 alike = get_close_matches(target, ran, n=1, cutoff=ALIKE)
-                return ProposalSettled(proposed.id, "changed", alike[0], ran=True) if alike else None
-            case "change" if now is not None and now != proposed.before.strip():
-                settlement = ProposalSettled(proposed.id, "changed", now)
-                return ProposalSettled(proposed.id, "kept") if now == target else settlement
-            case "remove" if sources and proposed.cell and now is None:
-                return ProposalSettled(proposed.id, "kept")
+                return ProposalSettled(proposal.id, "changed", alike[0], ran=True) if alike else None
+            case "change" if now is not None and now != proposal.before.strip():
+                settlement = ProposalSettled(proposal.id, "changed", now)
+                return ProposalSettled(proposal.id, "kept") if now == target else settlement
+            case "remove" if sources and proposal.cell and now is None:
+                return ProposalSettled(proposal.id, "kept")
             case _:
                 return None
 
@@ -176,9 +176,9 @@ class KernelNotebook:
 
 
 def _cell(number: int, cell: Mapping[str, Any], running: str) -> NotebookCell:
-    outputs = tuple(part for output in _listed(cell.get("outputs")) for part in _output(output))
+    outputs = tuple(part for output in _dicts(cell.get("outputs")) for part in _output(output))
     name = own if isinstance(own := cell.get("id"), str) else ""
-    kind, source = str(cell.get("cell_type", "")), _joined(cell.get("source"))
+    kind, source = str(cell.get("cell_type", "")), _text(cell.get("source"))
     return NotebookCell(number, kind, source, outputs, bool(running) and name == running, name)
 
 
@@ -186,7 +186,7 @@ def _output(output: Mapping[str, Any]) -> Iterator[Content]:
     """Yield the parts of a saved output. The content of the file is untrusted."""
     match output:
         case {"text": text}:
-            yield Text(_joined(text))
+            yield Text(_text(text))
         case {"ename": name, "evalue": value}:
             yield Text(f"{name}: {value}")
         case {"data": dict()}:
@@ -198,18 +198,18 @@ def _output(output: Mapping[str, Any]) -> Iterator[Content]:
                 except ValueError:
                     yield Text("[a damaged image]")
             elif text := next((forms[kind] for kind in ("text/markdown", "text/plain") if kind in forms), ""):
-                yield Text(_joined(text))
+                yield Text(_text(text))
             else:
                 yield Text(f"[{', '.join(forms)}]")
         case _:
             pass
 
 
-def _joined(text: object) -> str:
+def _text(text: object) -> str:
     lines = cast("list[object]", text) if isinstance(text, list) else [text]
     return "".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
 
 
-def _listed(value: object) -> list[Mapping[str, Any]]:
+def _dicts(value: object) -> list[Mapping[str, Any]]:
     entries = cast("list[object]", value) if isinstance(value, list) else []
     return [cast("Mapping[str, Any]", one) for one in entries if isinstance(one, dict)]

@@ -41,7 +41,7 @@ DEFAULT_SESSION = "agent"
 """The name of the variable with the default session: the session of `%%agent` without a NAME."""
 
 
-_KEPT = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[oid]h")
+_HISTORY_NAME = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[oid]h")
 """Names of the variables in which IPython stores inputs and results."""
 
 
@@ -56,7 +56,7 @@ def check_name(name: str | None, what: str = "name a session") -> None:
 def check_variable(name: str | None) -> None:
     """Raise UsageError if an answer cannot be bound to a name."""
     check_name(name, "take an answer")
-    if name is not None and _KEPT.fullmatch(name):
+    if name is not None and _HISTORY_NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot take an answer: IPython keeps inputs and results under it.")
 
 
@@ -64,7 +64,7 @@ def can_name_session(name: str) -> bool:
     """Return whether a new session can have this name."""
     try:
         check_name(name)
-        _check_listed(name)
+        _check_visible(name)
     except UsageError:
         return False
     return True
@@ -94,16 +94,16 @@ class MarkedFunctions:
         """Do nothing: functions have nothing to close."""
 
 
-class Chosen:
+class ChosenTools:
     """A toolset of the tools that have the chosen names in other toolsets."""
 
     def __init__(self, names: Sequence[str], toolsets: Sequence[Toolset]) -> None:
         self._names = names
         self.sources = toolsets
 
-    def over(self, sources: Sequence[Toolset]) -> "Chosen":
+    def over(self, sources: Sequence[Toolset]) -> "ChosenTools":
         """Return a toolset that chooses the same names from other toolsets."""
-        return Chosen(self._names, sources)
+        return ChosenTools(self._names, sources)
 
     async def tools(self) -> Sequence[Tool]:
         """Return the chosen tools in the order of the names.
@@ -123,7 +123,7 @@ class Chosen:
             raise ServersUnreachable(message, tools, problems)
         raise UsageError(message)
 
-    async def listed(self) -> tuple[Sequence[Tool], Sequence[str]]:
+    async def connected_tools(self) -> tuple[Sequence[Tool], Sequence[str]]:
         """Return the chosen tools that are available without connecting a server, and the servers left out."""
         listings = await asyncio.gather(*map(list_connected, self.sources))
         by_name = _by_name(listings)
@@ -135,9 +135,9 @@ class Chosen:
         """Do nothing: the toolsets belong to the session."""
 
 
-def _by_name(listed: Iterable[tuple[Sequence[Tool], object]]) -> dict[str, Tool]:
+def _by_name(listings: Iterable[tuple[Sequence[Tool], object]]) -> dict[str, Tool]:
     # Reversed, so that of two tools with one name the first is kept.
-    return {tool.name: tool for tools, _ in reversed(list(listed)) for tool in reversed(tools)}
+    return {tool.name: tool for tools, _ in reversed(list(listings)) for tool in reversed(tools)}
 
 
 class Namespace:
@@ -153,18 +153,18 @@ class Namespace:
         self.place = notebook.place
         self.variables = variables
         # The session that writes each file. Its file is closed if a new session gets the same name.
-        self._saved: WeakValueDictionary[Path, Session] = WeakValueDictionary()
+        self._writers: WeakValueDictionary[Path, Session] = WeakValueDictionary()
         # Sessions that have the notebook's tools. Not stored by name: a session can have several names, or none.
-        self._equipped: WeakSet[Session] = WeakSet()
+        self._equipped_sessions: WeakSet[Session] = WeakSet()
         self._servers: McpServers | None = None
         # Sessions that use the notebook's cassette.
-        self._joined: WeakSet[Session] = WeakSet()
+        self._joined_sessions: WeakSet[Session] = WeakSet()
         # Sessions that were made here while the notebook's file was unknown. They are saved once it is known.
-        self._unsaved: WeakSet[Session] = WeakSet()
+        self._unsaved_sessions: WeakSet[Session] = WeakSet()
         self._numbers = count(1)
         self._deck = Deck()
         self._functions = MarkedFunctions(variables)
-        self._look = NotebookTools()
+        self._notebook_tools = NotebookTools()
         self.listeners = Listeners[Event | HistoryCut]()
         """Called with the events of every session of the notebook, like the listeners of `Session.listen`."""
         self.looks = Listeners[None]()
@@ -173,13 +173,13 @@ class Namespace:
     def insert(self, cassette: Path) -> None:
         """Use a cassette in all sessions of the notebook, including sessions that are made later."""
         self._deck.insert(cassette)
-        for session in {*self.sessions().values(), *self._joined}:
+        for session in {*self.sessions().values(), *self._joined_sessions}:
             session.deck.insert(cassette)
 
     def choose(self, mode: Replay, *, timed: bool = False) -> None:
         """Set the mode in which all sessions of the notebook use the cassette."""
         self._deck.choose(mode, timed=timed)
-        for session in {*self.sessions().values(), *self._joined}:
+        for session in {*self.sessions().values(), *self._joined_sessions}:
             session.deck.choose(mode, timed=timed)
 
     @property
@@ -218,7 +218,7 @@ class Namespace:
 
             self._servers = McpServers()
             engine().at_close(self._servers.aclose)
-            for session in self._equipped:
+            for session in self._equipped_sessions:
                 session.add_toolset(self._servers)
         return self._servers
 
@@ -243,7 +243,7 @@ class Namespace:
         if value is _UNBOUND or isinstance(value, Session | Agent):
             self.session(DEFAULT_SESSION)
             return None
-        return f"{DEFAULT_SESSION} is {a_type(value)} of yours and stays. {_another(DEFAULT_SESSION)}"
+        return f"{DEFAULT_SESSION} is {a_type(value)} of yours and stays. {_other_session_hint(DEFAULT_SESSION)}"
 
     def session(self, name: str) -> Session:
         """Return the session in a variable; make and bind a session if the variable is unbound or has an Agent.
@@ -266,24 +266,24 @@ class Namespace:
         elif isinstance(value, Agent):
             value = self._make(name, value)
         elif not isinstance(value, Session):
-            raise UsageError(f"{name} is {a_type(value)}, no session, and is left alone. {_another(name)}")
+            raise UsageError(f"{name} is {a_type(value)}, no session, and is left alone. {_other_session_hint(name)}")
         self._save_if_known(value, name)
         self.equip(value, name)
         return value
 
     def save_late(self) -> None:
         """Save, from now on, the sessions that were made while the notebook's file was unknown, if it is known now."""
-        if self._unsaved:
+        if self._unsaved_sessions:
             for name, session in self.sessions().items():
                 self._save_if_known(session, name)
 
     def _save_if_known(self, session: Session, name: str) -> None:
-        if session not in self._unsaved or (path := self.place().file(name)) is None:
+        if session not in self._unsaved_sessions or (path := self.place().file(name)) is None:
             return
         with suppress(SessionBusy):  # if a turn is running, the next call saves the session
             session.save_from_now(path)
-            self._unsaved.discard(session)
-            self._saved[path] = session
+            self._unsaved_sessions.discard(session)
+            self._writers[path] = session
             self.notebook.remember()
 
     def bind(self, name: str, session: Session) -> None:
@@ -292,14 +292,14 @@ class Namespace:
             return
         self.variables[name] = session
         if (path := self.place().file(name)) is not None:
-            self._saved[path] = session
+            self._writers[path] = session
 
     def fork(self, session: Session, name: str, turns: int | None) -> Session:
         """Bind, save and return a new session that begins with the first `turns` turns of another session, or all.
 
         Raises UsageError if the name is not free, or if a conversation of this name is saved already.
         """
-        _check_listed(name)
+        _check_visible(name)
         if name in self.variables:
             raise UsageError(
                 f"{name} is {a_type(self.variables[name])} of yours and stays. Choose a name that is free."
@@ -308,7 +308,7 @@ class Namespace:
         if path is not None and path_of(path).exists():
             raise UsageError(f"A conversation of the name {name} is saved already. Choose another name.")
         branch = session.fork(turns)
-        self._equipped.add(branch)  # a fork has the toolsets of its original
+        self._equipped_sessions.add(branch)  # a fork has the toolsets of its original
         self._join(branch, name)
         branch.listen(self._remember)
         if path is not None:
@@ -321,7 +321,7 @@ class Namespace:
         """Return the functions of the notebook that are marked with `@tool`."""
         return self._functions.functions()
 
-    def known(self, name: str) -> Session:
+    def existing_session(self, name: str) -> Session:
         """Return the session in a variable; only the default session is made if its variable is unbound.
 
         Raises UsageError for any other unbound variable, and for a variable that has an Agent or another value.
@@ -343,12 +343,12 @@ class Namespace:
 
     def offer_notebook(self, session: Session, *, offered: bool) -> None:
         """Start or stop offering the notebook tools in the later turns of a session."""
-        session.remove_toolset(self._look)
+        session.remove_toolset(self._notebook_tools)
         if offered:
-            session.add_toolset(self._look)
+            session.add_toolset(self._notebook_tools)
 
     def toolsets(
-        self, session: Session, agent: Agent, chosen: Sequence[str] | None = None, *, notebook: bool = False
+        self, session: Session, agent: Agent, tool_names: Sequence[str] | None = None, *, notebook: bool = False
     ) -> tuple[Toolset, ...]:
         """Return the toolsets of a turn, without empty ones; with `chosen`, one toolset of the tools with these names.
 
@@ -356,13 +356,13 @@ class Namespace:
         Raises UsageError for a chosen name that cannot be a tool.
         """
         sources = tuple(source for source in session.toolsets(agent) if not self._is_empty(source))
-        if notebook and self._look not in sources:
-            sources = (*sources, self._look)
-        if chosen is None:
+        if notebook and self._notebook_tools not in sources:
+            sources = (*sources, self._notebook_tools)
+        if tool_names is None:
             return sources
-        values = {name: self.variables.get(name) for name in chosen}
+        values = {name: self.variables.get(name) for name in tool_names}
         functions = {name: one for name, one in values.items() if callable(one) and not isinstance(one, type)}
-        if not sources and (missing := [name for name in chosen if name not in functions]):
+        if not sources and (missing := [name for name in tool_names if name not in functions]):
             candidates = [
                 name for name, value in self.variables.items() if callable(value) and not isinstance(value, type)
             ]
@@ -371,8 +371,8 @@ class Namespace:
                 f"--tools names {missing[0]}, which is no function of the notebook.{hint} Define it first."
             )
         # A tool may have another name than its function; toolsets find it by the tool's name.
-        names = [function_tool(functions[name]).name if name in functions else name for name in chosen]
-        return (Chosen(names, (Functions(functions.values()), *sources)),)
+        names = [function_tool(functions[name]).name if name in functions else name for name in tool_names]
+        return (ChosenTools(names, (Functions(functions.values()), *sources)),)
 
     def definitions(self, toolsets: Iterable[Toolset]) -> tuple[list[ToolDef], list[str]]:
         """Return the definitions of the tools in toolsets, and the problems of servers that failed.
@@ -393,7 +393,7 @@ class Namespace:
 
         Sessions without a variable are named "unnamed N", numbered in the order of their first turns.
         """
-        if session not in self._joined:
+        if session not in self._joined_sessions:
             names = (name for name, one in self.sessions().items() if one is session)
             name = next(names, "")
             self._join(session, name or f"unnamed {next(self._numbers)}")
@@ -401,7 +401,7 @@ class Namespace:
 
     def _join(self, session: Session, name: str) -> None:
         """Make a session use the notebook's cassette under a name, which traces and the ledger show too."""
-        self._joined.add(session)
+        self._joined_sessions.add(session)
         session.name = session.name or name
         session.deck.join("" if name == DEFAULT_SESSION else name, self._deck)
 
@@ -416,33 +416,33 @@ class Namespace:
 
     def _make(self, name: str, recipe: Agent) -> Session:
         """Make a session that is saved beside the notebook, if the notebook's file is known."""
-        _check_listed(name)
+        _check_visible(name)
         path = self.place().file(name)
-        earlier = self._saved.get(path) if path is not None else None
+        earlier = self._writers.get(path) if path is not None else None
         if earlier is not None and not earlier.running:
             # Code may still use the earlier session without a variable. Close its file, which the new session takes.
             earlier.history.close()
         session = Session(recipe, path=path)
         if path is None:
-            self._unsaved.add(session)
+            self._unsaved_sessions.add(session)
         return session
 
     def equip(self, session: Session, name: str | None = None) -> None:
         """Give a session the notebook's functions, servers and cassette, if it does not have them yet."""
-        if session in self._equipped:
+        if session in self._equipped_sessions:
             return
         if name is None:
             self.join(session)
         else:
             self._join(session, name)
-        self._equipped.add(session)
+        self._equipped_sessions.add(session)
         session.listen(self._remember)
         session.add_toolset(self._functions)
         if self._servers is not None:
             session.add_toolset(self._servers)
 
 
-def _check_listed(name: str) -> None:
+def _check_visible(name: str) -> None:
     """Raise UsageError for a name that begins with _: IPython uses such names, so lists of sessions skip them."""
     if name.startswith("_"):
         raise UsageError(
@@ -450,5 +450,5 @@ def _check_listed(name: str) -> None:
         )
 
 
-def _another(name: str) -> str:
+def _other_session_hint(name: str) -> str:
     return f"Use another session, %%agent NAME, or rename yours and del {name}."

@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import TypeVar
 
 from agentmagic import settings
-from agentmagic.acp.agents import installed
+from agentmagic.acp.agents import list_installed
 from agentmagic.approval.policy import LEVELS, Level
 from agentmagic.classroom import class_settings
 from agentmagic.display import words
-from agentmagic.errors import AgentMagicError, UsageError, said, with_code
+from agentmagic.errors import AgentMagicError, UsageError, describe, with_code
 from agentmagic.events import Event, HistoryCut, Intent, MapProgress, StepFinished, TurnFinished, TurnStarted
 from agentmagic.jupyter.panel.panel_turns import PanelTurns
 from agentmagic.jupyter.panel.server_rows import server_rows
 from agentmagic.log import logger
 from agentmagic.providers.base import Model
 from agentmagic.providers.openai import BASE_URL
-from agentmagic.providers.registry import answerer, default_model, info, usable_models
+from agentmagic.providers.registry import default_model, info, model_sentence, usable_models
 from agentmagic.runtime.engine import engine, void
 from agentmagic.session import Session
-from agentmagic.text import counted, shown
+from agentmagic.text import plural, sanitize
 from agentmagic.tools.mcp import McpServers
 from agentmagic.widgets import commands
 from agentmagic.widgets import page_messages as page
@@ -58,13 +58,13 @@ class Chat:
         self.view = View(self, home="panel", name=view)
         self.session = session
         self._notebook = notebook
-        self._html = SessionHtml(self.view.transcript, self.view.aside, saved=self._saved_line)
+        self._html = SessionHtml(self.view.transcript, self.view.aside, replacement=self._saved_line)
         self._context = contextvars.copy_context()
         self._models: dict[str, str | Model] = {}
         self._default: str | None = None
-        self._served_by: str | None = None
-        self._around: State = {}
-        self._known: set[McpServers] = set()
+        self._server_address: str | None = None
+        self._notebook_state: State = {}
+        self._followed_groups: set[McpServers] = set()
         self._turns = PanelTurns(self.view, notebook, self._in_cell, self.refresh)
         notebook.looks.add(lambda _: self.look())
         engine().call(self._follow(session))
@@ -96,8 +96,8 @@ class Chat:
     def refresh(self) -> None:
         """Send the panel's state to the pages; called in the engine thread."""
         for group in self._groups():
-            if group not in self._known:
-                self._known.add(group)
+            if group not in self._followed_groups:
+                self._followed_groups.add(group)
                 group.listen(lambda _: void(engine().loop.call_soon_threadsafe(self.refresh)))
         self.view.tell(self._state())
 
@@ -153,7 +153,7 @@ class Chat:
         """Return the line that the static output shows instead of the turns of a saved session; else ""."""
         if (path := self.session.path) is None:
             return ""
-        name, turns = self._notebook.name_of(self.session), counted(len(self.session.turns), "turn")
+        name, turns = self._notebook.name_of(self.session), plural(len(self.session.turns), "turn")
         return f"The chat panel of {name}: {turns}, saved in {path.parent.name}/{path.name}. Run this cell to go on."
 
     def _begin_anew(self) -> None:
@@ -174,11 +174,11 @@ class Chat:
         self._models = {name: name for name in usable} | self._models
         if (model := self.session.agent.model) is not None:
             self._models[_name(model)] = model
-        self._around |= await self._aside(partial(self._look_around, self._model))
+        self._notebook_state |= await self._in_pool(partial(self._look_around, self._model))
         self.refresh()
         address = settings.variable(BASE_URL)
-        if address != self._served_by and (names := await engine().in_pool(_served_models)):
-            self._served_by = address
+        if address != self._server_address and (names := await engine().in_pool(_served_models)):
+            self._server_address = address
             self._models |= {name: name for name in names}
             self.refresh()
 
@@ -188,18 +188,18 @@ class Chat:
 
     def _look_around(self, model: str) -> State:
         """Return the part of the state that comes from the notebook and the keys; called in a pool thread."""
-        names = [(name, shown(about)) for name, about in self._notebook.names()]
-        conversation = self._notebook.offered(self.session)
+        names = [(name, sanitize(about)) for name, about in self._notebook.names()]
+        conversation = self._notebook.suggest_conversation(self.session)
         window = info(model).window if model else None
         return {
             "window": window or 0,
-            "web": shown(commands.web_tools(self.session)),
+            "web": sanitize(commands.web_tools(self.session)),
             "offered": None if conversation is None else _chat_row(conversation),
-            "welcome": shown(answerer(model, "message")),
+            "welcome": sanitize(model_sentence(model, "message")),
             "examples": _examples(names),
             "names": names,
             "commands": list(self._notebook.commands()),
-            "prompts": [(name, shown(about)) for name, about in self._notebook.prompts(self.session)],
+            "prompts": [(name, sanitize(about)) for name, about in self._notebook.prompts(self.session)],
         }
 
     def _state(self) -> State:
@@ -210,7 +210,7 @@ class Chat:
         cost = f"{usage.input_tokens + usage.output_tokens:,} tokens, {words.cost(usage.cost)}"
         return {
             "title": self._notebook.name_of(self.session) or "Chat",
-            "actions": self._offered(has_servers=bool(servers), fixed=override is not None),
+            "actions": self._actions(has_servers=bool(servers), fixed=override is not None),
             "model": model,
             "models": [model] if override else sorted({*self._models, *filter(None, [model])}),
             "level": commands.level_of(self.session) or "",
@@ -220,12 +220,12 @@ class Chat:
             "servers": servers,
             "note": self._turns.note,
             "left": "" if self.session.running or plan is None else plan.open_tasks,
-            "attached": self._turns.attached,
+            "attached": self._turns.attachment_lines,
             "cleared": 0 if self.session.turns or self.session.running else self.session.cleared,
-            **self._around,
+            **self._notebook_state,
         }
 
-    def _offered(self, *, has_servers: bool, fixed: bool) -> list[str]:
+    def _actions(self, *, has_servers: bool, fixed: bool) -> list[str]:
         """Return the types of the actions that work in this panel now. The page offers only these."""
         absent: set[type] = set() if has_servers else set(ServerAction.__args__)
         if fixed:
@@ -248,13 +248,13 @@ class Chat:
         try:
             message = await self._do(action)
         except AgentMagicError as error:
-            self.view.complain(shown(with_code(error)))
+            self.view.complain(sanitize(with_code(error)))
         except Exception as error:  # noqa: BLE001  (the user must see that a click failed)
             logger.exception("an action of a panel failed")
-            self.view.complain(f"That failed: {shown(said(error))}")
+            self.view.complain(f"That failed: {sanitize(describe(error))}")
         else:
             if message:
-                self.view.say(shown(message))
+                self.view.say(sanitize(message))
         self.refresh()
 
     async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911, PLR0912  (one arm for each action)
@@ -268,7 +268,7 @@ class Chat:
                 return self._turns.enqueue(action)
             case page.AttachFile():
                 data = b64decode(action.data, validate=True)
-                file = await self._aside(partial(self._notebook.file, self.session, action.name, data))
+                file = await self._in_pool(partial(self._notebook.file, self.session, action.name, data))
                 return self._turns.hold([file])
             case page.DropAttachment():
                 return self._turns.detach(action.name)
@@ -285,13 +285,13 @@ class Chat:
             case page.OpenChat():
                 return await self._turn_to(partial(self._notebook.open, action.name, saved=action.saved))
             case page.ListChats():
-                chats = await self._aside(self._notebook.conversations)
-                self._around["chats"] = list(map(_chat_row, chats))
+                chats = await self._in_pool(self._notebook.conversations)
+                self._notebook_state["chats"] = list(map(_chat_row, chats))
                 return None
             case page.ClearSession():
                 return self.session.clear()
             case page.CompactSession():
-                return await self._aside(partial(commands.compact, self.session))
+                return await self._in_pool(partial(commands.compact, self.session))
             case page.InspectTurn():
                 return self.view.show_inspection(await engine().in_pool(partial(page_of, self.session, action.turn)))
             case page.UndoClear():
@@ -307,19 +307,19 @@ class Chat:
             case page.ConnectServer() | page.DisconnectServer() | page.EnableTool() | page.AllowTools():
                 return await self._do_with_server(action)
 
-    async def _aside(self, function: Callable[[], T]) -> T:
+    async def _in_pool(self, function: Callable[[], T]) -> T:
         """Call a function in a pool thread, in which it can wait for the engine."""
         return await engine().in_pool(self._in_cell(function))
 
     async def _undo(self, *, redo: bool) -> str:
         """Undo or redo a change. Runs in the main thread, so that no other code changes variables meanwhile."""
         await engine().run_user(self._in_cell(partial(self.session.step_back, redo=redo)))
-        return commands.undone(self.session, redo=redo)
+        return commands.undo_report(self.session, redo=redo)
 
     async def _run_line(self, magic: str, line: str) -> str:
         if magic == "agent" and line.strip() in ("undo", "redo"):
             return await self._undo(redo=line.strip() == "redo")
-        output = await self._aside(partial(self._notebook.run_line, self.session, magic, line))
+        output = await self._in_pool(partial(self._notebook.run_line, self.session, magic, line))
         self._notebook.looks.tell(None)
         return output
 
@@ -329,7 +329,7 @@ class Chat:
             raise UsageError(
                 "A turn of this conversation is under way. Wait for it, or stop it, then open another one."
             )
-        session = await self._aside(find)
+        session = await self._in_pool(find)
         if session is not self.session:
             self._leave()
             await self._follow(session)
@@ -386,7 +386,7 @@ class Chat:
 
 
 def _chat_row(conversation: commands.Conversation) -> ConversationRow:
-    return {"name": shown(conversation.name), "about": conversation.about, "saved": conversation.saved}
+    return {"name": sanitize(conversation.name), "about": conversation.about, "saved": conversation.saved}
 
 
 def _name(model: str | Model | None) -> str:
@@ -394,7 +394,7 @@ def _name(model: str | Model | None) -> str:
 
 
 def _outside_agents() -> list[str]:
-    return list(filter(class_settings().allows_model, (agent.model for agent in installed())))
+    return list(filter(class_settings().allows_model, (agent.model for agent in list_installed())))
 
 
 def _served_models() -> list[str]:

@@ -16,12 +16,12 @@ from agentmagic.events import Event, HistoryCut, ProposalFate, is_delta
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.panel import panels
-from agentmagic.jupyter.prompt.outputs import AskAboutOutput, attached_output
+from agentmagic.jupyter.prompt.outputs import AskAboutOutput, attach_output
 from agentmagic.log import logger
 from agentmagic.prompt.attachments import Attachment
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
-from agentmagic.text import shown
+from agentmagic.text import sanitize
 from agentmagic.widgets.page_messages import Name, PageMessage, TypedText
 from agentmagic.widgets.static_html import OutputUpdates
 
@@ -35,7 +35,7 @@ MOST_SETTLED = 10_000
 PAUSE = 0.05
 """Seconds in which changes are collected before they are sent to pages."""
 
-SPARE = f"{DEFAULT_SESSION}_2"
+SECOND_SESSION = f"{DEFAULT_SESSION}_2"
 """The name of the panel's session if the default session's variable has another value."""
 
 
@@ -84,9 +84,9 @@ class LabLink:
         self._turning: Future[None] | None = None
         self._name = DEFAULT_SESSION
         self._lock = threading.Lock()
-        self._told: dict[str, str] = {}
-        self._staged: list[dict[str, Any]] = []
-        self._greeted = False
+        self._sent_state: dict[str, str] = {}
+        self._sent_proposals: list[dict[str, Any]] = []
+        self._has_page = False
         self._update = OutputUpdates(self._tell, PAUSE).update
         self._leave = (namespace.listeners.add(self._hear), namespace.looks.add(lambda _: self._update()))
         cast("Any", shell).events.register("post_run_cell", self._look)
@@ -112,7 +112,7 @@ class LabLink:
 
     def show(self, name: str) -> bool:
         """Make the page of the running cell show the docked panel of a session; return False if no page can."""
-        if not self._greeted:
+        if not self._has_page:
             return False
         self._name = name
         self._dock()
@@ -121,16 +121,16 @@ class LabLink:
         return True
 
     @property
-    def greeted(self) -> bool:
+    def has_page(self) -> bool:
         """Whether a page with the extension has connected to this kernel; such a page can show proposed cells."""
-        return self._greeted
+        return self._has_page
 
     def greet(self, _: GreetKernel) -> None:
         """Send the state to the pages.
 
         The page shows the notebook to a user, so the notebook's conversations are saved from now on.
         """
-        self._greeted = True
+        self._has_page = True
         self._namespace.notebook.attended = True
         self._namespace.save_late()
         self._tell(anew=True)
@@ -165,7 +165,7 @@ class LabLink:
         session = chat.session
 
         def make() -> Sequence[Attachment]:
-            return attached_output(message, self._namespace.attachables(session, session.agent))
+            return attach_output(message, self._namespace.attachables(session, session.agent))
 
         chat.attach(make, message.prompt)
         self._tell(anew=True)
@@ -173,7 +173,7 @@ class LabLink:
     def _session(self) -> Session:
         sessions = self._namespace.sessions()
         session = sessions.get(self._name) or sessions.get(DEFAULT_SESSION) or next(iter(sessions.values()), None)
-        return session or self._namespace.session(SPARE)
+        return session or self._namespace.session(SECOND_SESSION)
 
     def _hear(self, event: Event | HistoryCut) -> None:
         if not is_delta(event):
@@ -200,19 +200,19 @@ class LabLink:
         # The lock covers reading the state too: otherwise a thread could send a state older than the last one sent.
         with self._lock:
             state = self._state()
-            if anew or state != self._told:
-                self._told = state
+            if anew or state != self._sent_state:
+                self._sent_state = state
                 self._comm.send({"type": "state", **state})
             proposals = self._proposals()
-            if anew or proposals != self._staged:
-                self._staged = proposals
+            if anew or proposals != self._sent_proposals:
+                self._sent_proposals = proposals
                 self._comm.send({"type": "proposals", "proposals": proposals})
         return 0
 
     def _proposals(self) -> list[dict[str, Any]]:
         """Return the staged cells of all sessions about which the user has not decided yet."""
         proposals = (one for session in self._namespace.sessions().values() for one in session.proposals)
-        return [{name: getattr(one, name) for name in STAGED} for one in proposals if one.place == "staged"]
+        return [{name: getattr(one, name) for name in PROPOSAL_FIELDS} for one in proposals if one.place == "staged"]
 
     def _state(self) -> dict[str, str]:
         session = self._session() if self._chat is None else self._chat.session
@@ -221,7 +221,7 @@ class LabLink:
         usage = session.usage
         return {
             "session": next((name for name, one in self._namespace.sessions().items() if one is session), ""),
-            "model": shown(formatting.who_answers(session)),
+            "model": sanitize(formatting.who_answers(session)),
             "cost": words.cost(usage.cost) if usage.requests else "",
             "running": next((name for name, _ in under_way), ""),
             "waits": next((name for name, run in running if run is not None and run.waits), ""),
@@ -229,7 +229,7 @@ class LabLink:
         }
 
 
-STAGED = ("id", "action", "kind", "source", "why", "cell", "number", "before")
+PROPOSAL_FIELDS = ("id", "action", "kind", "source", "why", "cell", "number", "before")
 """The fields of `CellProposed` that a page receives for a staged cell."""
 
 MESSAGES: Mapping[str, tuple[type[PageMessage], Callable[[LabLink, Any], None]]] = {

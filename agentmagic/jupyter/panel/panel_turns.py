@@ -10,22 +10,22 @@ from typing import Protocol, TypeVar, cast
 from agentmagic.errors import AuthenticationMissing, with_code
 from agentmagic.events import Planned, Routed, TurnStarted
 from agentmagic.jupyter.cell.model_setup import TurnsWithoutKey
-from agentmagic.jupyter.cell.turn_queue import SOON, QueuedTurn, TurnQueue, why_not_begun
+from agentmagic.jupyter.cell.turn_queue import SOON, QueuedTurn, TurnQueue, failure_message
 from agentmagic.log import logger
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Content, Prompt, as_prompt
-from agentmagic.plan import RESUMED
+from agentmagic.plan import RESUME_PROMPT
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
-from agentmagic.text import shown
+from agentmagic.text import sanitize
 from agentmagic.widgets import commands
 from agentmagic.widgets import page_messages as page
 from agentmagic.widgets.view import View
 
 T = TypeVar("T")
 
-MOST_KEPT = 5
+MOST_FORKS = 5
 """The number of forks that stay variables; older ones are released. A panel forks before a turn runs again."""
 
 TurnAction = page.SendPrompt | page.ResumePlan | page.RetryTurn | page.RewriteTurn
@@ -46,19 +46,19 @@ class PanelTurns:
     has chosen a model or a key. `changed` is called when `note` or `attached` may have changed.
     """
 
-    def __init__(self, view: View, notebook: commands.Notebook, in_cell: InCell, changed: Callable[[], None]) -> None:
+    def __init__(self, view: View, notebook: commands.Notebook, in_cell: InCell, on_change: Callable[[], None]) -> None:
         self._view = view
         self._notebook = notebook
         self._in_cell = in_cell
-        self._changed = changed
-        self._kept: list[tuple[str, int]] = []
-        self._attached: dict[str, commands.Attachment] = {}
-        self._unkeyed = TurnsWithoutKey(view, self._begin_or_give_back)
+        self._on_change = on_change
+        self._forks: list[tuple[str, int]] = []
+        self._attachments: dict[str, commands.Attachment] = {}
+        self._turns_without_key = TurnsWithoutKey(view, self._begin_or_give_back)
 
     def turn_to(self, session: Session) -> None:
         """Begin the turns of another session from now on; the attachments stay."""
         self._session = session
-        self._queue = TurnQueue(session, self._changed, self._not_begun)
+        self._queue = TurnQueue(session, self._on_change, self._report_failure)
 
     @property
     def note(self) -> str:
@@ -68,20 +68,20 @@ class PanelTurns:
     @property
     def waits(self) -> bool:
         """Whether a turn is waiting to begin."""
-        return self._queue.waits or self._unkeyed.waits
+        return self._queue.waits or self._turns_without_key.waits
 
     @property
-    def attached(self) -> list[tuple[str, str]]:
+    def attachment_lines(self) -> list[tuple[str, str]]:
         """The attachments of the next message: the name of each, and a line about it."""
-        return [(name, one.told.shown) for name, one in self._attached.items()]
+        return [(name, one.value.shown) for name, one in self._attachments.items()]
 
     def set_up(self, action: page.SetupAction) -> None:
         """Carry out what the user chose on the setup card, which is shown if a key is missing. Thread-safe."""
-        self._unkeyed.act(action)
+        self._turns_without_key.act(action)
 
     def detach(self, name: str) -> None:
         """Remove an attachment from the next message."""
-        self._attached.pop(name, None)
+        self._attachments.pop(name, None)
 
     def withdraw(self) -> None:
         """Remove the turns that have not begun from the queue, and return their prompts to the panel's box."""
@@ -91,12 +91,12 @@ class PanelTurns:
         """Add the turn of a user's action to the queue."""
         match action:
             case page.SendPrompt():
-                matches = [self._attached.pop(name, None) for name in action.attached]
+                matches = [self._attachments.pop(name, None) for name in action.attached]
                 attachments = tuple(one for one in matches if one is not None)
                 begin = partial(self._send, action.text, attachments, plan=action.plan)
                 self._enqueue(begin, action.text, action.text, attachments)
             case page.ResumePlan():
-                self._enqueue(partial(self._send, RESUMED, resume=True), RESUMED)
+                self._enqueue(partial(self._send, RESUME_PROMPT, resume=True), RESUME_PROMPT)
             case page.RetryTurn():
                 turns = self._session.turns
                 prompt = turns[action.turn].prompt.text if action.turn < len(turns) else ""
@@ -125,7 +125,7 @@ class PanelTurns:
             raise
         except Exception as error:  # noqa: BLE001  (the user must see that a click failed)
             logger.exception("an output was not attached")
-            self._view.complain(f"The output is not attached: {shown(with_code(error))}")
+            self._view.complain(f"The output is not attached: {sanitize(with_code(error))}")
             return
         finally:
             if not done:
@@ -136,53 +136,53 @@ class PanelTurns:
             self._enqueue(partial(self._send, prompt, attachments), prompt, prompt, attachments)
         else:
             self.hold(attachments)
-        self._changed()
+        self._on_change()
 
     def hold(self, attachments: Iterable[commands.Attachment]) -> None:
         """Keep attachments for the next message, or show an error if there are too many."""
-        total = self._attached | {one.told.written: one for one in attachments}
+        total = self._attachments | {one.value.written: one for one in attachments}
         if len(total) > commands.MOST_ATTACHED:
             self._view.complain(f"A message takes {commands.MOST_ATTACHED} attachments at most. Remove some of them.")
         else:
-            self._attached = total
+            self._attachments = total
 
-    def _not_begun(self, turn: QueuedTurn, error: BaseException) -> None:
+    def _report_failure(self, turn: QueuedTurn, error: BaseException) -> None:
         if isinstance(error, AuthenticationMissing) and self._view.mounted.is_set():
-            self._unkeyed.hold(self._session, turn, error)
+            self._turns_without_key.hold(self._session, turn, error)
         else:
-            self.hold(turn.attached)
-            self._view.complain(why_not_begun(error), turn.unsent)
+            self.hold(turn.attachments)
+            self._view.complain(failure_message(error), turn.unsent)
 
     def _give_back(self, turns: Sequence[QueuedTurn]) -> None:
-        self.hold(one for turn in turns for one in turn.attached)
+        self.hold(one for turn in turns for one in turn.attachments)
         self._view.give_back("\n\n".join(turn.unsent for turn in turns if turn.unsent))
 
     def _send(
         self,
-        written: str,
-        attached: Sequence[commands.Attachment] = (),
+        text: str,
+        attachments: Sequence[commands.Attachment] = (),
         *,
         plan: bool = False,
         resume: bool = False,
     ) -> Run:
-        prompt, settings = self._prepare(written, attached)
+        prompt, settings = self._prepare(text, attachments)
         return self._attend(prompt, replace(settings, plan=plan, resume=resume))
 
-    def _prepare(self, written: str, attached: Sequence[commands.Attachment]) -> tuple[Prompt, TurnSettings]:
-        prompt, settings = self._notebook.prepare(self._session, written)
-        if not attached:
+    def _prepare(self, text: str, attachments: Sequence[commands.Attachment]) -> tuple[Prompt, TurnSettings]:
+        prompt, settings = self._notebook.prepare(self._session, text)
+        if not attachments:
             return prompt, settings
         message = as_prompt(prompt)
-        message = replace(message, parts=(*message.parts, *(one.part for one in attached)))
-        return message, replace(settings, values=(*settings.values, *(one.told for one in attached)))
+        message = replace(message, parts=(*message.parts, *(one.part for one in attachments)))
+        return message, replace(settings, values=(*settings.values, *(one.value for one in attachments)))
 
-    def _run_again(self, turn: int, written: str | None = None) -> Run:
+    def _run_again(self, turn: int, text: str | None = None) -> Run:
         before = [event for one in self._session.turns[turn : turn + 1] for event in one.events]
         start = next((event for event in before if isinstance(event, TurnStarted)), None)
         prompt, settings = None, TurnSettings()
-        if written is not None:
-            prompt, settings = self._prepare(written, _attached(start))
-            values = [one for one in start.values if one.in_place and one.text in written] if start else []
+        if text is not None:
+            prompt, settings = self._prepare(text, _attachments_of(start))
+            values = [one for one in start.values if one.in_place and one.text in text] if start else []
             settings = replace(settings, values=(*values, *settings.values))
         settings = replace(settings, plan=any(isinstance(event, Routed | Planned) for event in before))
         self._keep_as_fork(turn)
@@ -195,16 +195,16 @@ class PanelTurns:
             return
         name = self._notebook.fork(self._session, len(turns))
         self._view.say(f"The conversation as it was is kept as {name}: %agent chat {name} shows it.")
-        self._kept.append((name, len(turns)))
-        if len(self._kept) > MOST_KEPT:
-            self._notebook.release(*self._kept.pop(0))
+        self._forks.append((name, len(turns)))
+        if len(self._forks) > MOST_FORKS:
+            self._notebook.release(*self._forks.pop(0))
 
     def _attend(self, prompt: Prompt | None, settings: TurnSettings, turn: int | None = None) -> Run:
         """Begin a turn, whose questions the user answers in the page; the policy decides if no page drew the panel."""
         toolsets = self._notebook.toolsets(self._session)
         settings = replace(settings, toolsets=toolsets, attended=self._view.mounted.is_set())
         run = self._session.begin(prompt, settings, turn)
-        self._notebook.begun(run)
+        self._notebook.show_figures(run)
         run.settled.add_done_callback(lambda _: self._look_for_key(run))
         return run
 
@@ -215,7 +215,7 @@ class PanelTurns:
                 run.result()
             except AuthenticationMissing as missing:
                 begin = partial(self._run_again, len(self._session.turns) - 1)
-                self._unkeyed.hold(self._session, QueuedTurn(self._in_cell(begin), ""), missing)
+                self._turns_without_key.hold(self._session, QueuedTurn(self._in_cell(begin), ""), missing)
 
     def _begin_or_give_back(self, turns: Sequence[QueuedTurn], *, begin: bool) -> None:
         for turn in turns if begin else ():
@@ -225,13 +225,13 @@ class PanelTurns:
         self._notebook.looks.tell(None)
 
 
-def _attached(begun: TurnStarted | None) -> list[commands.Attachment]:
+def _attachments_of(start: TurnStarted | None) -> list[commands.Attachment]:
     """Return the attachments of an earlier turn, so that the turn can run again with them.
 
     These are the values that the text of the prompt neither contains nor names. They are the last parts of the prompt.
     """
-    if begun is None:
+    if start is None:
         return []
-    values = [one for one in begun.values if not one.in_place and one.written not in begun.prompt.text]
-    parts = begun.prompt.parts[-len(values) :] if values else ()
+    values = [one for one in start.values if not one.in_place and one.written not in start.prompt.text]
+    parts = start.prompt.parts[-len(values) :] if values else ()
     return [commands.Attachment(*pair) for pair in zip(values, cast("Sequence[Content]", parts), strict=False)]

@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic.context.rules import commands_here
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import UsageError
-from agentmagic.history.journal_reader import saved_in
+from agentmagic.history.journal_reader import list_conversations
 from agentmagic.jupyter.cell.runner import FigureOutput
 from agentmagic.jupyter.frontend import Kind, front_end, publisher, say
 from agentmagic.jupyter.magics.agent_commands import GLANCE, IN_A_CELL, AgentCommands
@@ -26,11 +26,11 @@ from agentmagic.jupyter.prompt.references import prompt_of
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Prompt
 from agentmagic.prompt.attachments import Attachment
-from agentmagic.prompt.project_commands import command_prompt, find_command, typed_command
+from agentmagic.prompt.project_commands import command_prompt, find_command, parse_command
 from agentmagic.run import Run
 from agentmagic.session import Session
 from agentmagic.settings import path_of
-from agentmagic.text import counted
+from agentmagic.text import plural
 from agentmagic.tools.base import Toolset
 from agentmagic.widgets.commands import Conversation, Notebook
 
@@ -44,14 +44,14 @@ ELSEWHERE = (
 MOST_NAMES = 500
 """The most variables that a panel suggests after an `@`."""
 
-_NUMBERED = re.compile(r"_\d+$")
+_NUMBER_SUFFIX = re.compile(r"_\d+$")
 _TABULAR = frozenset({"pandas", "polars", "numpy"})
 
 _notebooks: dict[int, "ShellNotebook"] = {}
 """The notebook of each shell that has loaded the extension, by the shell's id."""
 _chats: list["Chat"] = []
 """The panels in cells. They and their sessions are never released: a page may show a panel until the kernel ends."""
-_docked: list["Chat"] = []
+_docked_chats: list["Chat"] = []
 """The panels that are docked beside the notebook."""
 
 
@@ -67,14 +67,14 @@ class ShellNotebook(Notebook):
         self.looks = namespace.looks
         self._namespace = namespace
         self._commands = commands
-        servers = McpCommands(namespace, attended=lambda: False, put=_refuse_prompt)
+        servers = McpCommands(namespace, attended=lambda: False, run_prompt=_refuse_prompt)
         self._magics = {"agent": (magic, commands), "mcp": (mcp_magic(), servers)}
 
     def name_of(self, session: Session) -> str:
         """Return the name of the first variable that has the session, or ""."""
         return next((name for name, other in self._namespace.sessions().items() if other is session), "")
 
-    def prepare(self, session: Session, written: str) -> tuple[Prompt, TurnSettings]:
+    def prepare(self, session: Session, text: str) -> tuple[Prompt, TurnSettings]:
         """Return the prompt made from typed text, and settings for its turn. Nothing in the text is evaluated.
 
         The values of `@name` and the resources of `@server:uri` are attached. If the text begins with `/NAME`, a
@@ -82,13 +82,13 @@ class ShellNotebook(Notebook):
         """
         self._namespace.save_late()
         attachables = self._namespace.attachables(session, session.agent)
-        project_commands = commands_here(rules=session.agent.rules) if written.startswith("/") else ()
-        command = typed_command(written, project_commands, [word for word, _ in self.commands()])
-        typed_prompt = prompt_of(command[1] if command else written, session.toolsets(), attachables, evaluate=False)
+        project_commands = commands_here(rules=session.agent.rules) if text.startswith("/") else ()
+        command = parse_command(text, project_commands, [word for word, _ in self.commands()])
+        typed_prompt = prompt_of(command[1] if command else text, session.toolsets(), attachables, evaluate=False)
         if command is None:
-            return typed_prompt.prompt, TurnSettings(values=typed_prompt.told, notices=typed_prompt.problems)
+            return typed_prompt.prompt, TurnSettings(values=typed_prompt.values, notices=typed_prompt.problems)
         prompt, value = command_prompt(find_command(command[0], project_commands), typed_prompt.prompt)
-        return prompt, TurnSettings(values=(value, *typed_prompt.told), notices=typed_prompt.problems)
+        return prompt, TurnSettings(values=(value, *typed_prompt.values), notices=typed_prompt.problems)
 
     def prompts(self, session: Session) -> Sequence[tuple[str, str]]:
         """Return the project's commands with their descriptions, except commands with the name of a subcommand."""
@@ -108,7 +108,7 @@ class ShellNotebook(Notebook):
         """Give the notebook's tools to a session that was made in code."""
         self._namespace.equip(session)
 
-    def begun(self, run: Run) -> None:
+    def show_figures(self, run: Run) -> None:
         """Start to show the figures of a run's tools."""
         run.listen(FigureOutput().feed)
 
@@ -124,7 +124,7 @@ class ShellNotebook(Notebook):
         The saved conversation stays in the list of conversations.
         """
         session = self._namespace.variables.get(name)
-        is_shown = any(chat.session is session for chat in (*_chats, *_docked))
+        is_shown = any(chat.session is session for chat in (*_chats, *_docked_chats))
         if isinstance(session, Session) and session.path is not None and len(session.turns) == turns and not is_shown:
             session.history.close()
             del self._namespace.variables[name]
@@ -149,7 +149,7 @@ class ShellNotebook(Notebook):
         if isinstance(read, ParsedLine) and table.commands[read.word] in IN_A_CELL:
             raise UsageError(f"%agent {read.word} works only in a cell. Write it there.")
         word = next(iter(line.split(maxsplit=1)), "")
-        if magic == "agent" and word in table.commands and "session" in table.parser(word).declared:
+        if magic == "agent" and word in table.commands and "session" in table.parser(word).arguments:
             if not (name := self.name_of(session)):
                 raise UsageError(
                     "The conversation of this panel is no variable any more. Bind it again, or open another one."
@@ -171,21 +171,25 @@ class ShellNotebook(Notebook):
         """Return the sessions of the notebook, and the saved conversations that are not open in a session."""
         sessions = self._namespace.sessions()
         return [
-            *(Conversation(name, counted(len(one.turns), "turn")) for name, one in sessions.items()),
-            *self._saved(),
+            *(Conversation(name, plural(len(one.turns), "turn")) for name, one in sessions.items()),
+            *self._unopened_conversations(),
         ]
 
-    def offered(self, session: Session) -> Conversation | None:
+    def suggest_conversation(self, session: Session) -> Conversation | None:
         """Return the saved conversation that was used last; None if a session of the notebook has a turn."""
         sessions = (session, *self._namespace.sessions().values())
-        return None if any(one.turns or one.running for one in sessions) else next(self._saved(GLANCE), None)
+        return (
+            None
+            if any(one.turns or one.running for one in sessions)
+            else next(self._unopened_conversations(GLANCE), None)
+        )
 
-    def _saved(self, most: int | None = None) -> Iterator[Conversation]:
+    def _unopened_conversations(self, most: int | None = None) -> Iterator[Conversation]:
         """Yield the saved conversations that are not open in a session, the last used first."""
         folder = self._namespace.place().folder
         sessions = self._namespace.sessions().values()
         open_paths = {path_of(one.path) for one in sessions if one.path is not None and one.turns}
-        for one in saved_in(folder, most) if folder is not None else ():
+        for one in list_conversations(folder, most) if folder is not None else ():
             if one.turns != 0 and path_of(one.path) not in open_paths:
                 yield Conversation(one.name, f"{length(one)}, {ago(time.time() - one.modified)}", saved=True)
 
@@ -213,16 +217,16 @@ class ShellNotebook(Notebook):
     def open(self, name: str, *, saved: bool) -> Session:
         """Return the session of a name; with `saved`, a session with the saved conversation of that name loaded."""
         if not saved:
-            return self._namespace.known(name)
+            return self._namespace.existing_session(name)
         own = self._namespace.variables.get(name)
         is_name = can_name_session(name)
         takes = is_name and (own is None or (isinstance(own, Session) and not own.turns))
         session = name if takes else self._free_name(name if is_name else "")
         self._commands.load(session=session, saved=name)
-        return self._namespace.known(session)
+        return self._namespace.existing_session(session)
 
     def _free_name(self, name: str) -> str:
-        stem = _NUMBERED.sub("", name or DEFAULT_SESSION)
+        stem = _NUMBER_SUFFIX.sub("", name or DEFAULT_SESSION)
         return next(free for number in count(2) if self._is_free(free := f"{stem}_{number}"))
 
     def _is_free(self, name: str) -> bool:
@@ -289,7 +293,7 @@ def _chat(shell: InteractiveShell, session: Session, view: str = "") -> "Chat":
 
 def docked_chat(shell: InteractiveShell, session: Session) -> "Chat":
     """Return a new panel to be drawn beside the notebook, separate from the session's panels in cells."""
-    return _new_chat(shell, session, _docked)
+    return _new_chat(shell, session, _docked_chats)
 
 
 def _new_chat(shell: InteractiveShell, session: Session, panels: "list[Chat]", view: str = "") -> "Chat":

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
-from agentmagic.text import cut, shown
+from agentmagic.text import cut, sanitize
 from agentmagic.tools.mcp import McpServers, ServerState
 from agentmagic.widgets.view_messages import ServerRow
 
@@ -19,20 +19,20 @@ def server_rows(groups: Iterable[McpServers]) -> list[ServerRow]:
     rows: dict[str, ServerRow] = {}
     for group in groups:
         for state in group.servers:
-            rows.setdefault(state.name, _server_row(state, group.described(state.name)))
+            rows.setdefault(state.name, _server_row(state, group.describe_tools(state.name)))
     return list(rows.values())
 
 
 def _server_row(state: ServerState, descriptions: Mapping[str, tuple[str, str]]) -> ServerRow:
     def row(name: str) -> tuple[str, bool, bool, str, str]:
-        about, arguments = (cut(shown(text), LONGEST_ABOUT, "…") for text in descriptions.get(name, ("", "")))
+        about, arguments = (cut(sanitize(text), LONGEST_ABOUT, "…") for text in descriptions.get(name, ("", "")))
         is_allowed = any(fnmatchcase(name, pattern) for pattern in state.allow)
         return name, name in state.offered, is_allowed, about, arguments
 
     return {
         "name": state.name,
         "state": state.state,
-        "error": shown(state.error),
-        "stderr": shown(state.stderr),
+        "error": sanitize(state.error),
+        "stderr": sanitize(state.stderr),
         "tools": [row(name) for name in sorted((*state.offered, *state.disabled))[:MOST_TOOLS]],
     }

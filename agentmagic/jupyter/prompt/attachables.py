@@ -15,7 +15,7 @@ from agentmagic.session import Session
 from agentmagic.text import close_names
 from agentmagic.values import frames
 
-_NESTED = re.compile(r"(?i)(in|out)\[(\d{1,9})\]")
+_CELL = re.compile(r"(?i)(in|out)\[(\d{1,9})\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Attachables:
         Raises UsageError if the word names something that cannot be attached.
         """
         reference = f"@{word}:{spec}" if spec else f"@{word}"
-        if match := _NESTED.fullmatch(word):
-            return self._numbered(reference, match[1].lower() == "in", int(match[2]))
+        if match := _CELL.fullmatch(word):
+            return self._cell_attachment(reference, match[1].lower() == "in", int(match[2]))
         if self.has(word):
             value = self.variables[word]
             rows = int(spec) if spec.isdecimal() and frames.is_frame(value) else None
@@ -75,15 +75,15 @@ class Attachables:
         path = self._file(word)
         return self.attacher.file(reference, path, word) if path is not None else None
 
-    def _numbered(self, written: str, is_input: bool, number: int) -> Attachment:
+    def _cell_attachment(self, reference: str, is_input: bool, number: int) -> Attachment:
         values: Any = self.variables.get("In" if is_input else "Out", {})
         numbers = range(1, len(values)) if is_input else cast("Mapping[int, Any]", values)
-        name = written.removeprefix("@").partition(":")[0]
+        name = reference.removeprefix("@").partition(":")[0]
         if number not in numbers:
             raise UsageError(f"cell {number} {'was not run' if is_input else 'has left no value'}")
         if is_input:
-            return self.attacher.output(written, name, values[number], "code")
-        return self.attacher.attach(written, name, values[number], uri=f"cell:{name}")
+            return self.attacher.output(reference, name, values[number], "code")
+        return self.attacher.attach(reference, name, values[number], uri=f"cell:{name}")
 
     def _file(self, word: str) -> Path | None:
         """Return the file of a path in the notebook's folder, or None if no such file exists.

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field
 
-from agentmagic.errors import UsageError, said
+from agentmagic.errors import UsageError, describe
 from agentmagic.jupyter.prompt.attachables import Attachables
 from agentmagic.jupyter.prompt.cell_errors import FIX
 from agentmagic.prompt.attachments import Attachment
@@ -30,7 +30,7 @@ _PROMPTS: Mapping[str, str] = {
     "explain": "Explain the output of this cell: what it shows, and what is odd about it.",
     "fix": FIX,
 }
-_WORDS = {"text": "output", "result": "output", "error": "error", "image": "figure"}
+_LABELS = {"text": "output", "result": "output", "error": "error", "image": "figure"}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _IMAGE_TYPES = Literal["image/png", "image/jpeg"]
 
@@ -68,7 +68,7 @@ class AskAboutOutput(PageMessage):
         return _PROMPTS[self.action]
 
 
-def attached_output(message: AskAboutOutput, attachables: Attachables) -> list[Attachment]:
+def attach_output(message: AskAboutOutput, attachables: Attachables) -> list[Attachment]:
     """Return a cell's code and output as attachments. Call it in the thread in which synchronous tools run."""
     # Compare the source too: a restarted kernel counts from 1 again, and the user can edit a cell after it ran.
     ran = message.count is not None and _lines(attachables.variables.get(f"_i{message.count}")) == _lines(
@@ -84,10 +84,10 @@ def attached_output(message: AskAboutOutput, attachables: Attachables) -> list[A
     kinds: Counter[str] = Counter()
     for one in message.outputs:
         if not (has_value and _is_result(one)):
-            word = _WORDS[one.kind]
+            word = _LABELS[one.kind]
             kinds[word] += 1
             number = f" ({kinds[word]})" if kinds[word] > 1 else ""
-            attachments.append(_shown(one, f"{word} {cell}{number}", attachables, ran=ran))
+            attachments.append(_attachment(one, f"{word} {cell}{number}", attachables, ran=ran))
     return attachments
 
 
@@ -95,8 +95,8 @@ def _is_result(one: OutputText | OutputImage) -> bool:
     return one.kind == "result" or (isinstance(one, OutputImage) and one.result)
 
 
-def _shown(one: OutputText | OutputImage, name: str, known: Attachables, *, ran: bool) -> Attachment:
-    attach = known.attacher
+def _attachment(one: OutputText | OutputImage, name: str, attachables: Attachables, *, ran: bool) -> Attachment:
+    attach = attachables.attacher
     if isinstance(one, OutputImage):
         try:
             return attach.image(name, name, base64.b64decode(one.data, validate=True), one.type)
@@ -105,7 +105,7 @@ def _shown(one: OutputText | OutputImage, name: str, known: Attachables, *, ran:
     text = _COLOUR.sub("", one.text)
     if one.kind == "error":
         last = cast("BaseException | None", getattr(sys, "last_value", None))
-        if ran and last is not None and text.rstrip().endswith(f"{type(last).__name__}: {said(last)}"):
+        if ran and last is not None and text.rstrip().endswith(f"{type(last).__name__}: {describe(last)}"):
             return attach.attach("@error", "error", last, uri="error:last")
         return attach.output(name, name, text, "error")
     return attach.output(name, name, text)

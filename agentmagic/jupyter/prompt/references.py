@@ -10,9 +10,9 @@ from agentmagic.events import PromptValue
 from agentmagic.jupyter.prompt.attachables import Attachables
 from agentmagic.messages import LONGEST_PROMPT, Content, Media, Prompt
 from agentmagic.prompt.attachments import Attachment
-from agentmagic.prompt.braces import WORD, Filled, code_spans, fill, within
+from agentmagic.prompt.braces import WORD, FilledPrompt, code_spans, fill, within
 from agentmagic.runtime.engine import engine
-from agentmagic.text import listed
+from agentmagic.text import join_names
 from agentmagic.tools.base import Toolset
 from agentmagic.widgets.commands import MOST_ATTACHED
 
@@ -27,7 +27,7 @@ _MENTION = re.compile(
 )
 _LEAST_MISSPELT = 3
 """The least number of letters in a word for which a variable with a similar spelling is suggested."""
-MOST_NAMED = 5
+MOST_WORDS = 5
 """The most words that one message lists as attaching nothing."""
 _INLINE_CODE = re.compile(r"(`+)[^`\n]+\1")
 
@@ -41,12 +41,12 @@ class TypedPrompt:
     """
 
     prompt: Prompt
-    told: tuple[PromptValue, ...] = ()
+    values: tuple[PromptValue, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 def prompt_of(
-    written: str, sources: Sequence[Toolset], attachables: Attachables, *, evaluate: bool, images: Sequence[str] = ()
+    typed_text: str, sources: Sequence[Toolset], attachables: Attachables, *, evaluate: bool, images: Sequence[str] = ()
 ) -> TypedPrompt:
     """Return the prompt made from typed text, followed by the attachments of `@name`, `@server:uri` and `images`.
 
@@ -55,13 +55,13 @@ def prompt_of(
 
     Raises UsageError or ServerError if a resource or an image cannot be attached.
     """
-    if len(written) > LONGEST_PROMPT:
-        return TypedPrompt(written)  # the session will refuse such a long prompt, so do not search it for references
-    text = written.strip("\n")
-    result = fill(text, attachables.variables, attachables.attacher) if evaluate else Filled(text)
+    if len(typed_text) > LONGEST_PROMPT:
+        return TypedPrompt(typed_text)  # the session will refuse such a long prompt, so do not search it for references
+    text = typed_text.strip("\n")
+    result = fill(text, attachables.variables, attachables.attacher) if evaluate else FilledPrompt(text)
     # Search the typed text for references, not the values that replaced the braces.
-    resources = _resources(written, sources)
-    mentions, problems = _mentioned(written, attachables, {server for server, *_ in resources})
+    resources = _resources(typed_text, sources)
+    mentions, problems = _mentions(typed_text, attachables, {server for server, *_ in resources})
     items = [*mentions, *(_image(name, attachables) for name in images)]
     if len(items) + len(resources) > MOST_ATTACHED:
         raise UsageError(
@@ -70,14 +70,14 @@ def prompt_of(
         )
     media = [one.part for one in result.attachments if isinstance(one.part, Media)]
     parts: list[Content] = [*media, *(one.part for one in items), *_read(resources)]
-    values = tuple(one.told for one in (*result.attachments, *items))
-    return TypedPrompt([result.text, *parts] if parts else result.text, values, (*result.left, *problems))
+    values = tuple(one.value for one in (*result.attachments, *items))
+    return TypedPrompt([result.text, *parts] if parts else result.text, values, (*result.problems, *problems))
 
 
 # -- @ -------------------------------------------------------------------------------------------
 
 
-def _mentioned(text: str, attachables: Attachables, servers: set[str]) -> tuple[list[Attachment], list[str]]:
+def _mentions(text: str, attachables: Attachables, servers: set[str]) -> tuple[list[Attachment], list[str]]:
     """Return the attachments of `@name`, each once, and messages about the names that attach nothing."""
     code = code_spans(text)
     attachments: dict[tuple[str, str], Attachment] = {}
@@ -117,7 +117,7 @@ def _nothing(words: Sequence[str]) -> Iterator[str]:
     if len(words) == 1:
         yield f"@{words[0]} attaches nothing: no variable is named {words[0]}."
     elif words:
-        yield f"{listed([f'@{word}' for word in words], MOST_NAMED)} attach nothing: no variables are named so."
+        yield f"{join_names([f'@{word}' for word in words], MOST_WORDS)} attach nothing: no variables are named so."
 
 
 def _image(name: str, attachables: Attachables) -> Attachment:
@@ -128,8 +128,8 @@ def _image(name: str, attachables: Attachables) -> Attachment:
         raise UsageError(f"--image {name} is not attached: {error}.") from error
     if attachment is None:
         raise UsageError(f"--image {name} is no variable, and no file in the notebook's folder.")
-    if attachment.told.kind != "image":
-        raise UsageError(f"--image {name} is no image: {attachment.told.shown}.")
+    if attachment.value.kind != "image":
+        raise UsageError(f"--image {name} is no image: {attachment.value.shown}.")
     return attachment
 
 

@@ -15,11 +15,11 @@ from agentmagic.providers.batch import (
     BatchLimits,
     BatchState,
     RemoteBatches,
-    decoded,
-    unanswered,
+    decode_answer,
+    unanswered_error,
 )
 from agentmagic.providers.clients import RemoteModel
-from agentmagic.providers.failures import quoted
+from agentmagic.providers.failures import quote
 from agentmagic.providers.wire import Json, count_of, object_of, text_of, write_body
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class AnthropicBatches(RemoteBatches):
                 return await self._send("get", f"{_PATH}/{name}/results")
 
     def _state(self, batch: Json) -> BatchState:
-        word, counts = quoted(batch.get("processing_status")), object_of(batch.get("request_counts"))
+        word, counts = quote(batch.get("processing_status")), object_of(batch.get("request_counts"))
         waiting, successes, *failures = (
             count_of(counts.get(name)) for name in ("processing", "succeeded", "errored", "expired", "canceled")
         )
@@ -77,7 +77,7 @@ class AnthropicBatches(RemoteBatches):
     def _answer(self, result: Json) -> BatchAnswer:
         kind = text_of(result.get("type"))
         if kind in _FATES:
-            return unanswered(self.who, _FATES[kind])
+            return unanswered_error(self.who, _FATES[kind])
         if kind == "errored":
             return refusal(None, result.get("error"), self._remote.model, who=self.who)
-        return decoded(Decoder(self._remote.model), result.get("message"))
+        return decode_answer(Decoder(self._remote.model), result.get("message"))

@@ -12,24 +12,31 @@ from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
 from agentmagic.messages import HostedCall, HostedResult, Part, ProviderData, Reasoning, Resource, ToolCall, Usage
 from agentmagic.providers.anthropic import BASE_URL, KEY
 from agentmagic.providers.anthropic.encoder import PROVIDER
-from agentmagic.providers.anthropic.server_blocks import call_of, cited_text, fetched_pages, is_result, lone, result_of
+from agentmagic.providers.anthropic.server_blocks import (
+    call_of,
+    cited_text,
+    fetched_pages,
+    is_result,
+    result_of,
+    unknown_block,
+)
 from agentmagic.providers.base import ModelEvent, ModelFinished
-from agentmagic.providers.failures import Fault, Vendor, broken, error_for, quoted
-from agentmagic.providers.hosted import MOST_CITATIONS, finished
+from agentmagic.providers.failures import Fault, Vendor, error_for, quote, stream_broken
+from agentmagic.providers.hosted import MOST_CITATIONS, part_events
 from agentmagic.providers.streams import AFTER_END, SETTLE
 from agentmagic.providers.wire import (
     Json,
     PartWriter,
+    clean_data,
     count_of,
     figures_so_far,
-    kept,
     mint_id,
-    named,
     number_of,
     object_of,
     objects_of,
     read_arguments,
     text_of,
+    tool_name,
 )
 
 _STATUS_OF = {
@@ -47,8 +54,8 @@ _STATUS_OF = {
 """The HTTP status for an error type. An error inside a stream has only a type, as the stream began with status 200."""
 
 _TOO_LONG = re.compile(r"prompt is too long|exceeds? (?:the )?context|context (?:limit|window|length)", re.IGNORECASE)
-_USED_UP = re.compile(r"credit balance|usage limits?|spend(?:ing)? limit", re.IGNORECASE)
-_SPENT = frozenset({"enforced_spend_limit_reached", "contract_spend_limit_reached"})
+_QUOTA_WORDS = re.compile(r"credit balance|usage limits?|spend(?:ing)? limit", re.IGNORECASE)
+_QUOTA_CODES = frozenset({"enforced_spend_limit_reached", "contract_spend_limit_reached"})
 _PAYMENT_REQUIRED = 402
 
 _LENGTH = frozenset({"max_tokens", "model_context_window_exceeded"})
@@ -63,9 +70,9 @@ _KINDS: Mapping[str, PartKind] = {
     "mcp_tool_use": "hosted_call",
 }
 _GROWS = {"text_delta": "text", "input_json_delta": "partial_json", "thinking_delta": "thinking"}
-_GROWN_BY = {"text": "text_delta", "thinking": "thinking_delta", "tool_use": "input_json_delta"}
+_DELTA_OF = {"text": "text_delta", "thinking": "thinking_delta", "tool_use": "input_json_delta"}
 """The type of delta that extends a block, by the type of the block; a block of another type accepts any delta."""
-_OWNERS = {delta: block for block, delta in _GROWN_BY.items()} | {"signature_delta": "thinking"}
+_OWNERS = {delta: block for block, delta in _DELTA_OF.items()} | {"signature_delta": "thinking"}
 _CALLS = frozenset({"tool_call", "hosted_call"})
 _WRITES = ("ephemeral_1h_input_tokens", "ephemeral_5m_input_tokens")
 """The counts of tokens written to the cache, for an hour and for 5 minutes."""
@@ -89,7 +96,9 @@ def refusal(
         status,
         retry_after,
         ContextTooLong if is_refusal and _TOO_LONG.search(message) else None,
-        used_up=status == _PAYMENT_REQUIRED or code in _SPENT or bool(is_refusal and _USED_UP.search(message)),
+        used_up=status == _PAYMENT_REQUIRED
+        or code in _QUOTA_CODES
+        or bool(is_refusal and _QUOTA_WORDS.search(message)),
     )
     return error_for(fault, Vendor(who, model, (KEY,), BASE_URL))
 
@@ -103,7 +112,7 @@ class _OpenBlock:
 
     index: int
     data: Json
-    grown_by: str
+    delta_type: str
     pieces: list[str] = field(default_factory=list[str])
     citations: list[Json] = field(default_factory=list[Json])
 
@@ -116,9 +125,9 @@ class Decoder:
     `fetched` are the pages that earlier answers have read, because this answer can cite them.
     """
 
-    def __init__(self, model: str, fetched: Sequence[Resource] = ()) -> None:
+    def __init__(self, model: str, pages: Sequence[Resource] = ()) -> None:
         self._model = model
-        self._fetched = fetched
+        self._pages = pages
         self._writer = PartWriter()
         self._open: dict[object, _OpenBlock] = {}
         self._texts: list[Json] = []
@@ -132,7 +141,7 @@ class Decoder:
         self.parts: list[Part] = []
 
     @property
-    def used(self) -> Usage | None:
+    def usage_so_far(self) -> Usage | None:
         """The tokens that the responses have used so far, or None if the server has not reported them."""
         used = self._usage + _usage(self._figures) if self._figures else self._usage
         return used if used.input_tokens else None
@@ -173,7 +182,7 @@ class Decoder:
         if self._ended or self.paused:
             return
         if not self._reason and not (done and (self.parts or self._texts or self._open)):
-            raise broken("the response ended before it was complete")
+            raise stream_broken("the response ended before it was complete")
         yield from self._end()
 
     def _take(self, message: Json) -> Iterator[ModelEvent]:
@@ -196,7 +205,7 @@ class Decoder:
             yield from self._end_text()
         # No index yet for a text: `PartWriter` starts the part with the first word, which can turn out to be thinking.
         index = -1 if kind == "text" else self._writer.next_index()
-        block = self._open[place] = _OpenBlock(index, data, _GROWN_BY.get(data["type"], ""))
+        block = self._open[place] = _OpenBlock(index, data, _DELTA_OF.get(data["type"], ""))
         if index >= 0:
             yield PartStarted(block.index, kind, text_of(data.get("name") or data["type"]) if kind in _CALLS else "")
         for key in ("text", "thinking"):  # both are empty, except on some compatible servers
@@ -204,9 +213,9 @@ class Decoder:
 
     def _delta(self, place: int | None, delta: Json) -> Iterator[ModelEvent]:
         block, kind = self._open.get(place), delta.get("type")
-        if block is None or kind != block.grown_by:  # seldom
+        if block is None or kind != block.delta_type:  # seldom
             owner = _OWNERS.get(text_of(kind))
-            if owner and (block is None or (block.grown_by and block.data["type"] != owner)):
+            if owner and (block is None or (block.delta_type and block.data["type"] != owner)):
                 yield from self._open_for(owner)
                 block = next((one for one in reversed(self._open.values()) if one.data["type"] == owner), block)
         if block is None:
@@ -242,14 +251,14 @@ class Decoder:
         citations = (
             {"citations": [*objects_of(block.data.get("citations")), *block.citations]} if block.citations else {}
         )
-        data, text = kept(block.data | citations), "".join(block.pieces)
+        data, text = clean_data(block.data | citations), "".join(block.pieces)
         if data["type"] == "text":
             self._texts.append({**data, "text": text})
             return
         part, *more = _parts(data, text)
         yield PartFinished(block.index, part)
         for one in more:
-            yield from finished(self._writer.next_index(), one)
+            yield from part_events(self._writer.next_index(), one)
         self.parts += (part, *more)
 
     def _end_text(self) -> Iterator[ModelEvent]:
@@ -257,7 +266,7 @@ class Decoder:
         if blocks := self._texts:
             self._texts = []
             own = _own(_whole(blocks)) if len(blocks) > 1 or _extra(blocks[0]) else None
-            part = cited_text(blocks, (*self._fetched, *fetched_pages(self.parts)), own)
+            part = cited_text(blocks, (*self._pages, *fetched_pages(self.parts)), own)
             self.parts.append(part)
             yield from self._writer.finish(part)
 
@@ -269,7 +278,7 @@ class Decoder:
         self.rest = SETTLE if self._reason else None  # the last event can still follow, or be missing
         if self._reason == "refusal":
             details = object_of(delta.get("stop_details"))
-            category, why = quoted(details.get("category")), quoted(details.get("explanation"))
+            category, why = quote(details.get("category")), quote(details.get("explanation"))
             why = why.rstrip(".") or "it does not say why"
             message = f"Claude declined to answer{f' ({category})' if category else ''}"
             raise BadRequest(f"{message}: {why}. Word the request differently.")
@@ -307,7 +316,7 @@ def _parts(data: Json, text: str) -> tuple[Part, *tuple[HostedCall | HostedResul
             whole = {**data, "input": read_arguments(text)} if text else data
             if _KINDS.get(data["type"]):
                 return (call_of(whole, _own(whole)),)
-            return (result_of(whole, _own(whole)),) if is_result(whole) else lone(whole, _own(whole))
+            return (result_of(whole, _own(whole)),) if is_result(whole) else unknown_block(whole, _own(whole))
 
 
 def _whole(blocks: list[Json]) -> Json:
@@ -319,7 +328,7 @@ def _call(data: Json, text: str) -> ToolCall:
     arguments = read_arguments(text) or read_arguments(data.get("input"))
     extra = _extra(data)
     call_id = text_of(data.get("id")) or mint_id()
-    return ToolCall(call_id, named(data.get("name")), arguments, _own(extra) if extra else None)
+    return ToolCall(call_id, tool_name(data.get("name")), arguments, _own(extra) if extra else None)
 
 
 def _extra(data: Json) -> Json:

@@ -26,8 +26,8 @@ from agentmagic.messages import (
     ToolResult,
     as_text,
 )
-from agentmagic.providers.base import ModelSettings, Request, merged
-from agentmagic.providers.hosted import in_pairs, in_words
+from agentmagic.providers.base import ModelSettings, Request, merge
+from agentmagic.providers.hosted import as_plain_text, only_pairs
 from agentmagic.providers.wire import (
     LISTS_OF_SCHEMAS,
     Json,
@@ -49,7 +49,7 @@ PROVIDER = "anthropic"
 BINDING = "thinking-binding-controls-2026-08-01"
 """The beta in which a request says what to do with thoughts if the conversation before them has changed."""
 
-FORCED, FORM, THINKING = "tool_choice", "output_config", "thinking"
+FORCED_CHOICE, FORM, THINKING = "tool_choice", "output_config", "thinking"
 """The fields that some servers refuse. A refused field is left out of later requests."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -95,7 +95,7 @@ _LONGEST_ANSWER = 64_000
 _LONGEST_OLD_ANSWER = 32_000
 
 _CHOICES: dict[str, Json] = {"none": {"type": "none"}, "required": {"type": "any"}}
-_CACHED: Json = {"cache_control": {"type": "ephemeral"}}
+_CACHE_MARK: Json = {"cache_control": {"type": "ephemeral"}}
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _PDF = "application/pdf"
 
@@ -124,7 +124,7 @@ def encode(request: Request, model: str, memo: Memo | None = None, without: Coll
     body: Json = {
         "model": model,
         "max_tokens": _LONGEST_ANSWER if adaptive else _LONGEST_OLD_ANSWER,
-        "messages": _cached((memo or memo_for())(_settled(request.messages, hosted_names))),
+        "messages": _mark_for_cache((memo or memo_for())(_pair_calls(request.messages, hosted_names))),
         "stream": True,
         **request.settings.under({"max_output_tokens": "max_tokens", "temperature": "temperature"}),
     }
@@ -133,23 +133,23 @@ def encode(request: Request, model: str, memo: Memo | None = None, without: Coll
     system = [request.instructions] if request.instructions.strip() else []
     if request.tools or request.hosted:
         body["tools"] = [
-            *(_hosted(tool, request) for tool in request.hosted),
+            *(_hosted_tool(tool, request) for tool in request.hosted),
             *(clean(_tool(tool)) for tool in request.tools),
         ]
-        body["tools"][-1] |= _CACHED
-        if request.tool_choice not in ("auto", "none") and (FORCED in without or _FROM_5_1.match(model)):
+        body["tools"][-1] |= _CACHE_MARK
+        if request.tool_choice not in ("auto", "none") and (FORCED_CHOICE in without or _FROM_5_1.match(model)):
             which = "one of the tools" if request.tool_choice == "required" else f"the tool {request.tool_choice}"
             system.append(f"Call {which} before you answer.")
         elif request.tool_choice != "auto":
             body["tool_choice"] = _CHOICES.get(request.tool_choice, {"type": "tool", "name": request.tool_choice})
     if system:
         body["system"] = [{"type": "text", "text": clean(text)} for text in system]
-        body["system"][0] |= _CACHED
+        body["system"][0] |= _CACHE_MARK
     if request.output and FORM not in without and (schema := _form(request.output.schema)):
         body["output_config"] = {"format": {"type": "json_schema", "schema": clean(schema)}}
     if request.settings.reasoning not in (None, "none"):
-        body = merged(body, {"output_config": {"effort": request.settings.reasoning}})
-    return merged(body, request.settings.extra)
+        body = merge(body, {"output_config": {"effort": request.settings.reasoning}})
+    return merge(body, request.settings.extra)
 
 
 def hosts(model: str, tool: HostedTool) -> bool:
@@ -157,7 +157,7 @@ def hosts(model: str, tool: HostedTool) -> bool:
     return tool.name in _WEB and _HAS_WEB.fullmatch(model) is not None
 
 
-def _hosted(tool: HostedTool, request: Request) -> Json:
+def _hosted_tool(tool: HostedTool, request: Request) -> Json:
     entry = {**_WEB[tool.name], "name": tool.name}
     if request.output:  # the API refuses citations in an answer with a schema
         entry.pop("citations", None)
@@ -170,7 +170,7 @@ def is_beta(body: Json) -> bool:
     return "block_binding" in body.get(THINKING, {})
 
 
-def honoured_by(model: str, settings: ModelSettings) -> set[str]:
+def honoured_names(model: str, settings: ModelSettings) -> set[str]:
     """Return the names of the settings that a model accepts. Claude models no longer accept a temperature."""
     unsupported = {"seed"}
     if re.match(_CLAUDE, model):
@@ -181,7 +181,7 @@ def honoured_by(model: str, settings: ModelSettings) -> set[str]:
     return set(settings.given) - unsupported
 
 
-def _settled(messages: Sequence[Message], hosted_names: Collection[str]) -> Sequence[Message]:
+def _pair_calls(messages: Sequence[Message], hosted_names: Collection[str]) -> Sequence[Message]:
     """Return the messages; hosted calls without a result, and results without a call, become text.
 
     Messages without changes stay the same objects. `hosted_names` are the names of the hosted tools of the request.
@@ -189,13 +189,13 @@ def _settled(messages: Sequence[Message], hosted_names: Collection[str]) -> Sequ
     result = list(messages)
     for place, message in enumerate(messages):
         if message.role == "assistant" and any(isinstance(part, HostedCall | HostedResult) for part in message.parts):
-            apart = _waiting(messages, place, hosted_names) | _waiting(messages, place - 2, hosted_names)
-            parts = _called(in_pairs(message.parts, apart))
+            apart = _late_calls(messages, place, hosted_names) | _late_calls(messages, place - 2, hosted_names)
+            parts = _orphans_as_text(only_pairs(message.parts, apart))
             result[place] = message if parts is message.parts else replace(message, parts=parts)
     return result
 
 
-def _waiting(messages: Sequence[Message], place: int, hosted_names: Collection[str]) -> set[str]:
+def _late_calls(messages: Sequence[Message], place: int, hosted_names: Collection[str]) -> set[str]:
     """Return the ids of the hosted calls of an answer whose results come in the answer after the next message.
 
     If an answer calls our tools too, a hosted call waits for their results. The next message must then consist of these
@@ -204,7 +204,7 @@ def _waiting(messages: Sequence[Message], place: int, hosted_names: Collection[s
     message, *after = messages[place : place + 3] if place >= 0 else (None,)
     if message is None or not message.calls or not after or after[0].role != "tool":
         return set()
-    if any(any(_beside(result)) for result in results_of(after[0])):
+    if any(any(_failed_media(result)) for result in results_of(after[0])):
         return set()
     calls = {part.id: part.name for part in message.parts if isinstance(part, HostedCall)}
     if not after[1:]:
@@ -212,14 +212,14 @@ def _waiting(messages: Sequence[Message], place: int, hosted_names: Collection[s
     return calls.keys() & {part.call_id for part in after[1].parts if isinstance(part, HostedResult)}
 
 
-def _called(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def _orphans_as_text(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Return the parts; a call by a program whose own call is missing, and the result of that call, become text."""
     ids = {part.id for part in parts if isinstance(part, HostedCall)}
     orphans = [_program(part) not in ("", *ids) for part in parts]
     if not any(orphans):
         return parts
     return tuple(
-        in_words(part) if is_orphan and isinstance(part, HostedCall | HostedResult) else part
+        as_plain_text(part) if is_orphan and isinstance(part, HostedCall | HostedResult) else part
         for part, is_orphan in zip(parts, orphans, strict=True)
     )
 
@@ -235,7 +235,7 @@ def encode_answer(parts: Iterable[Part]) -> list[Json]:
 
     Thoughts at the end are dropped: the API refuses an answer that ends in a thought.
     """
-    blocks = [block for part in parts for block in _answered(part)]
+    blocks = [block for part in parts for block in _encode_part(part)]
     while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
         blocks.pop()
     return [{"role": "assistant", "content": blocks}] if blocks else []
@@ -251,11 +251,11 @@ def _thinking(model: str, settings: ModelSettings) -> Json:
     return thinking
 
 
-def _cached(messages: list[Json]) -> list[Json]:
+def _mark_for_cache(messages: list[Json]) -> list[Json]:
     """Return a copy of the messages with a cache mark on the last block. The memo's own objects must not change."""
     *before, last = messages
     *blocks, block = last["content"]
-    return [*before, {**last, "content": [*blocks, block | _CACHED]}]
+    return [*before, {**last, "content": [*blocks, block | _CACHE_MARK]}]
 
 
 def _tool(tool: ToolDef) -> Json:
@@ -268,16 +268,16 @@ def _messages(message: Message) -> Iterator[Json]:
     match message.role:
         case "tool":
             results = results_of(message)
-            beside = [block for result in results for block in _beside(result)]
+            beside = [block for result in results for block in _failed_media(result)]
             yield {"role": "user", "content": [*map(_result, results), *beside]}
         case "user":
-            spoken = [block for part in message.parts for block in _spoken(part)]
+            spoken = [block for part in message.parts for block in _encode_content(part)]
             yield {"role": "user", "content": spoken or [_text(_NOTHING)]}
         case "assistant":
             yield from encode_answer(message.parts)
 
 
-def _answered(part: Part) -> Iterator[Json]:
+def _encode_part(part: Part) -> Iterator[Json]:
     data = data_of(part, PROVIDER)
     if isinstance(part, ToolCall):
         call_id, name = _fit_call_id(part.id), fit_name(part.name, _NAME)
@@ -291,7 +291,7 @@ def _answered(part: Part) -> Iterator[Json]:
         yield _text(as_text(part))
 
 
-def _spoken(part: Part) -> Iterator[Json]:
+def _encode_content(part: Part) -> Iterator[Json]:
     if not isinstance(part, Text | Media | Resource):
         return
     if isinstance(part, Media) and (block := _media(part)):
@@ -323,7 +323,7 @@ def _result(result: ToolResult) -> Json:
     if result.is_error:
         content = [_text(result.text)] if result.text.strip() else []
     else:
-        content = [block for part in result.content for block in _spoken(part)]
+        content = [block for part in result.content for block in _encode_content(part)]
     return {
         "type": "tool_result",
         "tool_use_id": _fit_call_id(result.call_id),
@@ -332,7 +332,7 @@ def _result(result: ToolResult) -> Json:
     }
 
 
-def _beside(result: ToolResult) -> Iterator[Json]:
+def _failed_media(result: ToolResult) -> Iterator[Json]:
     """Yield the media of a failed call, which follow the results as separate blocks."""
     for part in result.content if result.is_error else ():
         if isinstance(part, Media) and (block := _media(part)):
@@ -347,12 +347,12 @@ def _fit_call_id(call_id: str) -> str:
 def _form(schema: Mapping[str, Any]) -> Json | None:
     """Return a schema in the form that the API accepts for an answer, or None if a part of it allows any value."""
     try:
-        return each_schema(schema, _closed)
+        return each_schema(schema, _close_schema)
     except ValueError:
         return None
 
 
-def _closed(schema: Json) -> Json:
+def _close_schema(schema: Json) -> Json:
     """Return a schema with `additionalProperties` false. Raises ValueError if the schema allows any value."""
     kind, names = schema.get("type"), schema.keys()
     is_open = kind == "object" and ("properties" not in names or schema.get("additionalProperties"))

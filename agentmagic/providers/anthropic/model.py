@@ -16,21 +16,21 @@ from agentmagic.providers.anthropic.batches import AnthropicBatches
 from agentmagic.providers.anthropic.decoder import Decoder, refusal
 from agentmagic.providers.anthropic.encoder import (
     BINDING,
-    FORCED,
+    FORCED_CHOICE,
     FORM,
     THINKING,
     encode,
     encode_answer,
-    honoured_by,
+    honoured_names,
     hosts,
     is_beta,
     memo_for,
 )
 from agentmagic.providers.anthropic.server_blocks import fetched_pages
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
-from agentmagic.providers.clients import RemoteModel, counting, http_client
-from agentmagic.providers.failures import broken, cut_off, sentence, unreachable
-from agentmagic.providers.wire import Json, left_out, retry_after, write_body
+from agentmagic.providers.clients import RemoteModel, adding_usage, http_client
+from agentmagic.providers.failures import connection_broken, sentence, stream_broken, unreachable
+from agentmagic.providers.wire import Json, omit_fields, retry_after, write_body
 
 if TYPE_CHECKING:
     import httpx2
@@ -47,7 +47,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
     vendor = "Anthropic"
     own_url = "https://api.anthropic.com"
     refusable = {  # noqa: RUF012  (declared as a class variable by the base)
-        FORCED: re.compile(r"tool_choice"),
+        FORCED_CHOICE: re.compile(r"tool_choice"),
         FORM: re.compile(r"output_config(?!\.effort)|output_format|json_schema", re.IGNORECASE),
         THINKING: re.compile(r"\bthinking[.:]|block_binding|anthropic-beta|adaptive", re.IGNORECASE),
     }
@@ -58,7 +58,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of those `settings` that the model accepts."""
-        return honoured_by(self.model, settings)
+        return honoured_names(self.model, settings)
 
     def hosts(self, tool: HostedTool) -> bool:
         """Return whether Anthropic runs the tool itself for this model."""
@@ -66,14 +66,14 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
-        return left_out(encode(request, self.model, self._memo, self.without), self.without)
+        return omit_fields(encode(request, self.model, self._memo, self.without), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
         decoder = Decoder(self.model, fetched_pages(part for message in request.messages for part in message.parts))
         body = self.body(request)
         messages = body["messages"]
-        with counting(decoder):  # if a further response fails, the first ones are still billed
+        with adding_usage(decoder):  # if a further response fails, the first ones are still billed
             for _ in range(_PAUSES):
                 response = await self.open("post", "/v1/messages", body, beta=is_beta(body))
                 async with aclosing(self._events(response, decoder, body)) as events:
@@ -82,7 +82,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
                 if not decoder.paused:
                     return
                 body["messages"] = [*messages, *encode_answer(decoder.parts)]
-            raise broken(f"{self.who} paused it {_PAUSES} times")
+            raise stream_broken(f"{self.who} paused it {_PAUSES} times")
 
     def batches(self) -> AnthropicBatches:
         """Return the batch API. A compatible server need not have it."""
@@ -108,19 +108,19 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
         except APIStatusError as error:
             wait = retry_after(error.response.headers)
             failure = refusal(error.status_code, error.body, self.model, retry_after=wait, who=self.who)
-            raise self._refused(failure, fields, error.body) from error
+            raise self._note_refusal(failure, fields, error.body) from error
         except AnthropicError as error:
             raise unreachable(self.who, error, BASE_URL, self.base_url) from error
         except httpx2.HTTPError as error:  # the connection broke while the SDK read an error response
-            raise cut_off(self.who, error) from error
+            raise connection_broken(self.who, error) from error
         except (ValueError, RecursionError) as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
         return response
 
     @staticmethod
-    def _connect(found: tuple[str, str]) -> "AsyncAnthropic":
+    def _connect(access: tuple[str, str]) -> "AsyncAnthropic":
         from anthropic import AsyncAnthropic
 
-        url, key = found
+        url, key = access
         # The SDK must not retry: the agent loop retries, and shows that to the user.
         return AsyncAnthropic(base_url=url, api_key=key, max_retries=0, http_client=http_client(), open_telemetry=False)

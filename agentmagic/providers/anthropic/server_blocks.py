@@ -24,7 +24,9 @@ from agentmagic.text import clean
 
 HOST = "Anthropic"
 _RESULT = "_result"
-_SHOWN_APART = frozenset({"type", "id", "tool_use_id", "caller", "encrypted_content", "encrypted_stdout", "signature"})
+_HIDDEN_FIELDS = frozenset(
+    {"type", "id", "tool_use_id", "caller", "encrypted_content", "encrypted_stdout", "signature"}
+)
 """Fields of a block that are not shown in the text of a result."""
 
 
@@ -35,7 +37,7 @@ def is_result(block: Json) -> bool:
 
 def call_of(block: Json, own: ProviderData) -> HostedCall:
     """Return the part for a block that is a call which Anthropic's servers run; `own` is the data to send back."""
-    arguments = hosted.fitting(read_arguments(block.get("input")))
+    arguments = hosted.limit_arguments(read_arguments(block.get("input")))
     call_id = text_of(block.get("id"))
     return HostedCall(
         call_id or mint_id(), hosted.name_of(block.get("name")), arguments, HOST, own if call_id else None
@@ -51,30 +53,30 @@ def result_of(block: Json, own: ProviderData) -> HostedResult:
     return HostedResult(text_of(block["tool_use_id"]), name, content, status, own)
 
 
-def lone(block: Json, own: ProviderData) -> tuple[HostedCall, HostedResult]:
+def unknown_block(block: Json, own: ProviderData) -> tuple[HostedCall, HostedResult]:
     """Return a call and a result for a block of another type, which is neither a call nor a result."""
-    fields = {name: value for name, value in block.items() if name not in _SHOWN_APART}
+    fields = {name: value for name, value in block.items() if name not in _HIDDEN_FIELDS}
     call = HostedCall(mint_id(), hosted.name_of(block["type"]), {}, HOST, own if block["type"] else None)
-    return hosted.alone(call, hosted.words(fields))
+    return hosted.call_and_result(call, hosted.text_content(fields))
 
 
 def _content(content: object) -> tuple[tuple[Content, ...], ResultStatus]:
     """Return the content of a result, and the status of its call."""
     result = object_of(content)
     if code := text_of(result.get("error_code")):
-        return hosted.words(code.replace("_", " ")), "error"
+        return hosted.text_content(code.replace("_", " ")), "error"
     if result.get("type") == "web_fetch_result":
         return (_document(result),), "ok"
     if "return_code" in result:  # the result of a program
         files = [f"[file {text_of(one.get('file_id'))}]" for one in objects_of(result.get("content"))]
         status: ResultStatus = "error" if result.get("return_code") else "ok"
-        return (*hosted.printed(result), *hosted.words("\n".join(files))), status
+        return (*hosted.program_output(result), *hosted.text_content("\n".join(files))), status
     if result:
-        return hosted.words({name: value for name, value in result.items() if name not in _SHOWN_APART}), "ok"
+        return hosted.text_content({name: value for name, value in result.items() if name not in _HIDDEN_FIELDS}), "ok"
     entries = objects_of(content)
     if any(one.get("type") == "web_search_result" for one in entries):
         return hosted.pages(hosted.page(one.get("url"), one.get("title")) for one in entries), "ok"
-    return hosted.words(content), "ok"
+    return hosted.text_content(content), "ok"
 
 
 def _document(result: Json) -> Content:
@@ -103,7 +105,7 @@ def cited_text(blocks: Sequence[Json], pages: Sequence[Resource], own: ProviderD
         end = start + len(block["text"])
         citations += _citations(text, (start, end), block, pages)
         start = end
-    return Text(text, own, citations=hosted.cites(citations))
+    return Text(text, own, citations=hosted.order_citations(citations))
 
 
 def _citations(text: str, span: tuple[int, int], block: Json, pages: Sequence[Resource]) -> Iterator[Citation]:

@@ -15,11 +15,11 @@ from agentmagic.providers.batch import (
     BatchLimits,
     BatchState,
     RemoteBatches,
-    decoded,
-    unanswered,
+    decode_answer,
+    unanswered_error,
 )
 from agentmagic.providers.clients import RemoteModel
-from agentmagic.providers.failures import quoted
+from agentmagic.providers.failures import quote
 from agentmagic.providers.gemini.decoder import Decoder, refusal
 from agentmagic.providers.wire import Json, count_of, object_of, write_body
 
@@ -64,7 +64,7 @@ class GeminiBatches(RemoteBatches):
 
     async def _submit(self, content: bytes) -> object:
         upload = await self._calls.upload(content)
-        file = self._made(object_of(object_of(await self._remote.whole(upload)).get("file")).get("name"))
+        file = self._new_id(object_of(object_of(await self._remote.whole(upload)).get("file")).get("name"))
         batch = await self._calls.open(lambda aio: aio.batches.create(model=self._remote.model, src=file))
         return object_of(await self._remote.whole(batch)).get("name")
 
@@ -79,7 +79,7 @@ class GeminiBatches(RemoteBatches):
 
     def _state(self, batch: Json) -> BatchState:
         about = object_of(batch.get("metadata"))
-        word = quoted(about.get("state")).rpartition("STATE_")[2].lower()  # some servers write JOB_, some BATCH_
+        word = quote(about.get("state")).rpartition("STATE_")[2].lower()  # some servers write JOB_, some BATCH_
         stats = object_of(about.get("batchStats"))
         names = ("requestCount", "successfulRequestCount", "failedRequestCount")
         total, successes, failures = (count_of(stats.get(name)) for name in names)
@@ -95,11 +95,11 @@ class GeminiBatches(RemoteBatches):
     def _answer(self, line: Json) -> BatchAnswer:
         if error := object_of(line.get("error")):
             return self._error(error)
-        return decoded(Decoder(self._remote.model), line.get("response"))
+        return decode_answer(Decoder(self._remote.model), line.get("response"))
 
-    def _fate(self, batch: Json) -> ProviderError | None:
+    def _missing_reason(self, batch: Json) -> ProviderError | None:
         if why := _FATES.get(self._state(batch).word):
-            return unanswered(self.who, why)
+            return unanswered_error(self.who, why)
         error = object_of(batch.get("error"))
         return self._error(error) if error else None
 

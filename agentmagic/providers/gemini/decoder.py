@@ -17,24 +17,24 @@ from agentmagic.errors import (
 )
 from agentmagic.messages import Citation, ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished
-from agentmagic.providers.failures import Fault, Vendor, broken, error_for, quoted
+from agentmagic.providers.failures import Fault, Vendor, error_for, quote, stream_broken
 from agentmagic.providers.gemini import BASE_URL, KEYS
 from agentmagic.providers.gemini.encoder import PROVIDER, is_before_3
-from agentmagic.providers.gemini.server_parts import ServerParts, citations, of_metadata, queries_of
+from agentmagic.providers.gemini.server_parts import ServerParts, citations, metadata_parts, queries_of
 from agentmagic.providers.hosted import LateCitations
 from agentmagic.providers.streams import SETTLE
 from agentmagic.providers.wire import (
     Json,
     PartWriter,
+    clean_data,
     count_of,
     figures_so_far,
-    kept,
     mint_id,
-    named,
     object_of,
     objects_of,
     read_arguments,
     text_of,
+    tool_name,
 )
 
 _TOO_LONG = re.compile(r"token count.*exceeds|exceeds the maximum number of tokens", re.IGNORECASE | re.DOTALL)
@@ -90,7 +90,7 @@ def _delay(details: list[Json]) -> float | None:
     return float(match[1]) if match else None
 
 
-_MALFORMED = {
+_MALFORMED_REASONS = {
     "MALFORMED_FUNCTION_CALL": "Gemini wrote a tool call that cannot be read",
     "UNEXPECTED_TOOL_CALL": "Gemini called a tool that it was not offered",
     "TOO_MANY_TOOL_CALLS": "Gemini called too many tools at once",
@@ -98,7 +98,7 @@ _MALFORMED = {
 }
 """Finish reasons of a failed answer for which a retry can help, because the model is told the reason."""
 
-_BLOCKED = {
+_BLOCK_REASONS = {
     "SAFETY": "it may be unsafe",
     "RECITATION": "it may recite a source",
     "LANGUAGE": "its language is not supported",
@@ -117,7 +117,7 @@ _BLOCKED = {
 
 _COUNTS = ("prompt", "toolUsePrompt", "cachedContent", "candidates", "thoughts")
 _TOTAL = "totalTokenCount"
-_BESIDE = frozenset({"groundingMetadata", "urlContextMetadata"})
+_METADATA = frozenset({"groundingMetadata", "urlContextMetadata"})
 _FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId"})
 _PLAIN = frozenset({"text", "thought"})
 _SIGNED = _PLAIN | {"thoughtSignature"}
@@ -140,7 +140,7 @@ class Decoder:
         self._texts = LateCitations(lambda text: ProviderData(PROVIDER, {"text": text}))
         self._grounding: Json = {}
         self._urls: Json = {}
-        self._writer = PartWriter(lambda text, _field: _thought(text, {"text": text, "thought": True}))
+        self._writer = PartWriter(lambda text, _field: _reasoning(text, {"text": text, "thought": True}))
         self._usage: Json = {}
         self._reason = ""
         self._answerer = ""
@@ -149,7 +149,7 @@ class Decoder:
         self.rest: float | None = None
 
     @property
-    def used(self) -> Usage | None:
+    def usage_so_far(self) -> Usage | None:
         """The tokens that the answer has used so far, or None if the server has not reported them."""
         return replace(_usage(self._usage), searches=self._searches()) if self._usage else None
 
@@ -182,35 +182,35 @@ class Decoder:
         if done and self._answered and not self._reason:
             self._reason = "STOP"
         if not self._reason:
-            raise broken("the response ended before it was complete")
+            raise stream_broken("the response ended before it was complete")
         yield from self._texts.take(self._writer.finish())
         yield from self._texts.close(self._citations())
-        if self._tells_beside:
-            for part in of_metadata(self._grounding, self._urls, PROVIDER, self._mint):
+        if self._only_metadata:
+            for part in metadata_parts(self._grounding, self._urls, PROVIDER, self._mint):
                 yield from self._writer.whole(part)
         usage = replace(_usage(self._usage), searches=self._searches())
         yield ModelFinished(usage, self._reason, self._reason == "MAX_TOKENS", model=self._answerer)
 
     @property
-    def _tells_beside(self) -> bool:
+    def _only_metadata(self) -> bool:
         """Whether the work of Google's servers is only in the metadata, and not in parts of the answer."""
         return not (self._circulates or self._server.called)
 
     def _searches(self) -> int:
-        if not self._tells_beside:
+        if not self._only_metadata:
             return self._server.searches()
         searches = queries_of(self._grounding)  # before Gemini 3, one search is billed per answer
         return min(searches, 1) if is_before_3(self._model) else searches
 
     def _take_metadata(self, candidate: Json) -> None:
         """Store the metadata of an answer. From now on, texts are held back, as their citations can come later."""
-        if not _BESIDE.isdisjoint(candidate):
+        if not _METADATA.isdisjoint(candidate):
             self._texts.holds = True
             self._grounding = figures_so_far(self._grounding, object_of(candidate.get("groundingMetadata")))
             self._urls = figures_so_far(self._urls, object_of(candidate.get("urlContextMetadata")))
 
     def _citations(self) -> Iterator[Citation]:
-        return citations(self._texts.text, kept(self._grounding))
+        return citations(self._texts.text, clean_data(self._grounding))
 
     def _part(self, part: Json) -> Iterator[ModelEvent]:
         text = text_of(part.get("text"))
@@ -218,7 +218,7 @@ class Decoder:
             if text:
                 yield from self._writer.think(text, "thought") if part.get("thought") else self._writer.say(text)
             return
-        part = kept(part)
+        part = clean_data(part)
         if "functionCall" in part:
             yield from self._call(part)
         elif part.get("text") is None and part.keys() - _SIGNED:
@@ -229,35 +229,35 @@ class Decoder:
             yield from self._verbatim(text, part)
 
     def _verbatim(self, text: str, part: Json) -> Iterator[ModelEvent]:
-        whole = _thought(text, part) if part.get("thought") else Text(text, ProviderData(PROVIDER, part))
+        whole = _reasoning(text, part) if part.get("thought") else Text(text, ProviderData(PROVIDER, part))
         yield from self._writer.whole(whole)
 
     def _call(self, part: Json) -> Iterator[ModelEvent]:
         call = object_of(part["functionCall"])
-        name, arguments = named(call.get("name")), read_arguments(call.get("args"))
+        name, arguments = tool_name(call.get("name")), read_arguments(call.get("args"))
         # A result is matched to its call by the id, so a new id must also be in the data that is sent back.
         call = {**call, "id": text_of(call.get("id")) or self._mint()}
         data = ProviderData(PROVIDER, {**part, "functionCall": call})
         yield from self._writer.whole(ToolCall(call["id"], name, arguments, data))
 
 
-def _thought(text: str, data: Json) -> Reasoning:
+def _reasoning(text: str, data: Json) -> Reasoning:
     return Reasoning(text, ProviderData(PROVIDER, data))
 
 
 def _check_prompt(feedback: Json) -> None:
     if reason := text_of(feedback.get("blockReason")):
-        raise _blocked("the prompt", reason, feedback.get("blockReasonMessage"))
+        raise _blocked_error("the prompt", reason, feedback.get("blockReasonMessage"))
 
 
 def _check_reason(reason: str, detail: object) -> None:
-    message = quoted(detail)
+    message = quote(detail)
     ending = f"({reason}{f': {message}' if message else ''})"
     match reason:
-        case _ if reason in _BLOCKED:
-            raise _blocked("its answer", reason, detail)
-        case _ if reason in _MALFORMED:
-            raise MalformedCall(f"{_MALFORMED[reason]} {ending}. Ask again.")
+        case _ if reason in _BLOCK_REASONS:
+            raise _blocked_error("its answer", reason, detail)
+        case _ if reason in _MALFORMED_REASONS:
+            raise MalformedCall(f"{_MALFORMED_REASONS[reason]} {ending}. Ask again.")
         case "MISSING_THOUGHT_SIGNATURE":
             advice = "Start a new session, or undo a turn."
             raise BadRequest(f"Gemini misses a thought signature in the history {ending}. {advice}")
@@ -267,9 +267,9 @@ def _check_reason(reason: str, detail: object) -> None:
             return
 
 
-def _blocked(what: str, reason: str, detail: object) -> ProviderError:
-    why = quoted(detail) or _BLOCKED.get(reason, "it does not say why")
-    return BadRequest(f"Gemini blocked {what} ({quoted(reason)}): {why.rstrip('.')}. Word the request differently.")
+def _blocked_error(what: str, reason: str, detail: object) -> ProviderError:
+    why = quote(detail) or _BLOCK_REASONS.get(reason, "it does not say why")
+    return BadRequest(f"Gemini blocked {what} ({quote(reason)}): {why.rstrip('.')}. Word the request differently.")
 
 
 def _most(before: Json, now: Json) -> Json:

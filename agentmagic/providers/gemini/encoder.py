@@ -25,8 +25,8 @@ from agentmagic.messages import (
     ToolResult,
     as_text,
 )
-from agentmagic.providers.base import Effort, ModelSettings, Request, merged
-from agentmagic.providers.hosted import in_pairs, in_words
+from agentmagic.providers.base import Effort, ModelSettings, Request, merge
+from agentmagic.providers.hosted import as_plain_text, only_pairs
 from agentmagic.providers.wire import Json, Memo, base64_of, clean, data_of, each_schema, fit_name, results_of
 
 PROVIDER = "gemini"
@@ -114,7 +114,7 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
         config["responseJsonSchema"] = clean(each_schema(request.output.schema, _fit))
     if config := _with_settings(config, request.settings, model):
         body["generationConfig"] = config
-    return merged(body, request.settings.extra)
+    return merge(body, request.settings.extra)
 
 
 def is_before_3(model: str) -> bool:
@@ -131,7 +131,7 @@ def hosts(model: str, tool: HostedTool) -> bool:
     return tool.name in _WEB and not (tool.domains or tool.max_uses) and _HAS_WEB.match(model) is not None
 
 
-def honoured_by(model: str, settings: ModelSettings) -> set[str]:
+def honoured_names(model: str, settings: ModelSettings) -> set[str]:
     """Return the names of the settings that a model accepts. A model that does not think accepts no `reasoning`."""
     thinks = settings.reasoning is not None and _thinking(settings.reasoning, model)
     return set(settings.given) - (set[str]() if thinks else {"reasoning"})
@@ -162,20 +162,20 @@ def _contents(message: Message, model: str) -> Iterator[Json]:
         case "tool":
             yield from _tool_contents(message, model)
         case "user":
-            user_parts = [part for part in map(_spoken, message.parts) if part is not None]
+            user_parts = [part for part in map(_encode_content, message.parts) if part is not None]
             yield {"role": "user", "parts": user_parts or [_NOTHING]}
         case "assistant":
             answer_parts = _answer(message.parts, model)
-            if any(map(_says_something, answer_parts)):
+            if any(map(_has_content, answer_parts)):
                 yield {"role": "model", "parts": answer_parts}
 
 
-def _says_something(part: Json) -> bool:
+def _has_content(part: Json) -> bool:
     """Return whether a part is more than a thought or a signature: an answer needs at least one such part."""
     return not part.get("thought") and part.get("text") != "" and part.keys() != {"thoughtSignature"}
 
 
-def _spoken(part: Part) -> Json | None:
+def _encode_content(part: Part) -> Json | None:
     match part:
         case Media() if _accepts(_MEDIA_IN_PROMPTS, part):
             return _blob(part)
@@ -187,8 +187,8 @@ def _spoken(part: Part) -> Json | None:
 
 
 def _answer(parts: Sequence[Part], model: str) -> list[Json]:
-    usable_parts = (_circulated(part, model) for part in in_pairs(parts))
-    answer_parts = [part for part in map(_answered, usable_parts) if part is not None]
+    usable_parts = (_fit_part(part, model) for part in only_pairs(parts))
+    answer_parts = [part for part in map(_encode_part, usable_parts) if part is not None]
     first = next((index for index, part in enumerate(answer_parts) if "functionCall" in part), None)
     if first is None or _BEFORE_3.match(model):
         return answer_parts
@@ -199,22 +199,22 @@ def _answer(parts: Sequence[Part], model: str) -> list[Json]:
     return answer_parts
 
 
-def _circulated(part: Part, model: str) -> Part:
+def _fit_part(part: Part, model: str) -> Part:
     """Return a part in a form that the model accepts.
 
     A model before Gemini 3 refuses the calls of Google's servers, except programs: they become text.
     """
     if not isinstance(part, HostedCall | HostedResult) or not _BEFORE_3.match(model):
         return part
-    return in_words(part) if data_of(part, PROVIDER).keys() & {"toolCall", "toolResponse"} else part
+    return as_plain_text(part) if data_of(part, PROVIDER).keys() & {"toolCall", "toolResponse"} else part
 
 
-def _answered(part: Part) -> Json | None:
+def _encode_part(part: Part) -> Json | None:
     own = data_of(part, PROVIDER)
     if isinstance(part, HostedCall | HostedResult):  # with empty provider data, the part is not sent back
-        return own or (None if part.provider_data else _spoken(in_words(part)))
+        return own or (None if part.provider_data else _encode_content(as_plain_text(part)))
     if not isinstance(part, ToolCall):
-        return own or _spoken(part)
+        return own or _encode_content(part)
     call = own.get("functionCall") or {"id": part.id, "args": dict(part.arguments)}
     return {**own, "functionCall": {**call, "name": fit_name(part.name, _NAME)}}
 
@@ -224,7 +224,7 @@ def _tool_contents(message: Message, model: str) -> Iterator[Json]:
     results = results_of(message)
     inside = _MEDIA_IN_RESULTS if _TAKES_MEDIA_IN_RESULTS.match(model) else ()
     yield {"role": "user", "parts": [_response(result, inside) for result in results]}
-    if beside := [part for result in results for part in _beside(result, inside)]:
+    if beside := [part for result in results for part in _separate_media(result, inside)]:
         yield {"role": "user", "parts": beside}
 
 
@@ -240,7 +240,7 @@ def _response(result: ToolResult, inside: tuple[str, ...]) -> Json:
     return {"functionResponse": response}
 
 
-def _beside(result: ToolResult, inside: tuple[str, ...]) -> Iterator[Json]:
+def _separate_media(result: ToolResult, inside: tuple[str, ...]) -> Iterator[Json]:
     for part in result.content:
         if isinstance(part, Media) and not _accepts(inside, part) and _accepts(_MEDIA_IN_PROMPTS, part):
             yield {"text": f"From the result of {result.name}: {as_text(part)}"}

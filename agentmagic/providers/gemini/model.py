@@ -13,12 +13,12 @@ from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError
 from agentmagic.messages import HostedTool
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.providers.clients import RemoteModel, http_client
-from agentmagic.providers.failures import broken, quoted, sentence, unreachable, usable_key, usable_url
+from agentmagic.providers.failures import quote, sentence, stream_broken, unreachable, usable_key, usable_url
 from agentmagic.providers.gemini import BASE_URL, KEYS, PROVIDERS
 from agentmagic.providers.gemini.batches import GeminiBatches
 from agentmagic.providers.gemini.decoder import Decoder, refusal
-from agentmagic.providers.gemini.encoder import CIRCULATES, encode, honoured_by, hosts, memo_for
-from agentmagic.providers.wire import Json, left_out, retry_after, write_body
+from agentmagic.providers.gemini.encoder import CIRCULATES, encode, honoured_names, hosts, memo_for
+from agentmagic.providers.wire import Json, omit_fields, retry_after, write_body
 
 if TYPE_CHECKING:
     import httpx2
@@ -51,7 +51,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of those `settings` that the model accepts."""
-        return honoured_by(self.model, settings)
+        return honoured_names(self.model, settings)
 
     def hosts(self, tool: HostedTool) -> bool:
         """Return whether Google runs the tool itself. Not on Vertex AI, which refuses functions together with it."""
@@ -59,7 +59,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
-        return left_out(encode(request, self.model, self._memo), self.without)
+        return omit_fields(encode(request, self.model, self._memo), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
@@ -102,7 +102,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
             raise unreachable("Gemini", error, BASE_URL, self.base_url) from error
         except GoogleAuthError as error:
             raise AuthenticationFailed(
-                f"Google refused the credentials ({quoted(str(error))}). Run: gcloud auth application-default login"
+                f"Google refused the credentials ({quote(str(error))}). Run: gcloud auth application-default login"
             ) from error
         if not response.is_success:
             raise await self._refusal(response, body or {})
@@ -121,7 +121,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
                     payload = response.json()
         wait = retry_after(response.headers)
         failure = refusal(response.status_code, payload, self.model, retry_after=wait, who=self.who)
-        return self._refused(failure, body, payload)
+        return self._note_refusal(failure, body, payload)
 
     def _find(self) -> "_Access":
         self._found_url = url = self.reached_at
@@ -130,8 +130,8 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         return _Access(usable_url(url, BASE_URL, self.example), usable_key(self.vendor, self._api_key, KEYS))
 
     @staticmethod
-    def _connect(found: "_Access") -> "_GeminiClient":
-        return _GeminiClient(found)
+    def _connect(access: "_Access") -> "_GeminiClient":
+        return _GeminiClient(access)
 
 
 class _Access(NamedTuple):
@@ -191,13 +191,13 @@ class _GeminiClient:
         token = _body.set(body)
         try:
             await call(self._client.aio)
-        except _Answered as answered:
+        except _ResponseReady as answered:
             # The traceback would keep the SDK's frames and the body in memory.
             answered.__traceback__ = None
             return answered.response
         finally:
             _body.reset(token)
-        raise broken("Google's SDK did not send the request")
+        raise stream_broken("Google's SDK did not send the request")
 
     async def upload(self, content: bytes) -> "httpx2.Response":
         """Send a file and return the open response, of any status: https://ai.google.dev/gemini-api/docs/files."""
@@ -221,7 +221,7 @@ class _GeminiClient:
         await self._http.aclose()
 
 
-class _Answered(BaseException):
+class _ResponseReady(BaseException):
     """Raised to carry a response out of the SDK's code. It is a BaseException, so that the SDK does not catch it."""
 
     def __init__(self, response: "httpx2.Response") -> None:
@@ -246,7 +246,7 @@ def _sender() -> "type[httpx2.AsyncClient]":
                 del headers["Content-Length"]
                 request = self.build_request(request.method, request.url, content=body, headers=headers)
             options["stream"] = True
-            raise _Answered(await super().send(request, **options))
+            raise _ResponseReady(await super().send(request, **options))
 
     return Sender
 

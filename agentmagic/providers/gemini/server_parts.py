@@ -45,11 +45,11 @@ class ServerParts:
         if program := object_of(part.get("executableCode")):
             return (self._begin(program.get("id"), PROGRAM, {"code": text_of(program.get("code"))}, data),)
         if response := object_of(part.get("toolResponse")):
-            return (self._end(response, self._found, data, "ok"),)
+            return (self._end(response, self._result_content, data, "ok"),)
         if output := object_of(part.get("codeExecutionResult")):
             status = _OUTCOMES.get(text_of(output.get("outcome")), "error")
-            return (self._end(output, lambda one, _call: hosted.words(one.get("output")), data, status),)
-        return self._lone(part, data)
+            return (self._end(output, lambda one, _call: hosted.text_content(one.get("output")), data, status),)
+        return self._unknown_part(part, data)
 
     def searches(self) -> int:
         """Return the number of searches that are billed: the number of different queries."""
@@ -59,7 +59,7 @@ class ServerParts:
         self.called = True
         final_id = text_of(call_id) or self._mint()
         self._last = self._calls[final_id] = HostedCall(
-            final_id, hosted.name_of(name), hosted.fitting(arguments), HOST, data
+            final_id, hosted.name_of(name), hosted.limit_arguments(arguments), HOST, data
         )
         return self._last
 
@@ -76,18 +76,18 @@ class ServerParts:
         return HostedResult(call_id, name, read(result, call), status, data)
 
     @staticmethod
-    def _found(response: Json, call: HostedCall | None) -> tuple[Content, ...]:
+    def _result_content(response: Json, call: HostedCall | None) -> tuple[Content, ...]:
         """Return the content of a tool's result. A search result contains no pages, so it becomes links to Google."""
         data = object_of(response.get("response"))
         match text_of(response.get("toolType")):
             case "GOOGLE_SEARCH_WEB":
                 return hosted.pages(_suggestions(_queries(call.arguments.get("queries") if call else ())))
             case "URL_CONTEXT":
-                return _fetched(data.get("urls_metadata") or data.get("urlMetadata"))
+                return _fetched_pages(data.get("urls_metadata") or data.get("urlMetadata"))
             case _:
-                return hosted.words(data)
+                return hosted.text_content(data)
 
-    def _lone(self, part: Json, data: ProviderData) -> tuple[HostedCall | HostedResult, ...]:
+    def _unknown_part(self, part: Json, data: ProviderData) -> tuple[HostedCall | HostedResult, ...]:
         """Return a call and a result for an image, or for a part of an unknown kind."""
         if blob := object_of(part.get("inlineData")):
             content: tuple[Content, ...] = (hosted.image(blob.get("data"), blob.get("mimeType")),)
@@ -95,11 +95,11 @@ class ServerParts:
         else:
             kinds = (key for key in part if key not in ("thought", "thoughtSignature"))
             name = hosted.name_of(next(kinds, ""))
-            content = hosted.words({key: value for key, value in part.items() if key != "thoughtSignature"})
-        return hosted.alone(HostedCall(self._mint(), name, {}, HOST, data), content)
+            content = hosted.text_content({key: value for key, value in part.items() if key != "thoughtSignature"})
+        return hosted.call_and_result(HostedCall(self._mint(), name, {}, HOST, data), content)
 
 
-def of_metadata(
+def metadata_parts(
     grounding: Json, urls: Json, provider: str, mint: Callable[[], str]
 ) -> Iterator[HostedCall | HostedResult]:
     """Yield calls and results for searches and pages that are only in an answer's metadata; none is sent back."""
@@ -107,11 +107,11 @@ def of_metadata(
     if queries := _queries(grounding.get("webSearchQueries")):
         call = HostedCall(mint(), SEARCH, {"queries": queries}, HOST, data)
         web_pages = (hosted.page(web.get("uri"), web.get("title")) for web in map(_web, _chunks(grounding)) if web)
-        yield from hosted.alone(call, hosted.pages((*web_pages, *_suggestions(queries))))
+        yield from hosted.call_and_result(call, hosted.pages((*web_pages, *_suggestions(queries))))
     if entries := objects_of(urls.get("urlMetadata")):
         addresses = [one.get("retrievedUrl") for one in entries[: hosted.MOST_PAGES]]
-        call = HostedCall(mint(), FETCH, hosted.fitting({"urls": addresses}), HOST, data)
-        yield from hosted.alone(call, _fetched(entries))
+        call = HostedCall(mint(), FETCH, hosted.limit_arguments({"urls": addresses}), HOST, data)
+        yield from hosted.call_and_result(call, _fetched_pages(entries))
 
 
 def queries_of(grounding: Json) -> int:
@@ -124,7 +124,7 @@ def citations(text: str, grounding: Json) -> Iterator[Citation]:
     chunks, raw, count = _chunks(grounding), text.encode(errors="replace"), 0
     for support in objects_of(grounding.get("groundingSupports")):
         span = _span(text, raw, object_of(support.get("segment")))
-        for place in _listed(support.get("groundingChunkIndices")):
+        for place in _as_list(support.get("groundingChunkIndices")):
             count += 1
             if type(place) is int and 0 <= place < len(chunks) and (web := _web(chunks[place])):
                 yield hosted.citation(text, span, web.get("uri"), web.get("title"))
@@ -148,7 +148,7 @@ def _span(text: str, raw: bytes, segment: Json) -> tuple[object, object]:
 
 
 def _chunks(grounding: Json) -> list[Json]:
-    return [object_of(one) for one in _listed(grounding.get("groundingChunks"))]
+    return [object_of(one) for one in _as_list(grounding.get("groundingChunks"))]
 
 
 def _web(chunk: Json) -> Json:
@@ -158,10 +158,10 @@ def _web(chunk: Json) -> Json:
 
 def _queries(queries: object) -> list[str]:
     """Return the queries of a search without duplicates and empty queries."""
-    return list(dict.fromkeys(line for one in _listed(queries) if (line := hosted.title_of(one))))[:_MOST_QUERIES]
+    return list(dict.fromkeys(line for one in _as_list(queries) if (line := hosted.title_of(one))))[:_MOST_QUERIES]
 
 
-def _listed(value: object) -> Sequence[object]:
+def _as_list(value: object) -> Sequence[object]:
     return cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
 
 
@@ -170,7 +170,7 @@ def _suggestions(queries: Iterable[str]) -> Iterator[Content]:
     return (hosted.page(f"https://www.google.com/search?q={quote_plus(query)}", query) for query in queries)
 
 
-def _fetched(entries: object) -> tuple[Content, ...]:
+def _fetched_pages(entries: object) -> tuple[Content, ...]:
     """Return the pages that were fetched; a page that could not be read has the reason as its text."""
     return hosted.pages(map(_fetched_page, objects_of(entries)))
 

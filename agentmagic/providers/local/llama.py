@@ -96,7 +96,7 @@ def decode(chunk: Mapping[str, Any]) -> Iterator[str | Finished]:
         details = object_of(error)
         if details.get("type") == "exceed_context_size_error":
             raise _too_long(f"{details.get('n_prompt_tokens', 'too many')} tokens")
-        raise _failed(details.get("message", error))
+        raise _failure(details.get("message", error))
     for choice in objects_of(chunk.get("choices"))[:1]:
         if text := text_of(object_of(choice.get("delta")).get("content")):
             yield text
@@ -107,7 +107,7 @@ def decode(chunk: Mapping[str, Any]) -> Iterator[str | Finished]:
             yield Finished(Usage(prompt_tokens, cached_tokens, count_of(timings.get("predicted_n"))), reason)
 
 
-def _failed(reason: object) -> ProviderError:
+def _failure(reason: object) -> ProviderError:
     return ProviderError(f"The local model failed: {encodable(str(reason))[:300]}")
 
 
@@ -124,7 +124,7 @@ class Runtime:
     def __init__(self, server: Any) -> None:
         self._server = server
         self._busy = threading.Lock()  # the thread of the running generation holds it
-        self._over = threading.Event()
+        self._closed_event = threading.Event()
         atexit.register(self.close)
 
     async def generate(self, prompt: GenerationRequest) -> AsyncGenerator[str | Finished]:
@@ -158,7 +158,7 @@ class Runtime:
 
         If a thread returned from llama.cpp to Python after Python's exit, Python would abort.
         """
-        self._over.set()
+        self._closed_event.set()
         self._busy.acquire(timeout=LAST_WAIT)
 
     def warm_up(self) -> None:
@@ -173,7 +173,7 @@ class Runtime:
         def receive(value: Any) -> bool:
             for chunk in cast("list[Any]", value) if isinstance(value, list) else [value]:
                 post(chunk)
-            return stop.is_set() or self._over.is_set()
+            return stop.is_set() or self._closed_event.is_set()
 
         with self._busy:
             try:
@@ -182,7 +182,7 @@ class Runtime:
             except ValueError as error:  # xllamacpp raises it for a schema that it cannot turn into a grammar
                 post(RefusedForm(f"The local model cannot keep to this form: {str(error)[:300]}"))
             except Exception as error:  # noqa: BLE001  (`generate` raises it in its task)
-                post(_failed(error))
+                post(_failure(error))
         post(None)  # End of stream. If no `Finished` came before, `generate` raises StreamBroken.
 
 
@@ -199,7 +199,7 @@ def _poster(chunks: asyncio.Queue[Any], stop: threading.Event) -> Callable[[Any]
     return post
 
 
-_loaded: dict[Path, Future[Runtime]] = {}
+_runtimes: dict[Path, Future[Runtime]] = {}
 _loading = threading.Lock()
 
 
@@ -218,10 +218,10 @@ def require() -> Any:
     except ModuleNotFoundError:
         raise MissingExtra("The local model", "local") from None
     except ImportError as error:
-        raise ProviderError(_not_imported(str(error))) from error
+        raise ProviderError(_import_advice(str(error))) from error
 
 
-def _not_imported(reason: str) -> str:
+def _import_advice(reason: str) -> str:
     if LIBGOMP in reason:
         return (
             f"The local model needs the library {LIBGOMP}, which this machine does not have. Install it as root: "
@@ -261,10 +261,10 @@ async def load(path: Path) -> Runtime:
     Raises MissingExtra, or ProviderError if the file cannot be loaded. Loading continues if the caller is cancelled.
     """
     with _loading:
-        future = _loaded.get(path)
+        future = _runtimes.get(path)
         # A failed load is tried again, because memory can be free now.
         if future is None or (future.done() and future.exception()):
-            future = _loaded[path] = Future[Runtime]()
+            future = _runtimes[path] = Future[Runtime]()
             future.set_running_or_notify_cancel()  # now the cancellation of a caller cannot cancel the load
             threading.Thread(target=_load, args=(path, future), daemon=True).start()
     return await asyncio.wrap_future(future)
@@ -275,12 +275,12 @@ def _load(path: Path, future: Future[Runtime]) -> None:
         runtime = Runtime(_server(require(), path))
         runtime.warm_up()
     except Exception as error:  # noqa: BLE001  (`load` raises it)
-        future.set_exception(_not_loaded(path, error))
+        future.set_exception(_load_error(path, error))
     else:
         future.set_result(runtime)
 
 
-def _not_loaded(path: Path, error: Exception) -> Exception:
+def _load_error(path: Path, error: Exception) -> Exception:
     if isinstance(error, AgentMagicError):
         return error
     reason = str(error)[:300] or type(error).__name__

@@ -19,7 +19,7 @@ from agentmagic.providers.local import downloads, llama, prompts, tool_texts
 from agentmagic.providers.local.llama import Finished, Generator, RefusedForm
 from agentmagic.providers.local.prompts import GenerationRequest, Talk
 from agentmagic.providers.wire import PartWriter
-from agentmagic.text import listed
+from agentmagic.text import join_names
 
 MODEL = "qwen2.5-coder-1.5b"
 WHO = (
@@ -36,7 +36,7 @@ def make(model: str = "") -> "LocalModel":
     """
     model = model.removeprefix("local:")
     if model in ("", MODEL):
-        return LocalModel(f"local:{MODEL}", WHO.format(name="Qwen2.5-Coder 1.5B"), _fetched)
+        return LocalModel(f"local:{MODEL}", WHO.format(name="Qwen2.5-Coder 1.5B"), _load_default)
     path = Path(model).expanduser()
     if path.suffix != ".gguf":
         raise UnknownModel(f"local:{model} is not known. Write local: for {MODEL}, or local:/path/to/a/file.gguf.")
@@ -47,7 +47,7 @@ def make(model: str = "") -> "LocalModel":
     return LocalModel(f"local:{model}", WHO.format(name=path.stem), lambda: llama.load(path))
 
 
-async def _fetched() -> llama.Runtime:
+async def _load_default() -> llama.Runtime:
     llama.require()  # raises before a gigabyte is fetched that this machine cannot use
     stop = threading.Event()
     try:
@@ -174,7 +174,7 @@ class LocalModel:
             return next((tool for tool in request.tools if tool.name == choice), None)
         tools = self.choose(request.tools, talk.question)
         required = choice == "required"
-        steps = prompts.planned(await replies.whole(prompts.plan(talk, tools, required=required)), tools)
+        steps = prompts.tools_in_plan(await replies.whole(prompts.plan(talk, tools, required=required)), tools)
         tool = prompts.next_tool(talk, steps)
         # A cut-off plan can have no complete name, and a finished plan has no next step.
         return (steps or tools)[-1] if required and tool is None else tool
@@ -185,14 +185,14 @@ class LocalModel:
             # The last message of the request is the decision in words, which only other models need.
             talk = prompts.read(replace(request, messages=request.messages[:-1]))
             tools = self.choose(request.tools, talk.question)
-            steps = prompts.planned(await replies.whole(prompts.plan(talk, tools)), tools) if tools else ()
+            steps = prompts.tools_in_plan(await replies.whole(prompts.plan(talk, tools)), tools) if tools else ()
             if decision.kind == "route":
                 return prompts.route(steps)
             return prompts.task_list(steps, await self._known_arguments(replies, talk, steps))
         talk = prompts.talk_of(decision)
         if decision.kind == "parameters":
             return json.dumps(await self._arguments(replies, talk, decision.tool), ensure_ascii=False)
-        new_arguments = await self._arguments(replies, talk, decision.tool) if talk.made[-1].failed else {}
+        new_arguments = await self._arguments(replies, talk, decision.tool) if talk.calls[-1].failed else {}
         return prompts.judgement(talk, decision.tool, new_arguments)
 
     async def _known_arguments(
@@ -201,11 +201,15 @@ class LocalModel:
         """Return the arguments of the first call of a plan, or of every call if the plan has only one tool."""
         if not prompts.one_tool(steps) or prompts.takes_nothing(steps[0]):
             return [await self._arguments(replies, talk, tool) for tool in steps[:1]]
-        return prompts.parsed_list(await replies.whole(prompts.arguments(talk, steps[0], several=True)))
+        return prompts.parse_argument_list(await replies.whole(prompts.arguments(talk, steps[0], several=True)))
 
     @staticmethod
     async def _arguments(replies: "_Replies", talk: Talk, tool: ToolDef) -> dict[str, object]:
-        return {} if prompts.takes_nothing(tool) else prompts.parsed(await replies.whole(prompts.arguments(talk, tool)))
+        return (
+            {}
+            if prompts.takes_nothing(tool)
+            else prompts.parse_arguments(await replies.whole(prompts.arguments(talk, tool)))
+        )
 
     async def aclose(self) -> None:
         """Do nothing, because the whole process shares the loaded model."""
@@ -213,7 +217,7 @@ class LocalModel:
 
 def _no_facts(talk: Talk) -> BadRequest:
     """Return the error for a request for JSON whose tools all failed: without facts, the model would invent values."""
-    names = listed(dict.fromkeys(call.name for call in talk.made))
+    names = join_names(dict.fromkeys(call.name for call in talk.calls))
     advice = "Ask in other words, or with --no-tools if it needs no tool."
     return BadRequest(f"The local model can give no value, since no tool gave a result; {names} failed. {advice}")
 

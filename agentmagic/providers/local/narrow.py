@@ -37,7 +37,7 @@ def _node(node: Any, root: Schema, depth: int) -> dict[str, Any]:
         # If a schema has properties too, the branches are ignored: they only restrict how properties can be combined.
         if "properties" not in schema and (branches := _list(schema.get(key))):
             return _branches(key, branches, root, depth - 1)
-    return _typed(schema, root, depth)
+    return _typed_node(schema, root, depth)
 
 
 def _target(reference: Any, root: Schema) -> Any:
@@ -62,7 +62,7 @@ def _branches(key: str, branches: Sequence[Any], root: Schema, depth: int) -> di
     return nodes[0] if len(nodes) == 1 else {"anyOf": nodes}
 
 
-def _typed(schema: Schema, root: Schema, depth: int) -> dict[str, Any]:
+def _typed_node(schema: Schema, root: Schema, depth: int) -> dict[str, Any]:
     kind = schema.get("type", "object" if "properties" in schema else None)
     match kind:
         case "object":
@@ -76,7 +76,7 @@ def _typed(schema: Schema, root: Schema, depth: int) -> dict[str, Any]:
             return {"type": kind}
         case list():
             several = cast("list[Any]", kind)
-            return {"anyOf": [_typed({**schema, "type": one}, root, depth) for one in several]}
+            return {"anyOf": [_typed_node({**schema, "type": one}, root, depth) for one in several]}
         case _:
             return dict(ANY)
 

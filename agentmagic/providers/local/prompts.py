@@ -52,7 +52,7 @@ ANSWER_SHOTS = ("Good evening!", "Who wrote Hamlet?", "What is a variable in pro
 ANSWER_LINE = "no tool. For greetings, thanks, general knowledge and explanations."
 
 ROWS_ANSWER = "briefly. Keep the order of the rows, and give the value that was asked for with each"
-NOTHING_FOUND = "No tool gave a result. Say in one sentence that this could not be answered, and why: {question}"
+NO_RESULT_PROMPT = "No tool gave a result. Say in one sentence that this could not be answered, and why: {question}"
 
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 RAW = "_raw"
@@ -67,21 +67,21 @@ _LISTING = re.compile(
 )
 """Matches a question that asks for rows in an order, by its first line. Other questions ask for a fact in the rows."""
 
-Said = tuple[Literal["system", "user", "assistant"], str]
+PromptMessage = tuple[Literal["system", "user", "assistant"], str]
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """A request for one reply: the messages, the most tokens, and the grammar or schema that the reply must follow."""
 
-    messages: tuple[Said, ...]
+    messages: tuple[PromptMessage, ...]
     max_tokens: int
     grammar: str = ""
     schema: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class FinishedCall:
     """A finished call of this turn; `arguments` is JSON text, `outcome` the text of the result.
 
     `rows` are the labels of the rows in the outcome, if the outcome is a list of records.
@@ -108,22 +108,22 @@ class Talk:
     """
 
     question: str
-    made: tuple[Made, ...] = ()
+    calls: tuple[FinishedCall, ...] = ()
     earlier: tuple[tuple[str, str], ...] = ()
     outline: str = ""
 
     @property
     def found_nothing(self) -> bool:
         """Whether tools were called, and all calls failed."""
-        return bool(self.made) and all(call.failed for call in self.made)
+        return bool(self.calls) and all(call.failed for call in self.calls)
 
     @property
-    def asked(self) -> str:
+    def prompt(self) -> str:
         """The earlier turns, followed by the question."""
         return self._after_earlier(self.question)
 
     @property
-    def asked_in_short(self) -> str:
+    def short_prompt(self) -> str:
         """The earlier turns, followed by the question with shortened attachments."""
         return self._after_earlier(self.outline or self.question)
 
@@ -138,10 +138,10 @@ def read(request: Request) -> Talk:
     start = _turn_start(request)
     user_messages = [message for message in messages[start:] if message.role == "user"]
     question, outline = (
-        "\n".join(_words(one, most) for one in user_messages) for most in (ATTACHED_CLIP, ATTACHED_PLAN_CLIP)
+        "\n".join(_message_text(one, most) for one in user_messages) for most in (ATTACHED_CLIP, ATTACHED_PLAN_CLIP)
     )
     earlier = tuple(_earlier(messages[:start]))[-EARLIER_TURNS:]
-    return Talk(question, tuple(_made(messages[start:])), earlier, outline)
+    return Talk(question, tuple(_finished_calls(messages[start:])), earlier, outline)
 
 
 def _turn_start(request: Request) -> int:
@@ -154,28 +154,28 @@ def _turn_start(request: Request) -> int:
     return users[-2] if closing else users[-1]
 
 
-def _words(message: Message, limit: int = ATTACHED_CLIP) -> str:
+def _message_text(message: Message, limit: int = ATTACHED_CLIP) -> str:
     parts = (cast("Content", part) for part in message.parts if not isinstance(part, ToolCall))
     return "\n".join(
         clip(compact(as_text(part)), limit, "...") if isinstance(part, Resource) else as_text(part) for part in parts
     )
 
 
-def _made(messages: Iterable[Message]) -> Iterable[Made]:
+def _finished_calls(messages: Iterable[Message]) -> Iterable[FinishedCall]:
     calls: dict[str, ToolCall] = {}
     for message in messages:
         calls |= {call.id: call for call in message.calls}
         for part in message.parts:
             if isinstance(part, ToolResult) and part.call_id in calls:
-                yield _made_of(calls[part.call_id], part)
+                yield _finished_call(calls[part.call_id], part)
 
 
-def _made_of(call: ToolCall, result: ToolResult) -> Made:
+def _finished_call(call: ToolCall, result: ToolResult) -> FinishedCall:
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
     outcome, rows = in_rows(compact(result.text))
     outcome = clip(outcome, RESULT_CLIP, "...")
     row_count = len(_ROW.findall(outcome))
-    return Made(call.name, arguments, outcome, failed=result.is_error, rows=rows[:row_count])
+    return FinishedCall(call.name, arguments, outcome, failed=result.is_error, rows=rows[:row_count])
 
 
 def _earlier(messages: Iterable[Message]) -> Iterable[tuple[str, str]]:
@@ -184,7 +184,7 @@ def _earlier(messages: Iterable[Message]) -> Iterable[tuple[str, str]]:
         if message.role == "user":
             if question and answer:
                 yield question, answer
-            question, answer = clip(_words(message), QUESTION_CLIP, "..."), ""
+            question, answer = clip(_message_text(message), QUESTION_CLIP, "..."), ""
         elif message.role == "assistant" and message.text:
             answer = clip(message.text, EARLIER_CLIP, "...")
     if question and answer:
@@ -201,18 +201,18 @@ def plan(talk: Talk, tools: Sequence[ToolDef], *, required: bool = False) -> Gen
         f"Tools:\n{tool_lines}\n- {word}: {ANSWER_LINE}\n\n"
         "Reply with the tool name. If several calls are needed, separate the names with commas."
     )
-    messages: list[Said] = [("system", task)]
-    for question, name in (*shots, *((shot, word) for shot in ANSWER_SHOTS), *_joined(shots)):
+    messages: list[PromptMessage] = [("system", task)]
+    for question, name in (*shots, *((shot, word) for shot in ANSWER_SHOTS), *_joined_shots(shots)):
         messages.extend(_shot(question, name))
-    messages.append(("user", talk.asked_in_short))
+    messages.append(("user", talk.short_prompt))
     return GenerationRequest(tuple(messages), PLAN_TOKENS, grammar=plan_grammar(tools, required=required))
 
 
-def _shot(question: str, reply: str) -> tuple[Said, Said]:
+def _shot(question: str, reply: str) -> tuple[PromptMessage, PromptMessage]:
     return ("user", question), ("assistant", reply)
 
 
-def _joined(shots: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def _joined_shots(shots: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return two example questions that need two calls each, made from examples that need one call."""
     if len(shots) < 2:  # noqa: PLR2004  (two examples are needed)
         return []
@@ -233,7 +233,7 @@ def plan_grammar(tools: Sequence[ToolDef], *, required: bool = False) -> str:
     return f'root ::= {no_tool}tool ("," " " tool){{0,{MAX_CALLS - 1}}}\ntool ::= {names}'
 
 
-def planned(reply: str, tools: Sequence[ToolDef]) -> tuple[ToolDef, ...]:
+def tools_in_plan(reply: str, tools: Sequence[ToolDef]) -> tuple[ToolDef, ...]:
     """Return the tools that the reply to a plan prompt names; other words, such as a cut-off name, are ignored."""
     by_name = {tool.name: tool for tool in tools}
     return tuple(by_name[name] for name in reply.strip().split(", ") if name in by_name)
@@ -244,8 +244,8 @@ def next_tool(talk: Talk, steps: Sequence[ToolDef]) -> ToolDef | None:
 
     The first failure of a turn does not count as a step: the tool is tried again with other arguments.
     """
-    failures = sum(call.failed for call in talk.made)
-    step = len(talk.made) - min(failures, REPAIRS)
+    failures = sum(call.failed for call in talk.calls)
+    step = len(talk.calls) - min(failures, REPAIRS)
     return steps[step] if step < len(steps) else None
 
 
@@ -258,7 +258,7 @@ def arguments(talk: Talk, tool: ToolDef, *, several: bool = False) -> Generation
         f"{signature(tool, whole=True)}\n"
         f"Parameters: {properties}\nReply with the JSON {'list' if several else 'object'} only."
     )
-    messages: list[Said] = [("system", task)]
+    messages: list[PromptMessage] = [("system", task)]
     for example in examples(tool)[:1]:
         example_arguments = dict(example.arguments)
         messages.extend(
@@ -266,9 +266,9 @@ def arguments(talk: Talk, tool: ToolDef, *, several: bool = False) -> Generation
                 example.question, json.dumps([example_arguments] if several else example_arguments, ensure_ascii=False)
             )
         )
-    question = talk.asked
-    if talk.made:
-        history = "\n".join(f"{call.name}({call.arguments}) -> {call.outcome}" for call in talk.made)
+    question = talk.prompt
+    if talk.calls:
+        history = "\n".join(f"{call.name}({call.arguments}) -> {call.outcome}" for call in talk.calls)
         question += (
             f"\n\nAlready done:\n{history}\n\n"
             f"Write the arguments of the next call to {tool.name}. It must differ from the calls already done."
@@ -284,12 +284,12 @@ def takes_nothing(tool: ToolDef) -> bool:
     return not tool.parameters.get("properties") and not tool.parameters.get("additionalProperties")
 
 
-def parsed(reply: str) -> dict[str, Any]:
+def parse_arguments(reply: str) -> dict[str, Any]:
     """Return the arguments in a reply; a reply that is not a JSON object becomes `{"_raw": "..."}`."""
     return read_arguments(reply) if reply.strip() else {RAW: reply}
 
 
-def parsed_list(reply: str) -> list[dict[str, Any]]:
+def parse_argument_list(reply: str) -> list[dict[str, Any]]:
     """Return the arguments of each call in a reply, without duplicates; a reply that is not a list is one call."""
     try:
         read = json.loads(reply)
@@ -297,19 +297,19 @@ def parsed_list(reply: str) -> list[dict[str, Any]]:
         read = None
     values = cast("list[Any]", read) if isinstance(read, list) else []
     texts = dict.fromkeys(json.dumps(one, ensure_ascii=False) for one in values) or [reply]
-    return [parsed(text) for text in texts]
+    return [parse_arguments(text) for text in texts]
 
 
 def repeats(talk: Talk, call: ToolCall) -> bool:
     """Return whether the same call was made before in this turn."""
     return any(
-        earlier.name == call.name and json.loads(earlier.arguments) == dict(call.arguments) for earlier in talk.made
+        earlier.name == call.name and json.loads(earlier.arguments) == dict(call.arguments) for earlier in talk.calls
     )
 
 
 def talk_of(decision: PlanQuestion) -> Talk:
     """Return the question and the calls of a planned turn as a `Talk`."""
-    calls = (_made_of(call, result) for call, result in decision.made)
+    calls = (_finished_call(call, result) for call, result in decision.calls)
     return Talk(decision.question, tuple(calls))
 
 
@@ -342,7 +342,7 @@ def task_list(steps: Sequence[ToolDef], values: Sequence[Mapping[str, Any]]) -> 
 
 def judgement(talk: Talk, tool: ToolDef, new_arguments: Mapping[str, Any]) -> str:
     """Return the judgement of the last call as JSON; a failed call is retried if `new_arguments` differ."""
-    last = talk.made[-1]
+    last = talk.calls[-1]
     retry = last.failed and not repeats(talk, ToolCall("", tool.name, new_arguments))
     reason = last.outcome if last.failed else ""
     return json.dumps(
@@ -355,17 +355,17 @@ def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None 
     task = f"{who} You are a helpful assistant. Answer briefly."
     if instructions:
         task += f"\n\n{clip(instructions, INSTRUCTIONS_CLIP, '...')}"
-    messages: list[Said] = [("system", task)]
+    messages: list[PromptMessage] = [("system", task)]
     for question, reply in talk.earlier:
         messages.extend(_shot(question, reply))
     # A grammar enforces the order of rows in a list, because in free text the model would sort them its own way.
-    rows = talk.made[-1].rows if talk.made and _LISTING.match(talk.question) else ()
-    if talk.made:
-        facts = "\n".join(dict.fromkeys(call.line for call in talk.made))
+    rows = talk.calls[-1].rows if talk.calls and _LISTING.match(talk.question) else ()
+    if talk.calls:
+        facts = "\n".join(dict.fromkeys(call.line for call in talk.calls))
         how = "as a JSON object" if output else ROWS_ANSWER if rows else "in one or two sentences"
         instruction = f"Use only these facts to answer {how}: {talk.question}"
         if talk.found_nothing:
-            instruction = NOTHING_FOUND.format(question=talk.question)
+            instruction = NO_RESULT_PROMPT.format(question=talk.question)
         messages.append(("user", f"Facts:\n{facts}\n\n{instruction}"))
     else:
         messages.append(("user", talk.question))

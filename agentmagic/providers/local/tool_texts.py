@@ -51,10 +51,10 @@ def signature(tool: ToolDef, *, whole: bool = False) -> str:
 
 def examples(tool: ToolDef) -> tuple[Example, ...]:
     """Return the examples of a tool. The tool of an MCP server has its examples in its description."""
-    return tool.examples or _described(tool)[0]
+    return tool.examples or _split_description(tool)[0]
 
 
-def _described(tool: ToolDef) -> tuple[tuple[Example, ...], str]:
+def _split_description(tool: ToolDef) -> tuple[tuple[Example, ...], str]:
     """Return the examples in the description of a tool, and the rest of the description."""
     try:
         pairs, about = split_examples(tool.description)
@@ -74,4 +74,4 @@ def summary(tool: ToolDef) -> str:
 
 
 def _about(tool: ToolDef) -> str:
-    return clip(_described(tool)[1].strip(), ABOUT_CLIP, "...") or tool.name
+    return clip(_split_description(tool)[1].strip(), ABOUT_CLIP, "...") or tool.name

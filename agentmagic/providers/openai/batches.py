@@ -15,11 +15,11 @@ from agentmagic.providers.batch import (
     BatchLimits,
     BatchState,
     RemoteBatches,
-    decoded,
-    unanswered,
+    decode_answer,
+    unanswered_error,
 )
 from agentmagic.providers.clients import Decoder
-from agentmagic.providers.failures import Fault, quoted
+from agentmagic.providers.failures import Fault, quote
 from agentmagic.providers.openai.client import OpenAIClient, error_for, fault_of
 from agentmagic.providers.wire import Json, count_of, number_of, object_of, objects_of, text_of, write_body
 
@@ -49,7 +49,7 @@ class OpenAIBatches(RemoteBatches):
 
     async def _submit(self, content: bytes) -> object:
         upload = await self._model.open("post", "/files", {"purpose": "batch"}, file=content)
-        file = self._made(object_of(await self._model.whole(upload)).get("id"))
+        file = self._new_id(object_of(await self._model.whole(upload)).get("id"))
         body = {"input_file_id": file, "endpoint": "/v1/responses", "completion_window": "24h"}
         return object_of(await self._model.whole(await self._model.open("post", "/batches", body))).get("id")
 
@@ -63,7 +63,7 @@ class OpenAIBatches(RemoteBatches):
                 return await self._model.open("get", f"/files/{name}/content")
 
     def _state(self, batch: Json) -> BatchState:
-        word, counts = quoted(batch.get("status")), object_of(batch.get("request_counts"))
+        word, counts = quote(batch.get("status")), object_of(batch.get("request_counts"))
         total, successes, failures = (count_of(counts.get(name)) for name in ("total", "completed", "failed"))
         return BatchState(word, word in _DONE, total, successes, failures)
 
@@ -76,17 +76,17 @@ class OpenAIBatches(RemoteBatches):
     def _answer(self, line: Json) -> BatchAnswer:
         if error := object_of(line.get("error")):
             why = _FATES.get(text_of(error.get("code")))
-            return unanswered(self.who, why) if why else self._error(fault_of(error))
+            return unanswered_error(self.who, why) if why else self._error(fault_of(error))
         response = object_of(line.get("response"))
         status, body = number_of(response.get("status_code")), response.get("body")
         if status is not None and status >= 400:  # noqa: PLR2004  (HTTP: a refusal)
             return self._error(fault_of(object_of(body).get("error") or body, status))
-        return decoded(self._decoder(), body)
+        return decode_answer(self._decoder(), body)
 
-    def _fate(self, batch: Json) -> ProviderError | None:
+    def _missing_reason(self, batch: Json) -> ProviderError | None:
         word = text_of(batch.get("status"))
         if word != "failed":
-            return unanswered(self.who, _FATES[word]) if word in _FATES else None
+            return unanswered_error(self.who, _FATES[word]) if word in _FATES else None
         error = (objects_of(object_of(batch.get("errors")).get("data")) or [{}])[0]
         code = text_of(error.get("code"))
         # https://developers.openai.com/api/docs/guides/batch#rate-limits: a limit for the tokens of all queued batches

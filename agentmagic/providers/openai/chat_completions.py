@@ -21,10 +21,10 @@ from agentmagic.messages import (
     ToolDef,
     ToolResult,
     as_text,
-    cited,
+    with_source_links,
 )
-from agentmagic.providers.base import ModelEvent, ModelSettings, Request, merged
-from agentmagic.providers.hosted import in_words
+from agentmagic.providers.base import ModelEvent, ModelSettings, Request, merge
+from agentmagic.providers.hosted import as_plain_text
 from agentmagic.providers.openai import PROVIDERS
 from agentmagic.providers.openai.chat_decoder import PROVIDER, Decoder
 from agentmagic.providers.openai.client import (
@@ -36,7 +36,7 @@ from agentmagic.providers.openai.client import (
     OpenAIClient,
     data_url,
     form,
-    honoured_by,
+    honoured_names,
     is_search_model,
 )
 from agentmagic.providers.wire import (
@@ -46,7 +46,7 @@ from agentmagic.providers.wire import (
     data_of,
     fit_id,
     fit_name,
-    left_out,
+    omit_fields,
     results_of,
     write_arguments,
 )
@@ -76,7 +76,7 @@ class OpenAIChat(OpenAIClient):
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of those `settings` that the model accepts."""
-        return honoured_by(self.model, settings) if self.is_own else settings.given
+        return honoured_names(self.model, settings) if self.is_own else settings.given
 
     def hosts(self, tool: HostedTool) -> bool:
         """Return whether the model itself does web searches. Only some models do, without limits of domains or uses."""
@@ -91,7 +91,7 @@ class OpenAIChat(OpenAIClient):
         body = encode(request, self.model, self._memo)
         if self.is_own and "max_tokens" in body:  # OpenAI's new name; other servers know the old one
             body["max_completion_tokens"] = body.pop("max_tokens")
-        return left_out(body, self.without)
+        return omit_fields(body, self.without)
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield the events of the answer."""
@@ -116,7 +116,7 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     if request.hosted and request.tool_choice != "none":  # the API's "none" would affect functions only
         body["web_search_options"] = {}
     body |= request.settings.under(_SETTINGS)
-    return merged(body, request.settings.extra)
+    return merge(body, request.settings.extra)
 
 
 def _memo(model: str) -> Memo:
@@ -147,7 +147,7 @@ def _user_content(message: Message) -> str | list[Json]:
 
 
 def _assistant(message: Message, model: str) -> Iterator[Json]:
-    text = "".join(_said(part, model) for part in message.parts)
+    text = "".join(_part_text(part, model) for part in message.parts)
     calls = [_call(call, model) for call in message.calls]
     if text or calls:
         # Some servers need the key "content" even if a message only calls tools, and some refuse null as its value.
@@ -155,7 +155,7 @@ def _assistant(message: Message, model: str) -> Iterator[Json]:
         yield body | {"tool_calls": calls} if calls else body
 
 
-def _said(part: Part, model: str) -> str:
+def _part_text(part: Part, model: str) -> str:
     """Return the text of a part for an answer's content, including citations and hosted calls of other models.
 
     Those of this model are sent back in the fields that its server understands.
@@ -163,9 +163,9 @@ def _said(part: Part, model: str) -> str:
     is_own = data_of(part, PROVIDER).get("model") == model
     match part:
         case HostedCall() | HostedResult():  # this model's own calls are sent back by `_own_fields`
-            return "" if is_own else in_words(part).text
+            return "" if is_own else as_plain_text(part).text
         case Text():
-            return part.text if is_own else cited(part)
+            return part.text if is_own else with_source_links(part)
         case _:
             return as_text(part) if isinstance(part, Content) else ""
 

@@ -12,44 +12,44 @@ from typing import Any, cast
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import HostedCall, HostedResult, ProviderData, Reasoning, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished
-from agentmagic.providers.failures import broken
+from agentmagic.providers.failures import stream_broken
 from agentmagic.providers.hosted import (
     MOST_CITATIONS,
     MOST_PAGES,
     LateCitations,
-    alone,
-    fitting,
+    call_and_result,
+    limit_arguments,
     name_of,
     page,
     pages,
-    words,
+    text_content,
 )
-from agentmagic.providers.openai.client import annotated, filtered, is_search_model, read_usage
+from agentmagic.providers.openai.client import filter_error, is_search_model, read_citations, read_usage
 from agentmagic.providers.streams import SETTLE
 from agentmagic.providers.wire import (
     Json,
     PartWriter,
     arguments_text,
+    clean_data,
     count_of,
     figures_so_far,
-    kept,
     mint_id,
-    named,
     number_of,
     object_of,
     objects_of,
     read_arguments,
+    text_in,
     text_of,
-    words_of,
+    tool_name,
 )
 
 PROVIDER = "openai-chat"
 """The provider's name in the data that the history keeps for it."""
 
-_CUT = frozenset({"length", "max_tokens", "model_length"})
+_LENGTH_REASONS = frozenset({"length", "max_tokens", "model_length"})
 """Finish reasons of an answer that reached a length limit; compatible servers send the last two."""
 
-_FAILED = frozenset({"error", "insufficient_system_resource"})
+_FAILURE_REASONS = frozenset({"error", "insufficient_system_resource"})
 """Finish reasons of compatible servers that failed to finish the answer."""
 
 
@@ -79,10 +79,10 @@ class _Call:
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 """The fields with reasoning: the first of DeepSeek, llama.cpp and others, the second of vLLM, Ollama and OpenRouter."""
 
-_KNOWN = frozenset(
+_STANDARD_FIELDS = frozenset(
     {*_REASONING_FIELDS, "role", "content", "refusal", "tool_calls", "function_call", "annotations", "audio"}
 )
-_KNOWN_OF_CALL = frozenset({"index", "id", "type", "function"})
+_STANDARD_CALL_FIELDS = frozenset({"index", "id", "type", "function"})
 """The standard fields of a message and of a call. All other fields are sent back to the server unchanged."""
 
 _GROWING = frozenset({"text", "summary", "data", "signature"})
@@ -111,7 +111,7 @@ class Decoder:
         self.rest: float | None = None
 
     @property
-    def used(self) -> Usage | None:
+    def usage_so_far(self) -> Usage | None:
         """The tokens that the answer has used so far, or None if the server has not reported them."""
         return self._figures() if self._usage else None
 
@@ -148,16 +148,16 @@ class Decoder:
         if done and self._began and not self._reason:
             self._reason = "tool_calls" if self._calls else "stop"
         reason = self._reason.lower()
-        if not reason or reason in _FAILED:
-            raise broken(f"the response ended before it was complete{f' ({reason})' if reason else ''}")
+        if not reason or reason in _FAILURE_REASONS:
+            raise stream_broken(f"the response ended before it was complete{f' ({reason})' if reason else ''}")
         if reason == "content_filter":
-            raise filtered()
+            raise filter_error()
         yield from self._texts.take(self._writer.finish())
-        yield from self._texts.close(annotated(self._texts.text, kept(self._annotations)))
-        for part in _executed(self._extra.get("executed_tools"), ProviderData(PROVIDER, {"model": self._model})):
+        yield from self._texts.close(read_citations(self._texts.text, clean_data(self._annotations)))
+        for part in _executed_tools(self._extra.get("executed_tools"), ProviderData(PROVIDER, {"model": self._model})):
             yield from self._writer.whole(part)
-        self._calls += filter(None, map(self._written_call, self._writer.calls))
-        cut = reason in _CUT
+        self._calls += filter(None, map(self._call_in_text, self._writer.calls))
+        cut = reason in _LENGTH_REASONS
         for call in self._calls:
             yield from self._end_call(call, cut=cut)
         if self._extra:  # stored in an empty reasoning part, which shows nothing
@@ -184,16 +184,16 @@ class Decoder:
         content = delta.get("content")
         if len(delta) == 1 and isinstance(content, str):  # nearly every chunk
             return self._writer.say(text_of(content)) if content else ()
-        return self._mixed(delta, content)
+        return self._delta_events(delta, content)
 
-    def _mixed(self, delta: Json, content: object) -> Iterator[ModelEvent]:
+    def _delta_events(self, delta: Json, content: object) -> Iterator[ModelEvent]:
         """Yield the events of a piece that has more than text, or no text."""
-        _keep(self._extra, delta, _KNOWN)
+        _keep(self._extra, delta, _STANDARD_FIELDS)
         if annotations := objects_of(delta.get("annotations")):
             self._annotations += annotations[: MOST_CITATIONS - len(self._annotations)]
             self._texts.holds = True
         for name in _REASONING_FIELDS:
-            if reasoning := words_of(delta.get(name)):
+            if reasoning := text_in(delta.get(name)):
                 # Reasoning is sent back in the same field if it came as a string. Otherwise it is not sent back.
                 yield from self._writer.think(reasoning, name if isinstance(delta[name], str) else "")
                 break  # a server that fills both fields puts the same text into them
@@ -203,9 +203,9 @@ class Decoder:
             yield from self._write_call(entry)
 
     def _is_call(self, text: str) -> bool:
-        return self._written_call(text) is not None
+        return self._call_in_text(text) is not None
 
-    def _written_call(self, text: str) -> _Call | None:
+    def _call_in_text(self, text: str) -> _Call | None:
         fields = read_arguments(text)
         name, arguments = fields.get("name"), fields.get("arguments")
         if not isinstance(name, str) or name not in self._tools:
@@ -224,7 +224,7 @@ class Decoder:
         call.id = call.id or text_of(entry.get("id"))
         if name != call.name:  # some servers repeat the whole name, others send it in pieces
             call.name += name
-        _keep(call.extra, entry, _KNOWN_OF_CALL)
+        _keep(call.extra, entry, _STANDARD_CALL_FIELDS)
         if text:
             call.pieces.append(text)
             if call.name:  # a few servers send the name last
@@ -269,7 +269,7 @@ class Decoder:
     def _end_call(self, call: _Call, *, cut: bool) -> Iterator[ModelEvent]:
         if not call.name and (cut or not call.pieces):
             return  # the answer was cut off before the name came, or the server announced a call that never came
-        named(call.name)
+        tool_name(call.name)
         yield from self._start_call(call)
         # Without an id, or with one that two calls share, a result could not be matched to its call.
         others = {other.id for other in self._calls if other is not call}
@@ -280,24 +280,24 @@ class Decoder:
         yield PartFinished(call.index, ToolCall(call.id, call.name, arguments, data))
 
 
-def _executed(tools: object, own: ProviderData) -> Iterator[HostedCall | HostedResult]:
+def _executed_tools(tools: object, own: ProviderData) -> Iterator[HostedCall | HostedResult]:
     """Yield the calls that Groq's server ran itself: https://console.groq.com/docs/compound/built-in-tools.
 
     Their data is sent back with the other extra fields of the answer, not with these parts.
     """
     for tool in objects_of(tools)[:MOST_PAGES]:
         name = "web_search" if tool.get("type") == "search" else name_of(tool.get("type"))
-        call = HostedCall(mint_id(), name, fitting(read_arguments(tool.get("arguments"))), "", own)
+        call = HostedCall(mint_id(), name, limit_arguments(read_arguments(tool.get("arguments"))), "", own)
         results = objects_of(object_of(tool.get("search_results")).get("results"))
         contents = (page(one.get("url"), one.get("title"), one.get("content")) for one in results)
-        call, result = alone(call, pages(contents) or words(tool.get("output")))
+        call, result = call_and_result(call, pages(contents) or text_content(tool.get("output")))
         yield from (call, replace(result, provider_data=own))
 
 
 def _keep(extra: Json, chunk: Json, standard_fields: Collection[str]) -> None:
     """Add the fields of a chunk that are not in `standard_fields` to `extra`, which has those of earlier chunks."""
     for name in chunk.keys() - standard_fields:
-        value = kept(chunk[name])
+        value = clean_data(chunk[name])
         if isinstance(value, list) and isinstance(extra.get(name), list):
             _join(extra[name], cast("list[Any]", value))
         elif value not in (None, "", [], {}):

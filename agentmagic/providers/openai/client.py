@@ -18,7 +18,7 @@ from agentmagic.messages import Citation, Media, Usage
 from agentmagic.providers import failures
 from agentmagic.providers.base import ModelEvent, ModelSettings, OutputSchema
 from agentmagic.providers.clients import Decoder, RemoteModel, http_client, listed_names
-from agentmagic.providers.failures import Fault, Vendor, cut_off, sentence, unreachable, usable_key
+from agentmagic.providers.failures import Fault, Vendor, connection_broken, sentence, unreachable, usable_key
 from agentmagic.providers.hosted import MOST_CITATIONS, citation
 from agentmagic.providers.openai import BASE_URL, KEY
 from agentmagic.providers.wire import (
@@ -88,7 +88,7 @@ def _status(fault: Fault) -> int | None:
     return _STATUS_OF.get(fault.code)
 
 
-def filtered() -> BadRequest:
+def filter_error() -> BadRequest:
     """Return the error for an answer that a content filter stopped, possibly after the user has seen a part of it."""
     return BadRequest("The provider withheld the answer: its content filter stopped it. Word the request differently.")
 
@@ -121,7 +121,7 @@ def reasons(model: str) -> bool:
     return not _DOES_NOT_REASON.match(model)
 
 
-def honoured_by(model: str, settings: ModelSettings) -> set[str]:
+def honoured_names(model: str, settings: ModelSettings) -> set[str]:
     """Return the names of those `settings` that a model accepts."""
     unsupported = {"reasoning"} if not reasons(model) else set[str]()
     if _ALWAYS_REASONS.match(model) or (model.startswith("gpt-5") and settings.reasoning not in (None, "none")):
@@ -192,15 +192,15 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
                 options["content"] = write_body(body)  # the SDK would copy a dict item by item
             response: Any = await getattr(client, method)(path, **options)
         except APIError as error:
-            raise self._refused(self._refusal(error), body or {}, error.body) from error
+            raise self._note_refusal(self._refusal(error), body or {}, error.body) from error
         except httpx2.HTTPError as error:  # the connection broke while the SDK read an error response
-            raise cut_off(self.who, error) from error
+            raise connection_broken(self.who, error) from error
         except ValueError as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
         return response
 
     def _chunk(self, data: bytes) -> object:
-        chunk = self._parsed(data)
+        chunk = self._parse(data)
         fields = object_of(chunk)
         if (error := fields.get("error")) or fields.get("object") == "error":  # vLLM sends the second form
             raise error_for(fault_of(error or fields), who=self.who, model=self.model)
@@ -221,12 +221,12 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         return error_for(fault, who=self.who, model=self.model)
 
     @staticmethod
-    def _connect(found: tuple[str, str]) -> "AsyncOpenAI":
+    def _connect(access: tuple[str, str]) -> "AsyncOpenAI":
         try:
             from openai import AsyncOpenAI
         except ImportError as error:
             raise MissingExtra("The OpenAI provider", "openai") from error
-        url, key = found
+        url, key = access
         client = http_client()
         # The SDK must not retry: the agent loop retries, and shows that to the user.
         return AsyncOpenAI(base_url=url, api_key=key, timeout=client.timeout, max_retries=0, http_client=client)
@@ -268,7 +268,7 @@ LONGEST_LABEL = 300
 """The most characters of a Markdown link's label, which is searched for before its address."""
 
 
-def annotated(text: str, annotations: object) -> list[Citation]:
+def read_citations(text: str, annotations: object) -> list[Citation]:
     """Return the citations of a text. In most texts, a citation's span is a link that the model wrote.
 
     The API does not document the units of its spans, and other servers send no span, or 0 and 0. So a span counts only

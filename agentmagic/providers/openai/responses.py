@@ -27,9 +27,9 @@ from agentmagic.messages import (
     Usage,
     as_text,
 )
-from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request, merged
-from agentmagic.providers.failures import Fault, broken
-from agentmagic.providers.hosted import finished, in_words
+from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request, merge
+from agentmagic.providers.failures import Fault, stream_broken
+from agentmagic.providers.hosted import as_plain_text, part_events
 from agentmagic.providers.openai import PROVIDERS, server_items
 from agentmagic.providers.openai.batches import OpenAIBatches
 from agentmagic.providers.openai.client import (
@@ -41,9 +41,9 @@ from agentmagic.providers.openai.client import (
     OpenAIClient,
     data_url,
     error_for,
-    filtered,
+    filter_error,
     form,
-    honoured_by,
+    honoured_names,
     read_usage,
     reasons,
 )
@@ -54,20 +54,20 @@ from agentmagic.providers.wire import (
     PartWriter,
     arguments_text,
     clean,
+    clean_data,
     data_of,
     fit_id,
     fit_name,
-    kept,
-    left_out,
     mint_id,
-    named,
     number_of,
     object_of,
     objects_of,
+    omit_fields,
     read_arguments,
     results_of,
+    text_in,
     text_of,
-    words_of,
+    tool_name,
     write_arguments,
 )
 
@@ -121,7 +121,7 @@ class Decoder:
         self._items: list[_Item] = []
         self._latest: _Item | None = None
         self._writer = PartWriter()
-        self.used: Usage | None = None
+        self.usage_so_far: Usage | None = None
         self.rest: float | None = None
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:  # noqa: PLR0911  (one per kind of event)
@@ -141,7 +141,7 @@ class Decoder:
             case "response.reasoning_summary_part.added" if event.get("summary_index"):
                 return self._delta("reasoning", event, _PARAGRAPH)
             case "response.output_item.done":
-                return self._finish(number_of(event.get("output_index")), kept(object_of(event.get("item"))))
+                return self._finish(number_of(event.get("output_index")), clean_data(object_of(event.get("item"))))
             case "response.failed" | "error":
                 raise _failure(object_of((object_of(event.get("response")) or event).get("error")) or event)
             case _ if kind in _CLOSING:
@@ -157,13 +157,13 @@ class Decoder:
             return ()
         if done and self._items:
             return self._end({}, cut=False)
-        raise broken("the response ended before it was complete")
+        raise stream_broken("the response ended before it was complete")
 
     def _count(self, response: Json) -> None:
         """Store the usage of a response. The server reports it at the end, also for a failed response."""
         if object_of(response.get("usage")):
             items = [item.data for item in self._items] or objects_of(response.get("output"))
-            self.used = _figures(response, items)
+            self.usage_so_far = _figures(response, items)
 
     def _find(self, kind: PartKind, place: int | None, data: Json) -> _Item | None:
         """Return the item that `data` belongs to, an open item if possible, or None.
@@ -236,7 +236,7 @@ class Decoder:
         if item.done:
             return
         if item.kind == "hosted_call":
-            yield from self._end_hosted(item)
+            yield from self._end_hosted_call(item)
             return
         part = _part(item.data, "".join(item.texts), is_whole=item.is_whole)
         yield from self._begin(item)
@@ -250,27 +250,27 @@ class Decoder:
         yield from (one for one in text_events if self._writer.found_thinking or not isinstance(one, PartDelta))
         yield from end_events
 
-    def _end_hosted(self, item: _Item) -> Iterator[ModelEvent]:
+    def _end_hosted_call(self, item: _Item) -> Iterator[ModelEvent]:
         """Yield the events of a hosted call and its result, which OpenAI sends as one item."""
         call, result = server_items.hosted_parts(item.data, PROVIDER, is_whole=item.is_whole)
         yield from self._begin(item)
         item.done = True
-        yield from finished(item.index, call, begun=True)
-        yield from finished(self._writer.next_index(), result)
+        yield from part_events(item.index, call, is_started=True)
+        yield from part_events(self._writer.next_index(), result)
 
     def _end(self, response: Json, *, cut: bool) -> Iterator[ModelEvent]:
         details = object_of(response.get("incomplete_details"))
         reason = text_of(details.get("reason") or response.get("status"))
         if reason == "content_filter":
-            raise filtered()
+            raise filter_error()
         if reason == "failed":
             raise _failure(object_of(response.get("error")))
         cut = cut or reason in ("incomplete", "max_output_tokens")
-        self._take(kept(response).get("output"))
+        self._take(clean_data(response).get("output"))
         for item in self._items:
             if item.kind == "tool_call" and not item.is_whole:
                 _supply(item, item.data, is_whole=False)
-            if (item.is_whole or item.texts or item.index >= 0) and not (cut and not _is_named(item)):
+            if (item.is_whole or item.texts or item.index >= 0) and not (cut and not _has_name(item)):
                 yield from self._end_part(item)
         self.rest = AFTER_END
         usage = _figures(response, [item.data for item in self._items])
@@ -314,7 +314,7 @@ def _kind(data: Json) -> PartKind | None:
     return _KINDS.get(kind) or ("hosted_call" if kind else None)
 
 
-def _is_named(item: _Item) -> bool:
+def _has_name(item: _Item) -> bool:
     """Return whether the name of a call is known; True for other items, which need no name."""
     return item.kind != "tool_call" or item.index >= 0 or bool(item.data.get("name"))
 
@@ -340,17 +340,17 @@ def _part(item: Json, deltas: str, *, is_whole: bool) -> Part:
     data = ProviderData(PROVIDER, item) if own else None
     match item["type"]:
         case "message":
-            text = words_of(item.get("content")) if is_whole else ""
+            text = text_in(item.get("content")) if is_whole else ""
             return Text(text or deltas, data if text else None, citations=server_items.citations_of(item, text))
         case "reasoning":
             entries = (*objects_of(item.get("summary")), *objects_of(item.get("content"))) if is_whole else ()
-            return Reasoning(_PARAGRAPH.join(map(words_of, entries)) or deltas, data)
+            return Reasoning(_PARAGRAPH.join(map(text_in, entries)) or deltas, data)
         case _:
             return _call(item, data)
 
 
 def _call(item: Json, data: ProviderData | None) -> ToolCall:
-    name, call_id = named(item.get("name")), text_of(item.get("call_id"))
+    name, call_id = tool_name(item.get("name")), text_of(item.get("call_id"))
     if not call_id or fit_name(name, NAME) != name:
         data = None  # the API would refuse the original item
     return ToolCall(call_id or mint_id(), name, read_arguments(item.get("arguments")), data)
@@ -376,7 +376,7 @@ class OpenAIResponses(OpenAIClient):
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of those `settings` that the model accepts; this API has no `seed`."""
-        names = honoured_by(self.model, settings) if self.is_own else set(settings.given)
+        names = honoured_names(self.model, settings) if self.is_own else set(settings.given)
         return names - {"seed"}
 
     def hosts(self, tool: HostedTool) -> bool:
@@ -386,7 +386,7 @@ class OpenAIResponses(OpenAIClient):
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
         request = replace(request, output=None) if "text" in self.without else request
-        return left_out(encode(request, self.model, self._memo), self.without)
+        return omit_fields(encode(request, self.model, self._memo), self.without)
 
     def batches(self) -> OpenAIBatches:
         """Return the batch API. A compatible server need not have it."""
@@ -416,7 +416,7 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     body |= request.settings.under({"temperature": "temperature", "max_output_tokens": "max_output_tokens"})
     if request.settings.reasoning is not None:
         body["reasoning"] = {"effort": request.settings.reasoning}
-    return merged(body, request.settings.extra)
+    return merge(body, request.settings.extra)
 
 
 def _memo(model: str) -> Memo:
@@ -460,7 +460,7 @@ def _assistant_items(parts: Sequence[Part], *, reasons: bool) -> Iterator[Json]:
             continue  # the item of the call contains its result
         elif own and not without_ids:
             yield from pending
-            yield server_items.sent_back(own)
+            yield server_items.to_history_item(own)
             pending = []
         elif fresh := _fresh_item(part):
             yield fresh
@@ -477,7 +477,7 @@ def _fresh_item(part: Part) -> Json | None:
         case Reasoning() | ToolResult():
             return None
         case HostedCall() | HostedResult():
-            return {"role": "assistant", "content": in_words(part).text}
+            return {"role": "assistant", "content": as_plain_text(part).text}
         case _:
             text = as_text(part)
             return {"role": "assistant", "content": text} if text else None

@@ -22,8 +22,8 @@ from agentmagic.messages import (
 )
 from agentmagic.providers import hosted
 from agentmagic.providers.hosted import PROGRAM
-from agentmagic.providers.openai.client import annotated
-from agentmagic.providers.wire import Json, count_of, mint_id, object_of, objects_of, read_arguments, text_of, words_of
+from agentmagic.providers.openai.client import read_citations
+from agentmagic.providers.wire import Json, count_of, mint_id, object_of, objects_of, read_arguments, text_in, text_of
 
 HOST = "OpenAI"
 SOURCES = "web_search_call.action.sources"
@@ -31,7 +31,7 @@ SOURCES = "web_search_call.action.sources"
 # The models with web search. A search can open pages too, but there is no separate tool that fetches pages.
 _HAS_WEB = re.compile(r"(?:ft:)?(?:gpt-(?:[5-9]|\d\d)(?!.*-search)|gpt-4\.1(?!-nano))")
 _SEARCH_CALL = "web_search_call"
-_SHOWN_APART = frozenset({"id", "type", "status", "name", "arguments", "encrypted_content", "fingerprint"})
+_HIDDEN_FIELDS = frozenset({"id", "type", "status", "name", "arguments", "encrypted_content", "fingerprint"})
 """Fields of items of unknown types that are not shown in the text of the result."""
 _WHOLE = frozenset({"", "completed", "failed"})
 """The statuses of items that the API accepts in the history."""
@@ -63,11 +63,11 @@ def citations_of(item: Json, text: str) -> tuple[Citation, ...]:
     citations: list[Citation] = []
     start = 0
     for content in objects_of(item.get("content")):
-        end = start + len(words_of(content))
-        own = annotated(text[start:end], content.get("annotations"))
+        end = start + len(text_in(content))
+        own = read_citations(text[start:end], content.get("annotations"))
         citations += (replace(one, start=one.start + start, end=one.end + start) for one in own)
         start = end
-    return hosted.cites(citations)
+    return hosted.order_citations(citations)
 
 
 def searches(response: Json, items: Sequence[Json]) -> int:
@@ -83,7 +83,7 @@ def _is_search(item: Json) -> bool:
     return item.get("type") == _SEARCH_CALL and action.get("type") == "search" and is_complete
 
 
-def sent_back(item: Json) -> Json:
+def to_history_item(item: Json) -> Json:
     """Return an item in the form that the API accepts in the history: some versions refuse their own list of pages."""
     if item.get("type") != _SEARCH_CALL:
         return item
@@ -96,12 +96,12 @@ def hosted_parts(item: Json, provider: str, *, is_whole: bool) -> tuple[HostedCa
     """Return the call and the result for an item. An item that is not complete is not sent back later."""
     kind, status = text_of(item.get("type")), text_of(item.get("status"))
     goes_back = is_whole and status in _WHOLE and kind not in _OURS
-    name, arguments = _called(kind, item)
+    name, arguments = _name_and_arguments(kind, item)
     data = ProviderData(provider, item) if goes_back else None
-    call = HostedCall(text_of(item.get("id")) or mint_id(), name, hosted.fitting(arguments), HOST, data)
+    call = HostedCall(text_of(item.get("id")) or mint_id(), name, hosted.limit_arguments(arguments), HOST, data)
     end_status: ResultStatus = "error" if status == "failed" or item.get("error") else "ok"
     outcome: ResultStatus = end_status if is_whole and status in _WHOLE else "interrupted"
-    return hosted.alone(call, _found(kind, item), outcome)
+    return hosted.call_and_result(call, _result_content(kind, item), outcome)
 
 
 def name_of(item: Json) -> str:
@@ -109,7 +109,7 @@ def name_of(item: Json) -> str:
     return hosted.name_of(item.get("name") or text_of(item.get("type")).removesuffix("_call"))
 
 
-def _called(kind: str, item: Json) -> tuple[str, Json]:
+def _name_and_arguments(kind: str, item: Json) -> tuple[str, Json]:
     """Return the name and the arguments of the hosted call in an item of type `kind`."""
     action = object_of(item.get("action"))
     match kind:
@@ -124,7 +124,7 @@ def _called(kind: str, item: Json) -> tuple[str, Json]:
             return name_of(item), read_arguments(item.get("arguments"))
 
 
-def _found(kind: str, item: Json) -> tuple[Content, ...]:
+def _result_content(kind: str, item: Json) -> tuple[Content, ...]:
     """Return the content of the result of the hosted call in an item of type `kind`."""
     match kind:
         case "web_search_call":
@@ -140,7 +140,9 @@ def _found(kind: str, item: Json) -> tuple[Content, ...]:
         case "image_generation_call":
             return (hosted.image(item.get("result"), f"image/{text_of(item.get('output_format')) or 'png'}"),)
         case _:
-            return hosted.words({name: value for name, value in item.items() if name not in _SHOWN_APART and value})
+            return hosted.text_content(
+                {name: value for name, value in item.items() if name not in _HIDDEN_FIELDS and value}
+            )
 
 
 def _source(source: Json) -> Content:
@@ -153,9 +155,9 @@ def _output(output: Json) -> tuple[Content, ...]:
     if url.startswith("data:"):
         head, _, data = url.partition(",")
         return (hosted.image(data, head.removeprefix("data:").partition(";")[0]),)
-    return (hosted.page(url, "an image"),) if url else hosted.words(output.get("logs"))
+    return (hosted.page(url, "an image"),) if url else hosted.text_content(output.get("logs"))
 
 
 def _file(entry: Json) -> tuple[Content, ...]:
     name = hosted.title_of(entry.get("filename"))
-    return (*((Text(f"{name}:"),) if name else ()), *hosted.words(entry.get("text")))
+    return (*((Text(f"{name}:"),) if name else ()), *hosted.text_content(entry.get("text")))

@@ -55,7 +55,7 @@ class ClientState:
         return self.is_ready and (least not in _LEVELS or _LEVELS.index(level) >= _LEVELS.index(least))
 
 
-def wanted(request: Envelope) -> Mapping[str, Any]:
+def requested_notifications(request: Envelope) -> Mapping[str, Any]:
     """Return the notifications that a subscription asks for."""
     notifications: Any = (request.params or {}).get("notifications")
     return cast("Mapping[str, Any]", notifications) if isinstance(notifications, dict) else {}

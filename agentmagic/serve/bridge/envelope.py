@@ -79,7 +79,7 @@ class Envelope:
         headers = {"mcp-protocol-version": self.version, "mcp-method": _header(self.method)}
         return headers | ({"mcp-name": _header(name)} if isinstance(name, str) else {})
 
-    def changed(self, **changes: Any) -> "Envelope":
+    def with_fields(self, **changes: Any) -> "Envelope":
         """Return a copy of the message with some fields replaced."""
         parts = {name: getattr(self, name) for name in ("method", "id", "params", "result", "error")} | changes
         return make(**parts)

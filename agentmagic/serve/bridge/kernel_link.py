@@ -72,27 +72,27 @@ class KernelLink:
     async def ask(self, request: Envelope) -> AsyncIterator[Envelope]:
         """Send a request, and yield the kernel's messages up to its answer. Raises LinkBroken."""
         headers = request.headers or self._headers
-        async with self._sent("POST", content=request.line, headers=headers) as response:
+        async with self._request("POST", content=request.line, headers=headers) as response:
             if response.headers.get("content-type", "").startswith("text/event-stream"):
                 async with aclosing(self._events(response)) as events:
                     async for message in events:
-                        yield _to(request, message)
+                        yield _for_request(request, message)
                         if message.is_answer:
                             return
-                raise LinkBroken(self._lost("broke off before the answer came"), "lost")
+                raise LinkBroken(self._lost_message("broke off before the answer came"), "lost")
             # For a stateless request, NOT_FOUND means that the method is unknown; the answer in the body says so, too.
             if response.status_code == HTTPStatus.NOT_FOUND and request.version is None:
                 raise self._refusal(response)
             answer = read(await self._body(response))
             if answer is None or not answer.is_answer:
                 raise self._refusal(response)
-            yield _to(request, answer)
+            yield _for_request(request, answer)
 
     async def begin(self, params: dict[str, Any]) -> dict[str, Any]:
         """Perform the handshake with the client's parameters, and return the kernel's result. Raises LinkBroken."""
         request = make(method="initialize", id="bridge", params=params)
         self._end_session()
-        async with self._sent("POST", content=request.line) as response:
+        async with self._request("POST", content=request.line) as response:
             is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
             answer = await self._first_answer(response) if is_stream else read(await self._body(response))
             if answer is None or not answer.is_answer:
@@ -107,17 +107,17 @@ class KernelLink:
 
     async def tell(self, message: Envelope) -> None:
         """Send a notification or an answer. Raises LinkBroken."""
-        async with self._sent("POST", content=message.line, headers=self._headers, timeout=SECONDS) as response:
+        async with self._request("POST", content=message.line, headers=self._headers, timeout=SECONDS) as response:
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 raise self._refusal(response)
 
     async def listen(self) -> AsyncIterator[Envelope]:
         """Yield messages that the kernel sends on its own. Stop at once if the kernel offers no such stream."""
-        async with self._sent("GET", headers=self._headers) as response:
+        async with self._request("GET", headers=self._headers) as response:
             if response.headers.get("content-type", "").startswith("text/event-stream"):
                 async for message in self._events(response):
                     yield message
-                raise LinkBroken(self._lost("broke off"), "lost")
+                raise LinkBroken(self._lost_message("broke off"), "lost")
 
     async def aclose(self) -> None:
         """End the session in the kernel, and close the connections."""
@@ -125,7 +125,7 @@ class KernelLink:
         self._end_session()
         with suppress(LinkBroken):
             if "mcp-session-id" in headers:
-                async with self._sent("DELETE", headers=headers, timeout=FAREWELL):
+                async with self._request("DELETE", headers=headers, timeout=FAREWELL):
                     pass
         await self._http.aclose()
 
@@ -135,11 +135,11 @@ class KernelLink:
         self._headers, self.is_open, self.listener = {}, False, None
 
     @asynccontextmanager
-    async def _sent(self, method: str, **options: Any) -> "AsyncGenerator[httpx2.Response]":
+    async def _request(self, method: str, **options: Any) -> "AsyncGenerator[httpx2.Response]":
         import httpx2
 
         if self.is_closed:
-            raise LinkBroken(self._lost("is closed"), "ended")
+            raise LinkBroken(self._lost_message("is closed"), "ended")
         try:
             async with self._http.stream(method, self.kernel.url, **options) as response:
                 if response.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
@@ -148,9 +148,9 @@ class KernelLink:
         except httpx2.SSEError as error:
             raise _too_long() from error
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            raise LinkBroken(self._lost("cannot be opened"), "ended") from error
+            raise LinkBroken(self._lost_message("cannot be opened"), "ended") from error
         except (httpx2.HTTPError, httpx2.StreamError) as error:
-            raise LinkBroken(self._lost("broke off before the answer came"), "lost") from error
+            raise LinkBroken(self._lost_message("broke off before the answer came"), "lost") from error
 
     async def _events(self, response: "httpx2.Response") -> AsyncGenerator[Envelope]:
         import httpx2
@@ -187,14 +187,14 @@ class KernelLink:
             case status:
                 return LinkBroken(f"The kernel of {name} gave no answer, only HTTP status {status}.", "dropped")
 
-    def _lost(self, event: str) -> str:
+    def _lost_message(self, event: str) -> str:
         name = label(self.kernel)
         return f"The connection to the kernel of {name} {event}. Look at what was done in it before you call again."
 
 
-def _to(request: Envelope, message: Envelope) -> Envelope:
+def _for_request(request: Envelope, message: Envelope) -> Envelope:
     """Return a message received for a request; an answer gets the request's id, even if the kernel left it out."""
-    return message.changed(id=request.id) if message.is_answer and message.id != request.id else message
+    return message.with_fields(id=request.id) if message.is_answer and message.id != request.id else message
 
 
 def _too_long() -> LinkBroken:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
-from agentmagic.serve.bridge.client_state import wanted
+from agentmagic.serve.bridge.client_state import requested_notifications
 from agentmagic.serve.bridge.envelope import (
     LISTEN,
     STATELESS_VERSIONS,
@@ -63,7 +63,7 @@ def answer(request: Envelope, reason: str) -> Envelope:
         case str(method) if method in _LISTS:
             return make(id=number, result={_LISTS[method]: [], **no_cache})
         case method if method == LISTEN:
-            params = {"notifications": wanted(request), "_meta": subscription(number)}
+            params = {"notifications": requested_notifications(request), "_meta": subscription(number)}
             return make(method="notifications/subscriptions/acknowledged", params=params)
         case _:
             return failure(number, reason)

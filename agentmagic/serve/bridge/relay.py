@@ -17,7 +17,7 @@ from typing import Any, cast
 from agentmagic.errors import MissingExtra, UsageError, with_code
 from agentmagic.serve import kernels
 from agentmagic.serve.bridge import no_kernel
-from agentmagic.serve.bridge.client_state import ClientState, wanted
+from agentmagic.serve.bridge.client_state import ClientState, requested_notifications
 from agentmagic.serve.bridge.envelope import (
     LARGEST,
     TOO_LONG,
@@ -108,14 +108,14 @@ class Bridge:
         self._passages: dict[RequestId, Passage] = {}
         self._questions: dict[RequestId, tuple[KernelLink, RequestId]] = {}
         """Open requests of kernels, by the bridge's id: the kernel's link and its own id, to pass the answer back."""
-        self._asked = 0
+        self._question_count = 0
         self._tasks = asyncio.TaskGroup()
 
     async def run(self) -> None:
         """Pass messages on until cancelled."""
         try:
             async with self._tasks:
-                await self._look()
+                await self._check_kernels()
                 if self._link is None:
                     _note(self._reason)
                 self._tasks.create_task(self._watch())
@@ -130,14 +130,14 @@ class Bridge:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(POLL)
-            await self._look()
+            await self._check_kernels()
 
-    async def _look(self) -> None:
+    async def _check_kernels(self) -> None:
         """Leave a kernel that is no longer served, and join one that is."""
         async with self._joining:
             served = await asyncio.to_thread(kernels.find_all)
             if self._link is not None and self._link.kernel not in served:
-                await self._lose(self._link, _ending(self._link.kernel))
+                await self._drop_link(self._link, _ending(self._link.kernel))
             if self._link is not None:
                 return
             try:
@@ -200,7 +200,7 @@ class Bridge:
         with suppress(LinkBroken, TimeoutError):
             async with asyncio.timeout(HANDSHAKE):
                 for number, request in enumerate(list(self._client.settings.values())):
-                    async for _ in link.ask(request.changed(id=f"bridge-{number}")):
+                    async for _ in link.ask(request.with_fields(id=f"bridge-{number}")):
                         pass
         link.listener = self._tasks.create_task(self._listen(link))
 
@@ -213,7 +213,7 @@ class Bridge:
                 return  # the kernel offers no such stream
             await asyncio.sleep(POLL)
 
-    async def _lose(self, link: KernelLink, why: str) -> None:
+    async def _drop_link(self, link: KernelLink, why: str) -> None:
         """Give up a connection: answer its open requests with an error, and withdraw the kernel's questions."""
         if self._link is not link:
             return
@@ -244,7 +244,7 @@ class Bridge:
         elif message.method == "initialize" and message.is_request:
             await self._initialize(message)
         elif message.is_request:
-            await self._take(message)
+            await self._handle_request(message)
         elif message.is_answer:
             await self._answer(message)
         else:
@@ -270,12 +270,12 @@ class Bridge:
                     result = await self._begin(link, request)
                 except LinkBroken as error:
                     self._refusing = link.kernel if error.kind == "refused" else None
-                    await self._lose(link, str(error))
+                    await self._drop_link(link, str(error))
             result = no_kernel.with_changes(result or no_kernel.handshake(request.params or {}, self._reason))
             client.version = str(result.get("protocolVersion"))
             await self._send(make(id=request.id, result=result))
 
-    async def _take(self, request: Envelope) -> None:
+    async def _handle_request(self, request: Envelope) -> None:
         """Pass a request on to the kernel, or answer it without one."""
         number, client = cast("RequestId", request.id), self._client
         if len(self._passages) >= MOST:
@@ -300,14 +300,14 @@ class Bridge:
         if message.method == "notifications/initialized":
             self._client.is_ready = True
             if link is not None and not link.is_open:
-                await self._try(self._open(link))
+                await self._send_quietly(self._open(link))
             return
         if (number := message.cancels) is not None:
             self._client.forget(number)
             passage = self._passages.get(number)
         is_stateless = passage is not None and passage.request.version is not None
         if link is not None and link.is_open and not is_stateless:
-            await self._try(link.tell(message))
+            await self._send_quietly(link.tell(message))
         if passage is not None and passage.task is not None:
             passage.task.cancel()  # closing its connection cancels a stateless request
 
@@ -315,9 +315,9 @@ class Bridge:
         """Pass the client's answer to the kernel that sent the question."""
         link, number = self._questions.pop(cast("RequestId", message.id), (None, None))
         if link is not None and link is self._link:
-            await self._try(link.tell(message.changed(id=number)))
+            await self._send_quietly(link.tell(message.with_fields(id=number)))
 
-    async def _try(self, sending: Coroutine[Any, Any, None]) -> None:
+    async def _send_quietly(self, sending: Coroutine[Any, Any, None]) -> None:
         """Send a message that gets no answer. Errors are only noted: `_look` finds out whether the kernel has ended."""
         try:
             await sending
@@ -357,7 +357,7 @@ class Bridge:
         elif error.kind in ("ended", "refused"):
             self._refusing, why = link.kernel if error.kind == "refused" else None, str(error)
         if why:  # in its own task, which continues if the client cancels this request
-            await asyncio.shield(self._tasks.create_task(self._lose(link, why)))
+            await asyncio.shield(self._tasks.create_task(self._drop_link(link, why)))
         await self._settle(passage, failure(cast("RequestId", passage.request.id), str(error)))
 
     async def _has_ended(self, kernel: ServedKernel) -> bool:
@@ -374,14 +374,14 @@ class Bridge:
         if message.is_answer or link is not self._link:
             return
         if message.is_request:
-            self._asked += 1
-            number = f"kernel-{self._asked}"
+            self._question_count += 1
+            number = f"kernel-{self._question_count}"
             self._questions[number] = link, cast("RequestId", message.id)
-            await self._send(message.changed(id=number))
+            await self._send(message.with_fields(id=number))
         elif (cancelled := message.cancels) is not None:
             for number in [ours for ours, theirs in self._questions.items() if theirs == (link, cancelled)]:
                 del self._questions[number]
-                await self._send(message.changed(params={**(message.params or {}), "requestId": number}))
+                await self._send(message.with_fields(params={**(message.params or {}), "requestId": number}))
         elif message.method == _ACKNOWLEDGED and request is not None:
             await self._acknowledge(request, message)
         else:
@@ -399,7 +399,7 @@ class Bridge:
             await self._send(message)
             return
         for kind, name in _CHANGES.items():
-            if wanted(request).get(name):
+            if requested_notifications(request).get(name):
                 params = {"_meta": subscription(number)}
                 await self._send(make(method=f"notifications/{kind}/list_changed", params=params))
 

@@ -36,7 +36,7 @@ def choose(kernels: Sequence[ServedKernel], notebook: str = "", here: Path | Non
     kernels = list({one.path or one.process: one for one in kernels}.values())
     if not kernels and not notebook:
         raise UsageError("No kernel is served. Run %agent serve in a notebook.")
-    matches = _named(kernels, notebook, here) if notebook else kernels
+    matches = _matching(kernels, notebook, here) if notebook else kernels
     if not matches:
         others = f" These are served:\n{_commands(kernels)}" if kernels else ""
         raise UsageError(f"No kernel of {reveal(notebook, strictly=True)} is served. Run %agent serve in it.{others}")
@@ -47,18 +47,18 @@ def choose(kernels: Sequence[ServedKernel], notebook: str = "", here: Path | Non
     return matches[0]
 
 
-def _named(kernels: Iterable[ServedKernel], notebook: str, here: Path) -> list[ServedKernel]:
+def _matching(kernels: Iterable[ServedKernel], notebook: str, here: Path) -> list[ServedKernel]:
     def is_meant(one: ServedKernel) -> bool:
         names = (one.notebook, Path(one.notebook).stem, str(one.process))
-        return notebook in names or bool(one.path and _resolved(here / notebook) == _resolved(Path(one.path)))
+        return notebook in names or bool(one.path and _resolve(here / notebook) == _resolve(Path(one.path)))
 
     return [one for one in kernels if is_meant(one)]
 
 
 def _nearest(kernels: Iterable[ServedKernel], here: Path) -> list[ServedKernel]:
     """Return the kernels in the nearest folder that contains `here`; if there are none, those in or below `here`."""
-    here = _resolved(here)
-    places = [(one, _resolved(Path(one.folder))) for one in kernels]
+    here = _resolve(here)
+    places = [(one, _resolve(Path(one.folder))) for one in kernels]
     above = [(len(place.parts), one) for one, place in places if here.is_relative_to(place)]
     if above:
         deepest = max(depth for depth, _ in above)
@@ -66,7 +66,7 @@ def _nearest(kernels: Iterable[ServedKernel], here: Path) -> list[ServedKernel]:
     return [one for one, place in places if place.is_relative_to(here)]
 
 
-def _resolved(path: Path) -> Path:
+def _resolve(path: Path) -> Path:
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):  # for example a loop of links, or a NUL in the name

@@ -54,7 +54,7 @@ _TEXT = '"{key}" should be a text, not {value!r}.'
 _TEXTS = '"{key}" should be a list of texts: ["...", "..."].'
 _PAIRS = '"{key}" should hold texts by name: {{"NAME": "value"}}.'  # Without the value, which may be secret.
 _NUMBER = '"{key}" should be a number of seconds above 0, not {value!r}.'
-_WRONG = {
+_PROBLEMS = {
     "command": _TEXT,
     "args": _TEXTS,
     "env": _PAIRS,
@@ -187,12 +187,12 @@ def read(
             return _read_file(Path(source), workspace, ask)
         case Mapping() if (table := _table(source)) is not None:
             folder = workspace or Path.cwd()
-            return {name: _parse(entry, _EntryPlace(f"the server {name!r}", folder)) for name, entry in table.items()}
+            return {name: _parse(entry, _EntrySource(f"the server {name!r}", folder)) for name, entry in table.items()}
         case list() | tuple():
             configs: dict[str, ServerConfig] = {}
             for entry in cast("Sequence[Entry]", source):
                 for name, config in read(entry, workspace=workspace, ask=ask).items():
-                    configs[names.unused(name, configs)] = config
+                    configs[names.unused_name(name, configs)] = config
             return configs
         case _:
             single = cast("Entry", source)
@@ -204,7 +204,7 @@ def parse(entry: Entry, *, workspace: Path | None = None) -> ServerConfig:
 
     Raises ConfigError if the entry is invalid, or uses a variable that is not set.
     """
-    return _parse(entry, _EntryPlace("the MCP server", workspace or Path.cwd()))
+    return _parse(entry, _EntrySource("the MCP server", workspace or Path.cwd()))
 
 
 def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str, ServerConfig]:
@@ -229,7 +229,7 @@ def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str,
     inputs = _Inputs(top.get("inputs"), ask)
     configs: dict[str, ServerConfig] = {}
     for name, entry in table.items():
-        place = _EntryPlace(f"the server {name!r} in {path}", (workspace or folder).absolute(), inputs.value)
+        place = _EntrySource(f"the server {name!r} in {path}", (workspace or folder).absolute(), inputs.value)
         # The hash covers the inputs too, because their defaults are used if the user gives no value.
         raw_inputs = top.get("inputs") if "${input:" in json.dumps(entry) else None
         digest = _digest(path, name, entry, *([raw_inputs] if raw_inputs else []))
@@ -237,13 +237,13 @@ def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str,
         try:
             names.check(name)
         except ConfigError:
-            possible = names.unused("unnamed", {**table, **configs})
+            possible = names.unused_name("unnamed", {**table, **configs})
         configs[possible] = _parse_of_file(name, entry, place, Origin(path, digest))
     inputs.ask = None  # Entries that are read again later are read on the engine, where the user cannot be asked.
     return configs
 
 
-def _parse_of_file(name: str, entry: Any, place: "_EntryPlace", origin: Origin) -> ServerConfig:
+def _parse_of_file(name: str, entry: Any, place: "_EntrySource", origin: Origin) -> ServerConfig:
     """Read an entry of a file. For an invalid entry, return an `Unreadable` server with the reason."""
     try:
         names.check(name)
@@ -305,16 +305,16 @@ def _input(entry: Mapping[str, Any]) -> Input:
 
 
 @dataclass(frozen=True, slots=True)
-class _EntryPlace:
+class _EntrySource:
     """The source of an entry: names it in error messages, and resolves the entry's placeholders."""
 
     where: str
     workspace: Path
     input_value: Callable[[str], str | None] = lambda _: None
-    used: dict[str, None] = field(default_factory=dict[str, None])
+    used_values: dict[str, None] = field(default_factory=dict[str, None])
     """The variables and inputs that were filled in, in order, each with its source."""
 
-    def wrong(self, problem: str) -> ConfigError:
+    def error(self, problem: str) -> ConfigError:
         """Return a ConfigError that names the entry and a problem."""
         return ConfigError(f"In {self.where}, {problem}")
 
@@ -328,17 +328,17 @@ class _EntryPlace:
         if placeholder.startswith("input:"):
             input_name = placeholder.removeprefix("input:")
             if (answer := self.input_value(input_name)) is not None:
-                self.used[f"{input_name} (an input)"] = None
+                self.used_values[f"{input_name} (an input)"] = None
                 return answer
-            raise self.wrong(f"${{{placeholder}}} asks for a value that was not given. Use a variable: ${{NAME}}.")
+            raise self.error(f"${{{placeholder}}} asks for a value that was not given. Use a variable: ${{NAME}}.")
         name, has_default, default = placeholder.removeprefix("env:").partition(":-")
         value = os.environ.get(name)
         if value is not None:
-            self.used[f"{name} (your environment)"] = None
+            self.used_values[f"{name} (your environment)"] = None
         if has_default:
             value = value or default
         if value is None:
-            raise self.wrong(
+            raise self.error(
                 f"${{{name}}} is used, but the variable {name} is not set. Set it, or write ${{{name}:-default}}."
             )
         learn(name, value)
@@ -354,11 +354,11 @@ class _EntryPlace:
             if isinstance(cause := first.get("ctx", {}).get("error"), ConfigError):
                 raise cause from None
             key = str(first["loc"][0])
-            raise self.wrong(_WRONG[key].format(key=key, value=entry.get(key))) from None
+            raise self.error(_PROBLEMS[key].format(key=key, value=entry.get(key))) from None
 
 
 def _fill(text: str, info: ValidationInfo) -> str:
-    return cast("_EntryPlace", info.context).fill(text)
+    return cast("_EntrySource", info.context).fill(text)
 
 
 _Text = Annotated[str, AfterValidator(_fill)]
@@ -401,68 +401,68 @@ class _AddressEntry(_ServerEntry):
 _E = TypeVar("_E", bound=_ServerEntry)
 
 
-def _parse(entry: Entry, place: _EntryPlace) -> ServerConfig:
+def _parse(entry: Entry, place: _EntrySource) -> ServerConfig:
     match entry:
         case str() if entry.strip().lower().startswith(("http://", "https://")):
             return _address({"url": entry.strip()}, place)
         case str():
             return _command_line(entry, place)
         case {"command": object(), "url": object()}:
-            raise place.wrong('there are both "command" and "url". Keep the one that is meant.')
+            raise place.error('there are both "command" and "url". Keep the one that is meant.')
         case {"command": object()}:
             return _program(entry, place)
         case {"url": object()}:
             return _address(entry, place)
         case Mapping():
             advice = 'Write {"command": "...", "args": [...]} or {"url": "..."}.'
-            raise place.wrong(f'there is neither "command" nor "url". {advice}')
+            raise place.error(f'there is neither "command" nor "url". {advice}')
         case _:
             return _config(_from_object(entry, place), _ServerEntry(), place)
 
 
-def _config(transport: Transport, entry: _ServerEntry, place: _EntryPlace) -> ServerConfig:
+def _config(transport: Transport, entry: _ServerEntry, place: _EntrySource) -> ServerConfig:
     downloads = isinstance(transport, Stdio) and PurePath(transport.command).stem in _DOWNLOADERS
     patience = entry.connect_timeout or (DOWNLOAD_TIMEOUT if downloads else CONNECT_TIMEOUT)
     roots = tuple((place.workspace / Path(one).expanduser()).absolute() for one in entry.roots)
     seconds = entry.timeout or TIMEOUT
-    variables = tuple(place.used)
+    variables = tuple(place.used_values)
     return ServerConfig(transport, entry.allow, seconds, patience, roots, variables=variables, trust=entry.trust)
 
 
-def _command_line(text: str, place: _EntryPlace) -> ServerConfig:
+def _command_line(text: str, place: _EntrySource) -> ServerConfig:
     try:
         words = split_command(text)
     except ValueError as error:
-        raise place.wrong(f"the command {text!r} cannot be read ({error}). Close its quotes.") from None
+        raise place.error(f"the command {text!r} cannot be read ({error}). Close its quotes.") from None
     if not words:
-        raise place.wrong("the command is empty. Write it as in a terminal, or give a URL.")
+        raise place.error("the command is empty. Write it as in a terminal, or give a URL.")
     return _program({"command": words[0], "args": words[1:]}, place)
 
 
-def _program(raw: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
+def _program(raw: Mapping[str, Any], place: _EntrySource) -> ServerConfig:
     entry = place.decode(_ProgramEntry, raw)
     if not entry.command.strip():
-        raise place.wrong('"command" is empty. Name the program to start.')
+        raise place.error('"command" is empty. Name the program to start.')
     if "://" in entry.command:
-        raise place.wrong(f"{entry.command!r} is no web address. It should begin with http:// or https://.")
+        raise place.error(f"{entry.command!r} is no web address. It should begin with http:// or https://.")
     _learn_arguments(entry.args)
     _check_pairs(entry.env, place)
     folder = place.workspace / Path(entry.cwd).expanduser() if entry.cwd else None
     return _config(Stdio(entry.command, entry.args, entry.env, folder), entry, place)
 
 
-def _address(raw: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
+def _address(raw: Mapping[str, Any], place: _EntrySource) -> ServerConfig:
     entry = place.decode(_AddressEntry, raw)
     url = entry.url
     if not url.lower().startswith(("http://", "https://")):
-        raise place.wrong(f"{url!r} is no web address. It should begin with http:// or https://.")
+        raise place.error(f"{url!r} is no web address. It should begin with http:// or https://.")
     try:
         parts = urlsplit(url)
         is_readable = bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_readable = False
     if not is_readable:
-        raise place.wrong(f"{url!r} is no web address: its host or port cannot be read. Correct it.")
+        raise place.error(f"{url!r} is no web address: its host or port cannot be read. Correct it.")
     _learn_address(url)
     _check_pairs(entry.headers, place)
     learn("client_secret", entry.client_secret, certain=True)
@@ -470,7 +470,7 @@ def _address(raw: Mapping[str, Any], place: _EntryPlace) -> ServerConfig:
     return _config(Http(url, entry.headers, entry.type == "sse", *client), entry, place)
 
 
-def _from_object(entry: object, place: _EntryPlace) -> Stdio | InProcess:
+def _from_object(entry: object, place: _EntrySource) -> Stdio | InProcess:
     is_of_library = any(kind.__module__.partition(".")[0] == "mcp" for kind in type(entry).__mro__)
     if is_of_library and hasattr(entry, "command"):  # StdioServerParameters, for agentmagic's own transport.
         stdio = cast("Any", entry)
@@ -479,14 +479,14 @@ def _from_object(entry: object, place: _EntryPlace) -> Stdio | InProcess:
         return InProcess(entry)
     if (inner := getattr(entry, "_mcp_server", None)) is not None:  # A FastMCP server of the fastmcp library.
         return InProcess(inner)
-    raise place.wrong(f"{entry!r:.80} is no server. Give a command, a URL, an entry of mcpServers or a server object.")
+    raise place.error(f"{entry!r:.80} is no server. Give a command, a URL, an entry of mcpServers or a server object.")
 
 
-def _check_pairs(pairs: Mapping[str, str], place: _EntryPlace) -> None:
+def _check_pairs(pairs: Mapping[str, str], place: _EntrySource) -> None:
     """Register the secrets in headers or variables. Raise ConfigError for a line break or zero character in a value."""
     for name, value in pairs.items():
         if set(value) & set("\r\n\0"):
-            raise place.wrong(f"the value of {name} has a line break or a zero character in it. Remove it.")
+            raise place.error(f"the value of {name} has a line break or a zero character in it. Remove it.")
         learn(name, value)
 
 

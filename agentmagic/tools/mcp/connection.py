@@ -16,7 +16,7 @@ from agentmagic.patterns import IN_PROCESS, EntryPattern
 from agentmagic.platforms import join_command, quote_word
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
-from agentmagic.text import one_line
+from agentmagic.text import single_line
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import content, limits, server_errors, trust
 from agentmagic.tools.mcp.config import Http, ServerConfig, Stdio, Unreadable
@@ -59,7 +59,7 @@ class Connection:
         self._store = store or trust.TrustStore()
         self._approval = asyncio.Lock()
         self._session: SessionTask | None = None
-        self._wanted = False
+        self._is_wanted = False
         self._changes = 0
 
     def _configure(self, config: ServerConfig) -> None:
@@ -98,12 +98,12 @@ class Connection:
         return self._session.filter.left_out if self._session else {}
 
     @property
-    def dropped(self) -> Mapping[str, Sequence[str]]:
+    def dropped_keywords(self) -> Mapping[str, Sequence[str]]:
         """The invalid keywords that were removed from the schemas of the last listing, by tool."""
-        return self._session.filter.dropped if self._session else {}
+        return self._session.filter.dropped_keywords if self._session else {}
 
     @property
-    def connected(self) -> "Client | None":
+    def client(self) -> "Client | None":
         """The mcp library's client, or None if the server is not ready."""
         session = self._session
         return session.client if session is not None and self.state == "ready" and not session.over else None
@@ -114,7 +114,7 @@ class Connection:
         The list is cached until the server reports a change or is connected again. Raises ServerError if the server
         cannot be started, or does not answer in time.
         """
-        self._wanted = True
+        self._is_wanted = True
         self.requests.new_turn()
         session = await self._usable()
         if self.tools is not None and not session.unwatched:
@@ -131,7 +131,7 @@ class Connection:
         If the connection turns out to be lost, the server is connected again once. In the error message, `what`
         completes the words "it did not". Raises ServerError if the request fails.
         """
-        self._wanted = True
+        self._is_wanted = True
         session = await self._usable()
         try:
             return await self._ask(session, what, send)
@@ -154,9 +154,8 @@ class Connection:
             elif server_errors.is_lost(error):
                 session.end()
             elif server_errors.is_refusal(error):
-                message = (
-                    f"The MCP server {self.name!r} did not {what}: {one_line(server_errors.said(error), limits.ERROR)}."
-                )
+                reason = single_line(server_errors.describe_error(error), limits.ERROR)
+                message = f"The MCP server {self.name!r} did not {what}: {reason}."
                 raise ServerError(redact(message)) from None
             raise session.unusable(session.reason(error)) from error
 
@@ -181,7 +180,7 @@ class Connection:
         try:
             return await self._usable()
         except ServerError as error:
-            if self._wanted:
+            if self._is_wanted:
                 raise ServerError(self.with_remedy(error)) from error
             raise ToolError(f"{tool} cannot be called: the server {self.name!r} was disconnected.") from None
 
@@ -191,12 +190,12 @@ class Connection:
         """Send a call. Raises ToolError if it fails, or _SessionExpired if it was not executed and can be repeated."""
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            context.progress(progress, total, one_line(message or "", limits.PROGRESS))
+            context.progress(progress, total, single_line(message or "", limits.PROGRESS))
 
         send = session.client.call_tool(tool, dict(arguments), progress_callback=on_progress)
-        with self.requests.during(context) as running:
+        with self.requests.during_call(context) as running:
             try:
-                answer = await session.answered(send)
+                answer = await session.wait_for(send)
             except Exception as error:
                 if server_errors.has_expired(error):
                     session.expire()
@@ -208,7 +207,7 @@ class Connection:
 
     async def aclose(self) -> None:
         """Close the connection within a few seconds, and end the server's processes."""
-        self._wanted = self.failed_before = False
+        self._is_wanted = self.failed_before = False
         self.state, self.tools = "stopped", None
         if self._session is not None:
             await self._session.leave()
@@ -242,7 +241,7 @@ class Connection:
         await asyncio.to_thread(warm)
         async with self._approval:  # If several callers connect at once, the user is asked only once.
             await self._check_approval()
-        if not self._wanted:
+        if not self._is_wanted:
             raise ServerError(f"The server {self.name!r} was disconnected.")
         if self._session is None or self._session.over:  # Another caller may have opened a session already.
             self.error, self.tools, self.state = "", None, "starting"
@@ -270,7 +269,7 @@ class Connection:
         self._check_readable()
         self._check_class()
         origin = self.config.origin
-        if origin is None or await asyncio.to_thread(self._store.approved, origin):
+        if origin is None or await asyncio.to_thread(self._store.is_approved, origin):
             return
         description = await asyncio.to_thread(trust.question, self.name, self.config, self._store)
         with self.pending.prompt():
@@ -316,7 +315,7 @@ class Connection:
             self.state, self.error = "stopped", ""
 
     def _follow(self, session: SessionTask) -> None:
-        if session is self._session and self._wanted:
+        if session is self._session and self._is_wanted:
             self.failed_before = session.state == "failed" or (self.failed_before and session.state != "ready")
             # Set the error before the state: setting the state calls `on_change`, and the listeners read both.
             self.error, self.state = session.error, session.state
@@ -326,7 +325,7 @@ class Connection:
         self.tools = None
 
     def _failure(self, session: SessionTask, tool: str, error: Exception) -> str:
-        message = server_errors.said(error)
+        message = server_errors.describe_error(error)
         if server_errors.is_lost(error):
             session.end()
             status = f" ({message})" if "HTTP" in message else ""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.messages import Content, Media, Message, Resource, Text, ToolCall, ToolResult
-from agentmagic.text import clean, one_line, written_json
+from agentmagic.text import clean, json_line, single_line
 from agentmagic.tools.mcp import limits
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
     content = room.take_all(parts)
     structured_content = answer.structured_content
     if structured_content is not None:
-        text = written_json(structured_content)
+        text = json_line(structured_content)
         texts = [part.text for part in parts if isinstance(part, Text | Resource) and part.text]
-        if not _is_told(structured_content, texts):
+        if not _is_in_texts(structured_content, texts):
             content += [room.take(Text(line)) for line in ((BESIDE, text) if texts else (text,))]
         structured_content = structured_content if len(text) <= limits.RESULT_TEXT else None
     return ToolResult(call.id, call.name, tuple(content), "error" if answer.is_error else "ok", structured_content)
@@ -80,7 +80,7 @@ def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
 BESIDE = "[The structured content of this result, beside the text above:]"
 
 
-def _is_told(structured_content: Any, texts: Sequence[str]) -> bool:
+def _is_in_texts(structured_content: Any, texts: Sequence[str]) -> bool:
     """Return whether texts already contain the structured content: as JSON in one text, or one text per item of a list.
 
     A server with the Python SDK wraps a value that is not an object as `{"result": value}`, and writes the bare value
@@ -148,7 +148,7 @@ def to_parts(blocks: "Sequence[types.ContentBlock | types.SamplingMessageContent
 
 def to_contents(contents: "Sequence[types.TextResourceContents | types.BlobResourceContents]") -> tuple[Content, ...]:
     """Convert the contents of a resource to parts, within the limits of one result."""
-    return tuple(_Room().take_all(_embedded(one) for one in contents[: limits.RESULT_PARTS + 1]))
+    return tuple(_Room().take_all(_resource_part(one) for one in contents[: limits.RESULT_PARTS + 1]))
 
 
 def to_messages(answer: "types.GetPromptResult") -> tuple[Message, ...]:
@@ -163,16 +163,16 @@ def _part(block: "types.ContentBlock | types.SamplingMessageContentBlock") -> Co
         case "image" | "audio":
             return _media(block.data, block.mime_type, audience=_audience(block))
         case "resource":
-            return _embedded(block.resource)
+            return _resource_part(block.resource)
         case "resource_link":
-            name = one_line(block.title or block.name, limits.NAME)
-            return Resource(one_line(block.uri, limits.ADDRESS), name, _media_type(block.mime_type))
+            name = single_line(block.title or block.name, limits.NAME)
+            return Resource(single_line(block.uri, limits.ADDRESS), name, _media_type(block.mime_type))
         case "tool_use" | "tool_result":
             return Text(f"[{block.type} left out]")
 
 
-def _embedded(contents: "types.TextResourceContents | types.BlobResourceContents") -> Content:
-    uri = one_line(contents.uri, limits.ADDRESS)
+def _resource_part(contents: "types.TextResourceContents | types.BlobResourceContents") -> Content:
+    uri = single_line(contents.uri, limits.ADDRESS)
     # Distinguish the two types by their fields, so that this module need not import the mcp library.
     text = getattr(contents, "text", None)
     if text is not None:
@@ -248,11 +248,11 @@ async def list_resources(client: "Client", server: str) -> list[ResourceEntry]:
 
 def _prompt(server: str, entry: "types.Prompt") -> Prompt:
     arguments = tuple(
-        Argument(one.name, one_line(clean_lines(one.description or ""), limits.DESCRIPTION), bool(one.required))
+        Argument(one.name, single_line(clean_lines(one.description or ""), limits.DESCRIPTION), bool(one.required))
         for one in (entry.arguments or ())[: limits.PROMPT_MESSAGES]
     )
     description = clean_lines(entry.description or entry.title or "")
-    return Prompt(server, entry.name, one_line(description, limits.DESCRIPTION), arguments)
+    return Prompt(server, entry.name, single_line(description, limits.DESCRIPTION), arguments)
 
 
 def _resource(
@@ -261,8 +261,8 @@ def _resource(
     return ResourceEntry(
         server,
         uri[: limits.ADDRESS],
-        one_line(entry.title or entry.name, limits.NAME),
-        one_line(clean_lines(entry.description or ""), limits.DESCRIPTION),
-        one_line(entry.mime_type or "", 100),
+        single_line(entry.title or entry.name, limits.NAME),
+        single_line(clean_lines(entry.description or ""), limits.DESCRIPTION),
+        single_line(entry.mime_type or "", 100),
         template,
     )

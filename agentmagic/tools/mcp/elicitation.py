@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from agentmagic.errors import ToolError
-from agentmagic.text import one_line
+from agentmagic.text import single_line
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import limits
 
@@ -62,11 +62,13 @@ def fields_of(message: str, schema: Mapping[str, Any]) -> tuple[Field, ...]:
 
 def _field(name: str, entry: Any, required: bool) -> Field:
     if not isinstance(entry, Mapping):
-        raise UnusableForm(f"its field {one_line(name, 80)!r} is no schema")
+        raise UnusableForm(f"its field {single_line(name, 80)!r} is no schema")
     schema = cast("Mapping[str, Any]", entry)
-    title, description = (one_line(str(schema.get(key) or ""), limits.FORM_LABEL) for key in ("title", "description"))
+    title, description = (
+        single_line(str(schema.get(key) or ""), limits.FORM_LABEL) for key in ("title", "description")
+    )
     kind, choices = _kind(name, schema)
-    label = ": ".join(filter(None, (title, description))) or one_line(name, limits.FORM_LABEL)
+    label = ": ".join(filter(None, (title, description))) or single_line(name, limits.FORM_LABEL)
     # Ignore the description of a number, which can mention a secret: "a number (please not your pin)".
     telling = f"{_WORD_BREAK.sub(' ', name)} {title} {description if kind == 'text' else ''}"
     if schema.get("format") == "password" or schema.get("writeOnly") is True or _SECRET.search(telling):
@@ -80,7 +82,7 @@ def _default(kind: Kind, choices: Mapping[str, str] | None, default: Any) -> Any
     value = default
     match value, kind:
         case str(), "text":
-            fits = value == one_line(value, limits.FORM_DEFAULT)
+            fits = value == single_line(value, limits.FORM_DEFAULT)
         case str(), "choice":
             fits = value in values
         case list(), "choices":
@@ -103,7 +105,7 @@ def _kind(name: str, schema: Mapping[str, Any]) -> tuple[Kind, dict[str, str] | 
         return "choice", choices
     elif isinstance(kind := schema.get("type"), str) and kind in _KINDS:
         return _KINDS[kind], None
-    raise UnusableForm(f"its field {one_line(name, 80)!r} is of a kind that forms do not have")
+    raise UnusableForm(f"its field {single_line(name, 80)!r} is of a kind that forms do not have")
 
 
 def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
@@ -121,8 +123,8 @@ def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
     choices: dict[str, str] = {}
     for title, value in pairs:
         if isinstance(value, str):
-            label = one_line(str(title or value), 100)
-            choices[f"{label} ({one_line(value, 100)})" if label in choices else label] = value
+            label = single_line(str(title or value), 100)
+            choices[f"{label} ({single_line(value, 100)})" if label in choices else label] = value
     return choices
 
 
@@ -131,7 +133,7 @@ def _list(schema: Mapping[str, Any], key: str) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-class _NotGiven(Exception):
+class _NoAnswer(Exception):
     """Raised when the user declines to give a value, or does not answer."""
 
     def __init__(self, refusal: Refusal) -> None:
@@ -160,7 +162,7 @@ async def ask_fields(
         question = _question(field)
         try:
             value = await _value(field, f"{head}\n{question}" if number == 0 else question, call)
-        except _NotGiven as error:
+        except _NoAnswer as error:
             return error.refusal
         if value is not None:
             values[field.name] = value
@@ -185,16 +187,16 @@ async def _value(field: Field, question: str, call: ToolContext) -> Any:
         try:
             answer = (await call.ask(question)).strip()
         except ToolError:
-            raise _NotGiven("cancel") from None
+            raise _NoAnswer("cancel") from None
         if not answer and (field.default is not None or not field.required):
             return field.default
         if answer == "-":
-            raise _NotGiven("decline")
+            raise _NoAnswer("decline")
         try:
             return read_answer(field, answer)
         except ValueError as error:
             question = f"{error} {_question(field)}"
-    raise _NotGiven("cancel")
+    raise _NoAnswer("cancel")
 
 
 def _question(field: Field) -> str:

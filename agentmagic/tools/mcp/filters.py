@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from agentmagic.text import one_line
+from agentmagic.text import single_line
 from agentmagic.tools.mcp import limits, mends, results
 from agentmagic.tools.mcp.content import clean_lines
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 # The rate of each of these methods is limited separately. All other methods, whose names the server chooses, share one.
-_KNOWN = frozenset(
+_METHODS = frozenset(
     {"ping", "roots/list", "elicitation/create", "sampling/createMessage"}
     | {"notifications/message", "notifications/tools/list_changed", "notifications/prompts/list_changed"}
     | {"notifications/resources/list_changed", "notifications/resources/updated", "notifications/elicitation/complete"}
@@ -33,7 +33,7 @@ MORE = "..."
 """The key in `left_out` for all tools beyond the limit."""
 CUT = f"The server lists more than {limits.TOOLS} tools; the first {limits.TOOLS} are used."
 
-_SAID = frozenset({"description", "title"})
+_TEXT_KEYS = frozenset({"description", "title"})
 _VALUES = frozenset({"default", "const", "enum", "examples"})
 
 
@@ -53,44 +53,44 @@ class MessageFilter:
 
     def __init__(self) -> None:
         self.left_out: dict[str, str] = {}
-        self.dropped: dict[str, list[str]] = {}
+        self.dropped_keywords: dict[str, list[str]] = {}
         self.requests: set[str] = set()
-        self._sent: dict[str, _SentRequest] = {}
-        self._listed = 0
+        self._sent_requests: dict[str, _SentRequest] = {}
+        self._tool_count = 0
 
-    def sending(self, message: Any) -> None:
+    def record_request(self, message: Any) -> None:
         """Record a request or a cancellation that is sent to the server."""
         params: dict[str, Any] = getattr(message, "params", None) or {}
         if message.method == "notifications/cancelled":
-            self._sent.pop(_key(params.get("requestId")), None)
+            self._sent_requests.pop(_key(params.get("requestId")), None)
         elif (identifier := getattr(message, "id", None)) is not None:
             modern = _VERSION_KEY in (params.get("_meta") or {})
-            self._sent[_key(identifier)] = _SentRequest(message.method, modern, "cursor" not in params)
+            self._sent_requests[_key(identifier)] = _SentRequest(message.method, modern, "cursor" not in params)
 
-    def answering(self, message: Any) -> None:
+    def record_answer(self, message: Any) -> None:
         """Record that a request of the server was answered."""
         self.requests.discard(_key(message.id))
 
     def awaits(self, identifier: Any) -> bool:
         """Return whether a request that was sent to the server is still open."""
-        return _key(identifier) in self._sent
+        return _key(identifier) in self._sent_requests
 
     def lists_tools(self, item: "SessionMessage | Exception") -> bool:
         """Return whether a message is the answer to a `tools/list` request."""
         message: Any = None if isinstance(item, Exception) else item.message
-        request = None if hasattr(message, "method") else self._sent.get(_key(getattr(message, "id", None)))
+        request = None if hasattr(message, "method") else self._sent_requests.get(_key(getattr(message, "id", None)))
         return request is not None and request.method == "tools/list"
 
-    def withdrawn(self, params: Mapping[str, Any]) -> bool:
+    def withdraw(self, params: Mapping[str, Any]) -> bool:
         """Remove a request that the server cancelled from `requests`; return whether it was open."""
         key = _key(params.get("requestId"))
         is_open = key in self.requests
         self.requests.discard(key)
         return is_open
 
-    def receiving(self, message: Any) -> bool:
+    def repair_answer(self, message: Any) -> bool:
         """Repair an answer in place; return whether a request was waiting for it."""
-        request = self._sent.pop(_key(message.id), None)
+        request = self._sent_requests.pop(_key(message.id), None)
         if request is None:
             return False
         if (result := getattr(message, "result", None)) is not None:
@@ -104,14 +104,14 @@ class MessageFilter:
         results.repair_result(request.method, result, modern=request.modern)
         if request.method == "tools/list" and isinstance(result.get("tools"), list):
             if request.first_page:
-                self.left_out, self.dropped, self._listed = {}, {}, 0
-            room = limits.TOOLS - self._listed
-            result["tools"] = repair_tools(result["tools"], self.left_out, self.dropped, room)
+                self.left_out, self.dropped_keywords, self._tool_count = {}, {}, 0
+            room = limits.TOOLS - self._tool_count
+            result["tools"] = repair_tools(result["tools"], self.left_out, self.dropped_keywords, room)
             if request.modern:
                 result["tools"] = [tool for tool in result["tools"] if self._has_sound_headers(tool)]
-            self._listed += len(result["tools"])
+            self._tool_count += len(result["tools"])
             # Without the cursor, the SDK requests no further pages.
-            if self._listed >= limits.TOOLS and result.pop("nextCursor", None):
+            if self._tool_count >= limits.TOOLS and result.pop("nextCursor", None):
                 self.left_out[MORE] = CUT
 
     def _has_sound_headers(self, tool: Mapping[str, Any]) -> bool:
@@ -123,14 +123,14 @@ class MessageFilter:
 
         if (reason := find_invalid_x_mcp_header(tool["inputSchema"])) is None:
             return True
-        self.left_out[one_line(tool["name"], 80)] = (
-            f"Its schema asks for headers that cannot be: {one_line(reason, 200)}."
+        self.left_out[single_line(tool["name"], 80)] = (
+            f"Its schema asks for headers that cannot be: {single_line(reason, 200)}."
         )
         return False
 
 
 @asynccontextmanager
-async def filtered(
+async def filter_streams(
     transport: "AbstractAsyncContextManager[TransportStreams]", messages: MessageFilter
 ) -> AsyncGenerator["TransportStreams"]:
     """Enter a transport and yield its streams, with a filter around them."""
@@ -170,7 +170,7 @@ class _IncomingStream(MessageStream):
         self._notifications = limits.Rate(limits.BURST)
         self._log = limits.Rate(limits.LOG_BURST)
         self._requests = limits.Rate(limits.OPEN_REQUESTS)
-        self._held: dict[str, SessionMessage] = {}
+        self._held_messages: dict[str, SessionMessage] = {}
         self._next: SessionMessage | None = None
         self._brake = limits.Brake()
         self._refusal_wait = limits.PAUSE
@@ -186,7 +186,7 @@ class _IncomingStream(MessageStream):
             if (due := self._due()) is not None:
                 return due
             # Wake up when the rate limit allows a held notification, even if the server sends nothing more.
-            patience = min((self._rate(kind).wait(kind) for kind in self._held), default=None)
+            patience = min((self._rate(kind).wait(kind) for kind in self._held_messages), default=None)
             item = None
             # Not asyncio.timeout: it loses a message that arrives in the same step of the loop as the timeout.
             with anyio.move_on_after(patience):
@@ -199,7 +199,7 @@ class _IncomingStream(MessageStream):
             if output is not None:
                 return output
             await self._refuse(item)
-            await self._brake.dropped()
+            await self._brake.count_dropped_message()
 
     async def _refuse(self, item: "SessionMessage | Exception") -> None:
         """Answer a dropped request with an error, so that the server does not wait for a result.
@@ -226,11 +226,11 @@ class _IncomingStream(MessageStream):
             return item
         message: Any = item.message
         if not hasattr(message, "method"):
-            return self._after_progress(item) if self._filter.receiving(message) else None
+            return self._after_progress(item) if self._filter.repair_answer(message) else None
         if hasattr(message, "id"):
             return item if self._admits(message) else None
         if message.method == "notifications/cancelled":
-            return item if self._filter.withdrawn(message.params or {}) else None
+            return item if self._filter.withdraw(message.params or {}) else None
         return self._thin_out(item)
 
     def _thin_out(self, item: "SessionMessage") -> "SessionMessage | None":
@@ -239,10 +239,10 @@ class _IncomingStream(MessageStream):
         if kind is None:
             return None
         if self._rate(kind).take(kind):
-            self._held.pop(kind, None)
+            self._held_messages.pop(kind, None)
             return item
-        if kind in self._held or len(self._held) < limits.HELD_KINDS:
-            self._held[kind] = item
+        if kind in self._held_messages or len(self._held_messages) < limits.HELD_KINDS:
+            self._held_messages[kind] = item
         return None
 
     def _kind(self, message: Any) -> str | None:
@@ -253,18 +253,18 @@ class _IncomingStream(MessageStream):
         if message.method == "notifications/progress":
             token = params["progressToken"]
             return f"progress {_key(token)}" if self._filter.awaits(token) else None
-        return message.method if message.method in _KNOWN else "other"
+        return message.method if message.method in _METHODS else "other"
 
     def _rate(self, kind: str) -> limits.Rate:
         return self._log if kind == "notifications/message" else self._notifications
 
     def _due(self) -> "SessionMessage | None":
-        kind = next((kind for kind in self._held if self._rate(kind).take(kind)), None)
-        return None if kind is None else self._held.pop(kind)
+        kind = next((kind for kind in self._held_messages if self._rate(kind).take(kind)), None)
+        return None if kind is None else self._held_messages.pop(kind)
 
     def _after_progress(self, item: "SessionMessage") -> "SessionMessage":
         """Return an answer, or first the held progress of its call, which the SDK would ignore after the answer."""
-        last = self._held.pop(f"progress {_key(getattr(item.message, 'id', None))}", None)
+        last = self._held_messages.pop(f"progress {_key(getattr(item.message, 'id', None))}", None)
         if last is None:
             return item
         self._next = item
@@ -274,7 +274,7 @@ class _IncomingStream(MessageStream):
         """Return whether a request of the server is passed on: not too many requests are open or come at once."""
         pending, key = self._filter.requests, _key(request.id)
         too_many = key in pending or len(pending) >= limits.OPEN_REQUESTS
-        if too_many or not self._requests.take(request.method if request.method in _KNOWN else "other"):
+        if too_many or not self._requests.take(request.method if request.method in _METHODS else "other"):
             return False
         pending.add(key)
         return True
@@ -302,10 +302,10 @@ class _OutgoingStream(MessageStream):
         """Send a message."""
         is_answer = not hasattr(item.message, "method")
         if not is_answer:
-            self._filter.sending(item.message)  # Record it first, because the answer can come at once.
+            self._filter.record_request(item.message)  # Record it first, because the answer can come at once.
         await self._inner.send(item)
         if is_answer:
-            self._filter.answering(item.message)
+            self._filter.record_answer(item.message)
 
 
 def is_sound(method: str, params: Mapping[str, Any]) -> bool:
@@ -343,7 +343,7 @@ def repair_tools(
             left_out[MORE] = CUT
             break
         try:
-            tool, meaningless = _repaired_tool(entry)
+            tool, meaningless = _repair_tool(entry)
         except _UnusableTool as error:
             if len(left_out) < limits.TOOLS:
                 left_out[_label(entry, number)] = str(error)
@@ -354,7 +354,7 @@ def repair_tools(
     return tools
 
 
-def _repaired_tool(entry: Any) -> tuple[dict[str, Any], list[str]]:
+def _repair_tool(entry: Any) -> tuple[dict[str, Any], list[str]]:
     """Return a tool that the SDK can parse, and the invalid keywords that were removed from its schema."""
     if not isinstance(entry, Mapping):
         raise _UnusableTool("It is no JSON object.")
@@ -366,7 +366,7 @@ def _repaired_tool(entry: Any) -> tuple[dict[str, Any], list[str]]:
         raise _UnusableTool(f"Its name is longer than {limits.TOOL_NAME} characters.")
     if not name.isprintable():
         raise _UnusableTool("Its name has characters that cannot be seen.")
-    schema, dropped_keywords = _repaired_schema(fields.get("inputSchema"))
+    schema, dropped_keywords = _repair_schema(fields.get("inputSchema"))
     tool: dict[str, Any] = {"name": name, "inputSchema": schema}
     tool |= {key: fields[key] for key in ("title", "description") if isinstance(fields.get(key), str)}
     if isinstance(hints := fields.get("annotations"), Mapping):
@@ -375,7 +375,7 @@ def _repaired_tool(entry: Any) -> tuple[dict[str, Any], list[str]]:
     return tool, dropped_keywords
 
 
-def _repaired_schema(value: Any) -> tuple[dict[str, Any], list[str]]:
+def _repair_schema(value: Any) -> tuple[dict[str, Any], list[str]]:
     if not value or value is True:  # No schema, or `true`, which allows any arguments.
         return {"type": "object", "properties": {}}, []
     if not isinstance(value, Mapping):
@@ -395,7 +395,7 @@ def _repaired_schema(value: Any) -> tuple[dict[str, Any], list[str]]:
 
 def _label(entry: Any, number: int) -> str:
     name = cast("Mapping[str, Any]", entry).get("name") if isinstance(entry, Mapping) else None
-    return one_line(name, 80) if isinstance(name, str) and name else f"tool {number + 1}"
+    return single_line(name, 80) if isinstance(name, str) and name else f"tool {number + 1}"
 
 
 def _key(identifier: Any) -> str:
@@ -409,7 +409,7 @@ def clean_schema(value: Any, key: str = "") -> Any:
     Values that arguments are compared with, such as `enum`, are not changed.
     """
     match value:
-        case str() if key in _SAID:
+        case str() if key in _TEXT_KEYS:
             return clean_lines(value)
         case Mapping() if key not in _VALUES:
             has_names = key in limits.NAMED_SCHEMAS

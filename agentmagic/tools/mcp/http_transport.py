@@ -25,7 +25,7 @@ _LONGEST_END = 4
 _RESENT = frozenset({307, 308})  # Status codes of redirects after which the library sends the request again.
 
 
-class TooMuch(Exception):
+class BodyTooLarge(Exception):
     """Raised when the body of a response exceeds the limits."""
 
     def __init__(self, longest: int) -> None:
@@ -52,7 +52,7 @@ class Body:
             self._values, chunk = limits.ValueCounter(), bytes(self._waiting)
         self._values.feed(chunk)
         if len(self._waiting) > self._longest or self._values.too_many:
-            raise TooMuch(self._longest)
+            raise BodyTooLarge(self._longest)
         return complete
 
     def rest(self) -> bytes:
@@ -65,7 +65,7 @@ class Body:
         return repair(data)
 
 
-async def bound(response: "httpx2.Response", longest: int | None = None) -> None:
+async def limit_body(response: "httpx2.Response", longest: int | None = None) -> None:
     """Replace the body of a response with a stream that enforces the limits. Call this before the body is read."""
     import httpx2
 
@@ -87,7 +87,7 @@ async def bound(response: "httpx2.Response", longest: int | None = None) -> None
                         yield ready
                 if rest := body.rest():
                     yield rest
-            except TooMuch as error:
+            except BodyTooLarge as error:
                 # With a StreamError, the library ends only this response; with other types, the whole connection.
                 raise httpx2.StreamError(str(error)) from None
 
@@ -148,7 +148,7 @@ def _make_client(
     import httpx2
 
     async def inspect(response: "httpx2.Response") -> None:
-        await bound(response)
+        await limit_body(response)
         await explain(response)
 
     headers = {"Accept-Encoding": "identity"} | dict(server.headers)

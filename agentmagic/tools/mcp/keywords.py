@@ -20,7 +20,7 @@ class Meaningless(ValueError):
 
 # -- types ---------------------------------------------------------------------------------------------------
 
-_WORDS = {
+_TYPE_WORDS = {
     "": "any * all dynamic enum mixed unknown value variant",
     "string": "str text char varchar character uuid guid uri url email date time datetime date-time timestamp duration "
     "password path file filepath binary byte bytes base64 regex html markdown hostname ipv4 ipv6",
@@ -31,7 +31,7 @@ _WORDS = {
     "object": "dict map mapping record struct hash hashmap dictionary json",
     "null": "none nil void undefined nonetype",
 }
-TYPES = {word: kind for kind, words in _WORDS.items() for word in (*words.split(), kind)}
+TYPES = {word: kind for kind, words in _TYPE_WORDS.items() for word in (*words.split(), kind)}
 """The JSON Schema type for each word that people write for a type; "" stands for any type."""
 _FORMATS = {"date": "date", "time": "time", "datetime": "date-time", "date-time": "date-time", "email": "email"} | {
     **dict.fromkeys(("uuid", "guid"), "uuid"),
@@ -95,7 +95,7 @@ def string(value: Any) -> str:
     raise Meaningless
 
 
-def words(value: Any) -> str:
+def text(value: Any) -> str:
     """Read a text for people, such as a description; a number or a list of lines becomes text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
@@ -235,7 +235,7 @@ SINGLE = frozenset(
 """Keywords whose value contains schemas: MAPS an object of schemas, LISTS a list of schemas, SINGLE one schema."""
 
 READERS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("title", "description", "$comment"), words),
+    **dict.fromkeys(("title", "description", "$comment"), text),
     **dict.fromkeys(("pattern", "format", "contentEncoding", "contentMediaType"), string),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), number),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _count),

@@ -52,7 +52,7 @@ SCHEMA_SIZE = 100_000  # Characters of JSON.
 SCHEMA_NODES = 5000  # Subschemas, with references followed. A check that fails needs 0.1 ms for each.
 PATTERN_SIZE = 50_000  # Characters of all regular expressions in a schema, with their repetitions written out.
 PATTERN_SECONDS = 1.0  # To compile all patterns of one listing, which holds the GIL: "\\p{L}{1,500}" took 0.17 s.
-DROPPED = 20  # Dropped keywords of one schema that are reported to the user.
+DROPPED_KEYWORDS = 20  # Dropped keywords of one schema that are reported to the user.
 
 # One whole result, in characters of text, bytes of media, and parts.
 RESULT_TEXT = 5_000_000
@@ -91,7 +91,7 @@ AUTH_BYTES = 512 * 1024
 AUTH_ADDRESS = 4000
 SCOPE = 300  # Characters of the rights that a server requests.
 CONSENTS = 3  # Authorizations by the user for one connection. A server could request more rights without end.
-TOKENS_TRIED = 4  # Attempts to send one request: without a token, and with a stored, a refreshed and a new token.
+TOKEN_ATTEMPTS = 4  # Attempts to send one request: without a token, and with a stored, a refreshed and a new token.
 REDIRECT_BYTES = 16 * 1024  # The size of the browser's request, with its headers.
 REDIRECT_SECONDS = 5.0
 
@@ -113,24 +113,24 @@ class Rate:
     def __init__(self, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._burst = burst
         self._clock = clock
-        self._left: dict[str, tuple[float, float]] = {}
+        self._tokens: dict[str, tuple[float, float]] = {}
 
     def take(self, kind: str) -> bool:
         """Count one message, and return whether it can pass."""
-        tokens, now = self._refilled(kind)
-        self._left[kind] = (tokens - 1 if tokens >= 1 else tokens, now)
-        if len(self._left) > KINDS:
-            self._left.pop(next(iter(self._left)))
+        tokens, now = self._refill(kind)
+        self._tokens[kind] = (tokens - 1 if tokens >= 1 else tokens, now)
+        if len(self._tokens) > KINDS:
+            self._tokens.pop(next(iter(self._tokens)))
         return tokens >= 1
 
     def wait(self, kind: str) -> float:
         """Return the seconds until the next message of this kind can pass."""
-        tokens, _ = self._refilled(kind)
+        tokens, _ = self._refill(kind)
         return max(0.0, (1 - tokens) / PER_SECOND)
 
-    def _refilled(self, kind: str) -> tuple[float, float]:
+    def _refill(self, kind: str) -> tuple[float, float]:
         now = self._clock()
-        tokens, then = self._left.get(kind, (self._burst, now))
+        tokens, then = self._tokens.get(kind, (self._burst, now))
         return min(self._burst, tokens + (now - then) * PER_SECOND), now
 
 
@@ -138,12 +138,12 @@ class Brake:
     """Makes the reader of a server pause after every `PAUSE_AFTER` useless messages, which slows the server down."""
 
     def __init__(self) -> None:
-        self._dropped = 0
+        self._count = 0
 
-    async def dropped(self) -> None:
+    async def count_dropped_message(self) -> None:
         """Count one dropped message, and pause if it is time to."""
-        self._dropped += 1
-        if self._dropped % PAUSE_AFTER == 0:
+        self._count += 1
+        if self._count % PAUSE_AFTER == 0:
             await asyncio.sleep(PAUSE)
 
 
@@ -178,9 +178,9 @@ NAMED_SCHEMAS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 )
 """Keywords of JSON Schema whose value is an object of schemas, with keys that the server chooses."""
-_DEFINED = frozenset({"$defs", "definitions"})
-_LISTED = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
-_SINGLE = frozenset(
+_DEFINITION_KEYWORDS = frozenset({"$defs", "definitions"})
+_LIST_KEYWORDS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
+_SINGLE_KEYWORDS = frozenset(
     {"not", "if", "then", "else", "items", "additionalProperties", "additionalItems", "contains"}
     | {"propertyNames", "unevaluatedProperties", "unevaluatedItems"}
 )
@@ -215,7 +215,7 @@ class _SchemaCost:
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
-        self._known: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
         self._pattern_size = 0
 
     def nodes(self, pointer: str, within: frozenset[str]) -> int:
@@ -225,13 +225,13 @@ class _SchemaCost:
         """
         if pointer in within:
             raise CostlySchema(f"its reference {pointer[:100]} leads back to itself")
-        if pointer not in self._known:
+        if pointer not in self._counts:
             # A recursive reference through properties or items counts as 1: the depth of the arguments limits it.
-            self._known[pointer] = 1
+            self._counts[pointer] = 1
             if (target := resolve(self._root, pointer)) is NOWHERE:
                 raise CostlySchema(f"its reference {pointer[:100]} leads nowhere")
-            self._known[pointer] = self._count(target, within | {pointer})
-        return self._known[pointer]
+            self._counts[pointer] = self._count(target, within | {pointer})
+        return self._counts[pointer]
 
     def _count(self, schema: Any, within: frozenset[str]) -> int:
         if not isinstance(schema, Mapping):
@@ -284,11 +284,11 @@ def unrolled_size(pattern: str) -> int:
 
 def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for keyword, value in node.items():
-        if keyword in _DEFINED:
+        if keyword in _DEFINITION_KEYWORDS:
             continue  # Definitions are counted at each reference to them.
         if keyword in NAMED_SCHEMAS and isinstance(value, Mapping):
             yield from ((keyword, child) for child in cast("Mapping[str, Any]", value).values())
-        elif keyword in _LISTED and isinstance(value, list):
+        elif keyword in _LIST_KEYWORDS and isinstance(value, list):
             yield from ((keyword, child) for child in cast("list[Any]", value))
-        elif keyword in _SINGLE:
+        elif keyword in _SINGLE_KEYWORDS:
             yield keyword, value

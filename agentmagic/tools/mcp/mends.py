@@ -15,7 +15,7 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 from agentmagic.json_schema import compiles
-from agentmagic.text import one_line
+from agentmagic.text import single_line
 from agentmagic.tools.mcp import keywords, limits
 from agentmagic.tools.mcp.keywords import Json, Meaningless, kinds_of
 
@@ -31,13 +31,13 @@ def mend(schema: Mapping[str, Any], check: Compiles | None = None) -> tuple[Json
     root = dict(schema)
     _move_components(root)
     mender = _Mender(root, check)
-    result = mender.mended(root)
+    result = mender.repair(root)
     if "object" in kinds_of({"type": "object", **result}):
         result["type"] = "object"  # Arguments are always an object, even if the schema allows other types.
     draft = str(result.get("$schema", ""))
     if not _DRAFT.fullmatch(draft) or (result != schema and "2020-12" not in draft):
         result.pop("$schema", None)  # A repaired schema is in the current draft, 2020-12.
-    return result, mender.dropped
+    return result, mender.dropped_keywords
 
 
 _DRAFT = re.compile(r"https?://json-schema\.org/(?:draft-0[467]|draft/20(?:19-09|20-12))/schema#?")
@@ -47,13 +47,13 @@ class PatternCheck:
     """Checks the regular expressions of one listing of tools, within `PATTERN_SECONDS` of CPU time in total."""
 
     def __init__(self) -> None:
-        self._left = limits.PATTERN_SECONDS
+        self._seconds = limits.PATTERN_SECONDS
 
     def __call__(self, pattern: str) -> bool:
         """Return whether a regular expression compiles. After the time is used up, return False for all."""
         start = time.thread_time()
-        usable = self._left > 0 and compiles(pattern)
-        self._left -= time.thread_time() - start
+        usable = self._seconds > 0 and compiles(pattern)
+        self._seconds -= time.thread_time() - start
         return usable
 
 
@@ -66,12 +66,12 @@ class _Mender:
 
     root: Json
     check: Compiles | None
-    dropped: list[str] = field(default_factory=list[str])
+    dropped_keywords: list[str] = field(default_factory=list[str])
     patterns: int = 0
 
-    def mended(self, given: Mapping[str, Any], path: tuple[str, ...] = ()) -> Json:
+    def repair(self, schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Json:
         """Return a schema in which first its own keywords, and then the schemas inside it, are repaired."""
-        place = _Place(self, dict(given), path)
+        place = _Place(self, dict(schema), path)
         for row in MENDS:
             row(place)
         return {keyword: self._inner(keyword, value, path) for keyword, value in place.node.items()}
@@ -90,16 +90,16 @@ class _Mender:
         except Meaningless:
             self.drop("the schema", value, path)
             return {}
-        return schema if isinstance(schema, bool) else self.mended(schema, path)
+        return schema if isinstance(schema, bool) else self.repair(schema, path)
 
     def drop(self, what: str, value: object, path: tuple[str, ...]) -> None:
         """Record a dropped item, with its value and its location."""
-        if len(self.dropped) < limits.DROPPED:
+        if len(self.dropped_keywords) < limits.DROPPED_KEYWORDS:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-            where = f" of {one_line('.'.join(path), 90)}" if path else ""
-            self.dropped.append(f"{one_line(f'{what} {text}', 100)}{where}")
+            where = f" of {single_line('.'.join(path), 90)}" if path else ""
+            self.dropped_keywords.append(f"{single_line(f'{what} {text}', 100)}{where}")
 
-    def takes(self, pattern: str) -> bool:
+    def accepts(self, pattern: str) -> bool:
         """Return whether a regular expression can be used, together with the earlier ones, within the limits."""
         if self.check is None:
             return True
@@ -309,10 +309,10 @@ def _nullable(place: _Place) -> None:
 
 def _patterns(place: _Place) -> None:
     """Drop regular expressions that do not compile, or exceed the limits of time and size."""
-    if "pattern" in place.node and not place.mender.takes(place.node["pattern"]):
+    if "pattern" in place.node and not place.mender.accepts(place.node["pattern"]):
         place.drop("pattern")
     by_pattern = cast("Json", place.node.get("patternProperties", {}))
-    unusable = [pattern for pattern in by_pattern if not place.mender.takes(pattern)]
+    unusable = [pattern for pattern in by_pattern if not place.mender.accepts(pattern)]
     for pattern in unusable:
         place.mender.drop("patternProperties", pattern, place.path)
     if unusable:

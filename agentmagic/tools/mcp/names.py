@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from agentmagic.errors import ConfigError
 from agentmagic.messages import NOTEBOOK
 from agentmagic.platforms import split_command
-from agentmagic.text import one_line
+from agentmagic.text import single_line
 
 LONGEST_ALIAS = 100  # Maximum number of characters in the name of a server.
 LONGEST = 64  # Maximum number of characters in the name of a tool, as the strictest provider requires.
@@ -36,7 +36,7 @@ _VERSION = re.compile(r"(?<=.)(?:@|==|:)[^/]*$")
 _PROGRAM = re.compile(r"\.(?:py|js|mjs|cjs|ts|exe|cmd|sh)$")
 
 
-def visible(listings: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
+def visible_names(listings: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
     """Map each pair (alias, tool) to the unique name that the model sees. `listings` has the tools by alias.
 
     The names do not depend on the order of the servers and tools.
@@ -44,16 +44,16 @@ def visible(listings: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]
     pairs = list(dict.fromkeys((alias, tool) for alias, tools in listings.items() for tool in tools))
     owners = Counter(tool for _, tool in pairs)
     plain = {pair: pair[1] for pair in pairs if owners[pair[1]] == 1 and _may_stay(*pair, listings)}
-    long_names = {pair: _prefixed(*pair) for pair in pairs if pair not in plain}
+    long_names = {pair: _with_alias(*pair) for pair in pairs if pair not in plain}
     claims = Counter((*plain.values(), *long_names.values()))
     unique = {pair: name for pair, name in long_names.items() if claims[name] == 1 and len(name) <= LONGEST}
     names = plain | unique
     in_use = set(names.values())
     for pair in pairs:
         if pair not in names:
-            name = _hashed(long_names[pair], *pair)
+            name = _with_hash(long_names[pair], *pair)
             while name in in_use:  # The hash collides by chance, or a server chose such a name.
-                name = _hashed(name, name, *pair)
+                name = _with_hash(name, name, *pair)
             names[pair] = name
             in_use.add(name)
     return {pair: names[pair] for pair in pairs}
@@ -61,16 +61,16 @@ def visible(listings: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]
 
 def _may_stay(alias: str, tool: str, aliases: Iterable[str]) -> bool:
     """Return whether a tool keeps its own name: the name is valid, and does not look like one of another server."""
-    passes = any(tool.startswith(_prefixed(other, "")) for other in aliases if other != alias)
+    passes = any(tool.startswith(_with_alias(other, "")) for other in aliases if other != alias)
     return _LEGAL.fullmatch(tool) is not None and not passes
 
 
-def _prefixed(alias: str, tool: str) -> str:
+def _with_alias(alias: str, tool: str) -> str:
     name = _ILLEGAL.sub("_", f"{alias}__{tool}")
     return name if name[0].isalpha() or name[0] == "_" else f"_{name}"
 
 
-def _hashed(name: str, *of: str) -> str:
+def _with_hash(name: str, *of: str) -> str:
     digest = hashlib.sha256("\0".join(of).encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{name[: LONGEST - len(digest) - 1]}_{digest}"
 
@@ -96,17 +96,17 @@ def check(name: str) -> None:
     """Raise ConfigError for an invalid server name: it must fit on one line in questions, rules and lists."""
     if name.casefold() == NOTEBOOK:
         raise ConfigError(f"A server cannot be called {name!r}: so is where functions live. Give it another name.")
-    if not name.strip() or name != one_line(name, LONGEST_ALIAS):
+    if not name.strip() or name != single_line(name, LONGEST_ALIAS):
         raise ConfigError(
             f"A server cannot be called {name!r:.120}. Give it a name of up to {LONGEST_ALIAS} characters on one line."
         )
 
 
-def unused(name: str, taken: Collection[str]) -> str:
+def unused_name(name: str, existing: Collection[str]) -> str:
     """Return the name, with a number appended if the name is already in use."""
     number = 1
     candidate = name
-    while candidate in taken:
+    while candidate in existing:
         number += 1
         candidate = f"{name}-{number}"
     return candidate

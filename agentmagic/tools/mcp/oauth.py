@@ -19,9 +19,9 @@ from agentmagic import text
 from agentmagic.providers.proxies import async_client
 from agentmagic.runtime.timeouts import GRACE
 from agentmagic.secrets import redact
-from agentmagic.text import is_loopback, one_line
+from agentmagic.text import is_loopback, single_line
 from agentmagic.tools.mcp import limits
-from agentmagic.tools.mcp.http_transport import bound, replace_answer
+from agentmagic.tools.mcp.http_transport import limit_body, replace_answer
 from agentmagic.tools.mcp.pending import PendingCallers
 from agentmagic.tools.mcp.server_errors import failure
 from agentmagic.tools.mcp.token_store import Grant, hide, keyring_usable
@@ -42,8 +42,8 @@ _TOO_LITTLE = 403
 _SUCCESS = range(200, 300)
 _PATH = "/callback"
 _PLACEHOLDER = "http://127.0.0.1/callback"
-_KEPT = "The token will be kept in the keyring of this system."
-_UNKEPT = "No keyring can be used here: the token will be kept in memory, until the kernel ends."
+_IN_KEYRING = "The token will be kept in the keyring of this system."
+_IN_MEMORY = "No keyring can be used here: the token will be kept in memory, until the kernel ends."
 _OTHERWISE = "or give its entry an Authorization header"
 _PAGE = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b"
 _THANKS = b"agentmagic has the answer. You can close this page and go back to your notebook."
@@ -54,7 +54,7 @@ class NotAuthorized(Exception):
     """Raised when there is no token. The message is a phrase that completes "the server cannot be used: ..."."""
 
 
-class Interrupted(NotAuthorized):
+class CallerLeft(NotAuthorized):
     """Raised when the user was asked to authorize, but no caller waits for the answer any more."""
 
 
@@ -70,9 +70,9 @@ class Authorization:
         self._pending = pending
         self.problem = ""
         self._lock = asyncio.Lock()
-        self._asked = False
+        self._has_asked = False
         self._consents = 0
-        self.in_vain = ""
+        self.failed_attempt = ""
 
     def as_auth(self) -> "httpx2.Auth":
         """Return this authorization as an `httpx2.Auth`, which HTTP clients accept."""
@@ -88,7 +88,7 @@ class Authorization:
 
     async def flow(self, request: "httpx2.Request") -> "AsyncGenerator[httpx2.Request, httpx2.Response]":
         """Send a request. If the server refuses the token, get a new one and send the request again."""
-        for _ in range(limits.TOKENS_TRIED):
+        for _ in range(limits.TOKEN_ATTEMPTS):
             token = self._grant.access
             if token:
                 request.headers["Authorization"] = f"Bearer {token}"
@@ -111,9 +111,9 @@ class Authorization:
                 if self._grant.access == token:
                     await self._obtain(request, refusal)
         except Exception as error:  # noqa: BLE001  (the server's refusal stands, and we explain it in our words)
-            reason = _words(error, self._grant.url)
-            if self._asked and not isinstance(error, Interrupted):
-                self.in_vain = reason
+            reason = _reason(error, self._grant.url)
+            if self._has_asked and not isinstance(error, CallerLeft):
+                self.failed_attempt = reason
             status = f"HTTP {refusal.status_code}"
             self.problem = reason if status in reason else f"{status}: {reason}"
             return False
@@ -124,7 +124,7 @@ class Authorization:
 
         Raises NotAuthorized if there is no new token, and the exceptions of the library.
         """
-        token, is_refusal_sent, self._asked = self._grant.access, False, False
+        token, is_refusal_sent, self._has_asked = self._grant.access, False, False
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(_make_client())
             prompt = _AuthorizationPrompt(self._pending, self._grant.url)
@@ -179,9 +179,9 @@ class Authorization:
         from mcp.shared.auth import OAuthClientInformationFull
         from pydantic import AnyUrl
 
-        if self.in_vain:  # The user was asked already, and is asked again only for the next connection.
-            raise NotAuthorized(self.in_vain)
-        if not await self._pending.attended():
+        if self.failed_attempt:  # The user was asked already, and is asked again only for the next connection.
+            raise NotAuthorized(self.failed_attempt)
+        if not await self._pending.is_attended():
             raise NotAuthorized(
                 f"it asks to be authorized (HTTP {refusal.status_code}), and no one is there to do so; connect it once "
                 f"in a notebook, with %mcp add, {_OTHERWISE}"
@@ -192,7 +192,7 @@ class Authorization:
                 f"it was authorized {self._consents} times and asks for more each time.{rights} "
                 "Restart the server to be asked again"
             )
-        self._asked = True
+        self._has_asked = True
         self._consents += 1
         server = self._grant.server
         prompt.redirect = await stack.enter_async_context(Redirect(server.callback_port))
@@ -222,7 +222,7 @@ class _AuthorizationPrompt:
         if problem := address_problem(url, self._server):
             raise NotAuthorized(f"the authorization page it named is not shown: {problem}")
         self._page = url
-        self._scope = one_line(" ".join(parse_qs(urlsplit(url).query).get("scope", ())), limits.SCOPE)
+        self._scope = single_line(" ".join(parse_qs(urlsplit(url).query).get("scope", ())), limits.SCOPE)
 
     async def wait(self) -> "AuthorizationCodeResult":
         """Return the authorization code, from the browser or pasted by the user. Raises NotAuthorized if none comes."""
@@ -252,14 +252,14 @@ class _AuthorizationPrompt:
             return redirect.answer.result()
         if question.cancelled():
             raise (
-                Interrupted("no caller waits for it any more")
+                CallerLeft("no caller waits for it any more")
                 if done
                 else NotAuthorized("it was not authorized in time")
             )
         return question.result()
 
     async def _typed_answer(self, state: str) -> "RedirectAnswer":
-        note = _KEPT if await keyring_usable() else _UNKEPT
+        note = _IN_KEYRING if await keyring_usable() else _IN_MEMORY
         for _ in range(TRIES):
             address = await self._pending.authorize(self._page, note, self._scope)
             if not address.strip():
@@ -299,7 +299,7 @@ def read_redirect(address: str) -> RedirectAnswer:
     except ValueError:
         raise ValueError("That address cannot be read.") from None
     values = {name: texts[0] for name, texts in query.items()}
-    error = one_line(redact(f"{values.get('error', '')} {values.get('error_description', '')}"), 300)
+    error = single_line(redact(f"{values.get('error', '')} {values.get('error_description', '')}"), 300)
     if "state" not in values or not (error or "code" in values):
         raise ValueError("That address holds no answer: it should have code=... and state=... in it.")
     return RedirectAnswer(values["state"], values.get("code", ""), values.get("iss"), error)
@@ -383,7 +383,7 @@ def scope_of(response: "httpx2.Response") -> str:
     """Return the rights that the server names in a refusal, or ""."""
     from mcp.client.auth.utils import extract_scope_from_www_auth
 
-    return one_line(extract_scope_from_www_auth(response) or "", limits.SCOPE)
+    return single_line(extract_scope_from_www_auth(response) or "", limits.SCOPE)
 
 
 async def _next_request(flow: "Flow", response: "httpx2.Response", provider: "OAuthClientProvider") -> "httpx2.Request":
@@ -414,7 +414,7 @@ def _make_client() -> "httpx2.AsyncClient":
     import httpx2
 
     async def limit(response: httpx2.Response) -> None:
-        await bound(response, limits.AUTH_BYTES)
+        await limit_body(response, limits.AUTH_BYTES)
 
     return async_client(timeout=None, event_hooks={"response": [limit]})
 
@@ -434,7 +434,7 @@ async def _send(client: "httpx2.AsyncClient", request: "httpx2.Request", server:
     return response
 
 
-def _words(error: Exception, url: str) -> str:
+def _reason(error: Exception, url: str) -> str:
     """Return a phrase that says why there is no token, and what to do."""
     from mcp.client.auth import OAuthRegistrationError
 
@@ -444,10 +444,10 @@ def _words(error: Exception, url: str) -> str:
         case TimeoutError():
             return f"its authorization server did not answer within {limits.AUTH_SECONDS:g} s"
         case OAuthRegistrationError():
-            message = one_line(redact(str(error)), 300)
+            message = single_line(redact(str(error)), 300)
             return (
                 f"its authorization server registers no clients ({message}); give its entry a client_id, {_OTHERWISE}"
             )
         case _:
-            message = one_line(redact(f"{type(error).__name__}: {error}"), 300)
+            message = single_line(redact(f"{type(error).__name__}: {error}"), 300)
             return f"{url} could not be authorized ({message}); try again, {_OTHERWISE}"

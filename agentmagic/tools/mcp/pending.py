@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import cast
 
-from agentmagic.host import installed
+from agentmagic.host import current_host
 from agentmagic.messages import Content, Message, as_text
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import Deadline
@@ -77,9 +77,9 @@ class ServerHost:
             return False
         return await self.confirm(f"Start the MCP server {server!r}, which the project names?\n{command}")
 
-    async def attended(self) -> bool:
+    async def is_attended(self) -> bool:
         """Return whether a user is there to open an authorization page: a cell is waiting, and its user can answer."""
-        main, person = engine().main, installed().person
+        main, person = engine().main, current_host().person
         return person is not None and main.serving and await main.run(person.attended)
 
     async def authorize(self, page: AuthorizationPage) -> str:
@@ -87,7 +87,7 @@ class ServerHost:
 
         The question is not a part of the running call or of the history, because the address contains a secret.
         """
-        if (person := installed().person) is None:
+        if (person := current_host().person) is None:
             return ""
         rights = f"It asks for these rights: {page.scope}\n" if page.scope else ""
         question = (
@@ -105,7 +105,7 @@ class ServerHost:
         if self.complete is None:
             return None
         lines = [("instructions", request.instructions)] if request.instructions else []
-        lines += [(message.role, _shown(message)) for message in request.messages]
+        lines += [(message.role, _message_text(message)) for message in request.messages]
         summary = "\n".join(
             f"{who}: {cut(redact(text), limits.SAMPLE_SHOWN // max(len(lines), 1))}" for who, text in lines
         )
@@ -116,7 +116,7 @@ class ServerHost:
         return None if await ask_agreement(question, call) else await self.complete(request, call)
 
 
-def _shown(message: Message) -> str:
+def _message_text(message: Message) -> str:
     """Return a server's message as text, with labels for images and sound, which the model would also get."""
     return "".join(as_text(cast("Content", part)) for part in message.parts)
 
@@ -129,19 +129,19 @@ class Timer:
 
     def __init__(self, seconds: float, call: Callable[[], None]) -> None:
         self._call = call
-        self._left = seconds
+        self._remaining = seconds
         self._handle: asyncio.TimerHandle | None = None
         self.resume()
 
     def pause(self) -> None:
         """Stop the clock until `resume` is called."""
         if self._handle is not None:
-            self._left = self._handle.when() - asyncio.get_running_loop().time()
+            self._remaining = self._handle.when() - asyncio.get_running_loop().time()
         self.cancel()
 
     def resume(self) -> None:
         """Start the clock again, with the remaining time."""
-        self._handle = asyncio.get_running_loop().call_later(max(0.0, self._left), self._call)
+        self._handle = asyncio.get_running_loop().call_later(max(0.0, self._remaining), self._call)
 
     def cancel(self) -> None:
         """Cancel the timer: the function is not called."""
@@ -202,9 +202,9 @@ class PendingCallers:
                 for clock in self._clocks:
                     clock.resume()
 
-    async def attended(self) -> bool:
+    async def is_attended(self) -> bool:
         """Return whether a caller is waiting and a user can be asked."""
-        return self._callers > 0 and await self.host.attended()
+        return self._callers > 0 and await self.host.is_attended()
 
     async def authorize(self, url: str, note: str, scope: str = "") -> str:
         """Ask the user to authorize agentmagic, and return the pasted address.

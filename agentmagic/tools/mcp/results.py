@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from agentmagic.text import one_line
+from agentmagic.text import single_line
 from agentmagic.tools.mcp import keywords, limits
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ def repair_result(method: str, result: Json, *, modern: bool) -> None:
             _repair_call(result, modern=modern)
         elif method != "tools/list":
             single = _single_blocks(entries) if method == "prompts/get" else entries
-            repairs = (_fitted(list_name, entry) for entry in islice(single, limits.RESULT_LISTS[list_name]))
+            repairs = (_repair_entry(list_name, entry) for entry in islice(single, limits.RESULT_LISTS[list_name]))
             entries = [entry for entry in repairs if entry is not None]
         result[list_name] = []  # Each entry was validated by itself, so leave them out here.
-    _fit(result, *_models_of_result(method, modern=modern))
+    _repair(result, *_models_of_result(method, modern=modern))
     if list_name:
         result[list_name] = entries
 
@@ -97,7 +97,7 @@ def _block(entry: Any) -> Json:
     if not isinstance(entry, Mapping):
         return _text(entry)
     block = {name: value for name, value in cast("Json", entry).items() if value is not None}
-    kind = block.get("type", next((kind for kind, field in _TELLING.items() if field in entry), None))
+    kind = block.get("type", next((kind for kind, field in _TYPE_FIELDS.items() if field in entry), None))
     if not isinstance(kind, str):
         return _text(entry)
     block["type"] = kind
@@ -106,13 +106,13 @@ def _block(entry: Any) -> Json:
     if kind == "resource":
         if isinstance(inner := block.get("resource", block), str):
             return _text(inner)
-        block["resource"] = _fitted("contents", inner)
+        block["resource"] = _repair_entry("contents", inner)
     if kind not in _models():
-        return _text(f"[{one_line(kind, 40)}: content of a type that MCP does not know]")
-    return _fitted(kind, block) or _text(f"[{kind} left out: what the server sent of it cannot be read]")
+        return _text(f"[{single_line(kind, 40)}: content of a type that MCP does not know]")
+    return _repair_entry(kind, block) or _text(f"[{kind} left out: what the server sent of it cannot be read]")
 
 
-_TELLING = {"text": "text", "resource": "resource", "resource_link": "uri"}
+_TYPE_FIELDS = {"text": "text", "resource": "resource", "resource_link": "uri"}
 """For each type of block, the field that identifies the type if the block has no field `type`."""
 
 
@@ -126,7 +126,7 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _fitted(kind: str, entry: Any) -> Json | None:
+def _repair_entry(kind: str, entry: Any) -> Json | None:
     """Return an entry without its invalid fields, or None if the library does not accept the rest either."""
     fields = cast("Json", entry) if isinstance(entry, Mapping) else {}
     result = {name: value for name, value in fields.items() if value is not None}
@@ -136,10 +136,10 @@ def _fitted(kind: str, entry: Any) -> Json | None:
         kind = "blob" if "blob" in result and not isinstance(result.get("text"), str) else kind
         if "text" in result:
             result["text"] = _as_text(result["text"])
-    return result if _fit(result, _models()[kind]) else None
+    return result if _repair(result, _models()[kind]) else None
 
 
-def _fit(value: Json, *models: "type[BaseModel]") -> bool:
+def _repair(value: Json, *models: "type[BaseModel]") -> bool:
     """Repair or remove, in place, each field that the pydantic models refuse. Return whether they accept the rest."""
     from pydantic import ValidationError
 
@@ -148,33 +148,33 @@ def _fit(value: Json, *models: "type[BaseModel]") -> bool:
             for model in models:
                 model.model_validate(value, by_name=False)
         except ValidationError as error:
-            if not _mend(value, error):
+            if not _repair_errors(value, error):
                 return False
         else:
             return True
     return False
 
 
-def _mend(value: Json, error: "ValidationError") -> bool:
+def _repair_errors(value: Json, error: "ValidationError") -> bool:
     """Repair or remove the fields that a validation error names. Return False if the whole value is invalid."""
     wrong: set[tuple[int | str, ...]] = set()
     deepest = None if error.error_count() <= MOST_ERRORS else 1
     for one in error.errors(include_url=False, include_context=False, include_input=False):
         path = one["loc"][:deepest]
-        parent, location = _reached(value, path)
-        is_lacking = one["type"] == "missing" and path == one["loc"] and path[-1] in _STAND_INS
-        if is_lacking and (stand_in := _STAND_INS[path[-1]](parent)) is not None:
+        parent, location = _follow(value, path)
+        is_lacking = one["type"] == "missing" and path == one["loc"] and path[-1] in _DEFAULTS
+        if is_lacking and (stand_in := _DEFAULTS[path[-1]](parent)) is not None:
             parent[path[-1]] = stand_in
         elif not location:
             return False
         else:
             wrong.add(location)  # For a missing required field, this is the path of the object without it.
     for location in sorted(wrong, reverse=True):  # From the end, so that the indexes of earlier items stay valid.
-        del _reached(value, location[:-1])[0][location[-1]]
+        del _follow(value, location[:-1])[0][location[-1]]
     return True
 
 
-def _reached(value: Json, path: Sequence[int | str]) -> tuple[Any, tuple[int | str, ...]]:
+def _follow(value: Json, path: Sequence[int | str]) -> tuple[Any, tuple[int | str, ...]]:
     """Follow a path into a value as far as possible. Return the value at that point, and the path up to it."""
     target: Any = value
     for count, step in enumerate(path):
@@ -185,7 +185,7 @@ def _reached(value: Json, path: Sequence[int | str]) -> tuple[Any, tuple[int | s
     return target, tuple(path)
 
 
-_STAND_INS: dict[int | str, Callable[[Json], Any]] = {
+_DEFAULTS: dict[int | str, Callable[[Json], Any]] = {
     "cacheScope": lambda _: "private",
     "capabilities": lambda _: {},
     "mimeType": lambda _: "",

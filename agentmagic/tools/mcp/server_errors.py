@@ -7,7 +7,7 @@ from secrets import token_hex
 from typing import Any, cast
 
 from agentmagic.providers.proxies import route_fault
-from agentmagic.text import one_line, written_json
+from agentmagic.text import json_line, single_line
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.config import Http, Stdio, Transport
 from agentmagic.tools.mcp.content import clean_lines
@@ -24,9 +24,11 @@ _TRANSPORTS = frozenset({"anyio", "httpx2", "httpcore2"})
 _REFUSED = {401: "it wants a valid token", 403: "it does not permit this to who asks"}
 _TOO_MANY = 429
 _FIRST_REDIRECT, _FIRST_FAILURE, _FIRST_FAULT = 300, 400, 500
-_OF_REQUESTS = frozenset({-32601, -32602})  # Unknown method, invalid parameters. Some servers use status 404 for them.
+_REQUEST_ERRORS = frozenset(
+    {-32601, -32602}
+)  # Unknown method, invalid parameters. Some servers use status 404 for them.
 _ABOUT_SESSION = re.compile(r"session|not initialized", re.IGNORECASE)
-_SPOKEN = frozenset({"application/json", "text/event-stream"})
+_MEDIA_TYPES = frozenset({"application/json", "text/event-stream"})
 
 
 def is_lost(error: BaseException) -> bool:
@@ -71,14 +73,14 @@ def is_misshapen(error: BaseException) -> bool:
     return isinstance(error, ValidationError)
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the message of an error; for an error from a server, its `data` is appended."""
     from mcp import MCPError, types
 
     message = clean_lines(str(error)[: limits.FAILURE])
     if not isinstance(error, MCPError) or error.data is None or error.code == types.URL_ELICITATION_REQUIRED:
         return message
-    return f"{message} ({one_line(written_json(error.data), limits.ERROR)})"
+    return f"{message} ({single_line(json_line(error.data), limits.ERROR)})"
 
 
 def http_error(status: int, problem: str, answer: Mapping[str, Any] | None, *, in_session: bool) -> dict[str, Any]:
@@ -88,7 +90,7 @@ def http_error(status: int, problem: str, answer: Mapping[str, Any] | None, *, i
     whether the request had a session id.
     """
     is_about_session = answer is None or _ABOUT_SESSION.search(answer["message"]) is not None
-    is_about_request = answer is not None and answer["code"] in _OF_REQUESTS and not is_about_session
+    is_about_request = answer is not None and answer["code"] in _REQUEST_ERRORS and not is_about_session
     session_error = {"code": HTTP_FAILED, "message": _UNKNOWN_SESSION.format(status)}
     # In the protocol, 404 means that the session has expired and the request was not executed. Some servers answer 400
     # or 410 instead, for which the protocol does not promise that.
@@ -111,7 +113,7 @@ def http_problem(url: str, status: int, headers: Mapping[str, str]) -> str | Non
     if status in _REFUSED:
         why = f"refused the connection (HTTP {status}); check the headers of its entry: {_REFUSED[status]}"
     elif status == _TOO_MANY:
-        wait = one_line(headers.get("Retry-After", ""), 40)
+        wait = single_line(headers.get("Retry-After", ""), 40)
         when = f"after {wait} s" if wait.isdigit() else "later"
         why = f"answered HTTP 429, too many requests; try again {when}"
     elif status >= _FIRST_FAULT:
@@ -119,10 +121,10 @@ def http_problem(url: str, status: int, headers: Mapping[str, str]) -> str | Non
     elif status >= _FIRST_FAILURE:
         why = f"answered HTTP {status}; check the URL"
     elif status >= _FIRST_REDIRECT:
-        there = one_line(headers.get("Location", "").partition("?")[0], limits.ADDRESS) or "nowhere"
+        there = single_line(headers.get("Location", "").partition("?")[0], limits.ADDRESS) or "nowhere"
         why = f"answered HTTP {status}, a redirect to {there}, which is not followed; check the URL"
-    elif status != HTTPStatus.ACCEPTED and kind not in _SPOKEN:
-        page = "a web page" if kind == "text/html" else one_line(kind, 100) or "no content type"
+    elif status != HTTPStatus.ACCEPTED and kind not in _MEDIA_TYPES:
+        page = "a web page" if kind == "text/html" else single_line(kind, 100) or "no content type"
         why = f"answered HTTP {status} with {page}, not with MCP; check the URL, which often ends in /mcp"
     else:
         return None
@@ -138,8 +140,8 @@ def reason(transport: Transport, error: BaseException) -> str:
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        where = one_line(".".join(str(step) for step in first["loc"]), 200)
-        return f"what it sent is not MCP ({where}: {one_line(first['msg'], 200)}); report this to its makers"
+        where = single_line(".".join(str(step) for step in first["loc"]), 200)
+        return f"what it sent is not MCP ({where}: {single_line(first['msg'], 200)}); report this to its makers"
     match transport, error:
         case Stdio(), FileNotFoundError():
             why = f"command not found: {transport.command}; install it or correct the command"
@@ -153,11 +155,11 @@ def reason(transport: Transport, error: BaseException) -> str:
             unreachable = f"{transport.url} cannot be reached ({type(error).__name__})"
             why = problem or f"{unreachable}; check the URL and that the server runs"
             if fault := route_fault(error):
-                why = f"{transport.url} cannot be reached: {fault.what}; {fault.advice}"
+                why = f"{transport.url} cannot be reached: {fault.problem}; {fault.advice}"
         case _ if str(error) == CLOSED:
             why = "it ended without an answer"
         case _, MCPError() if error.code in (HTTP_FAILED, HTTP_REFUSED):
             why = error.message
         case _:
-            why = f"{type(error).__name__}: {one_line(said(error), limits.ERROR)}".rstrip(".: ")
+            why = f"{type(error).__name__}: {single_line(describe_error(error), limits.ERROR)}".rstrip(".: ")
     return why

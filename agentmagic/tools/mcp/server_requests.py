@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentmagic.messages import Media, Message
 from agentmagic.secrets import redact
-from agentmagic.text import address_problem, one_line
+from agentmagic.text import address_problem, single_line
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.content import clean_lines, to_parts
@@ -47,10 +47,10 @@ class RunningCall:
     notes: list[str] = field(default_factory=list[str])
     questions: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
 
-    def note(self, words: str) -> None:
+    def note(self, text: str) -> None:
         """Add a note if it is new, because a server can repeat a request without end."""
-        if words not in self.notes:
-            self.notes.append(words)
+        if text not in self.notes:
+            self.notes.append(text)
 
 
 class ServerRequests:
@@ -68,7 +68,7 @@ class ServerRequests:
         self._samples = self._tokens = self._questions = 0
 
     @contextmanager
-    def during(self, context: ToolContext) -> Generator[RunningCall]:
+    def during_call(self, context: ToolContext) -> Generator[RunningCall]:
         """Answer the server's requests in the context of a call, during the block. Then cancel its open questions."""
         call = RunningCall(context)
         self._calls.append(call)
@@ -92,7 +92,9 @@ class ServerRequests:
 
     async def _keep_log(self, params: "types.LoggingMessageNotificationParams") -> None:
         text = params.data if isinstance(params.data, str) else repr(params.data)
-        self.log.append(LogLine(params.level, one_line(params.logger or "", 100), one_line(text, limits.LOG_TEXT)))
+        self.log.append(
+            LogLine(params.level, single_line(params.logger or "", 100), single_line(text, limits.LOG_TEXT))
+        )
 
     async def _list_roots(self, _context: Any) -> "types.ListRootsResult":
         from mcp import types
@@ -167,27 +169,27 @@ class ServerRequests:
         call = self._caller()
         tokens = max(1, min(params.max_tokens, limits.SAMPLE_TOKENS))
         if call is None:
-            return _refused("a server may ask for a model only while a call to it is running")
+            return _refusal("a server may ask for a model only while a call to it is running")
         if self._samples >= limits.SAMPLES or self._tokens + tokens > limits.SAMPLE_TOKENS:
             note = (
                 f"It asked the model for more than {limits.SAMPLES} answers or {limits.SAMPLE_TOKENS} tokens "
                 "in this turn; the rest was refused."
             )
             call.note(note)
-            return _refused(note)
+            return _refusal(note)
         raw_messages = params.messages[: limits.SAMPLE_MESSAGES]
         messages = tuple(Message(one.role, to_parts(one.content_as_list)) for one in raw_messages)
         instructions = clean_lines((params.system_prompt or "")[: limits.SAMPLE_INSTRUCTIONS])
         if _is_too_long(messages):
             call.note("It asked the model with more than can be sent, which was refused.")
             sizes = f"{limits.SAMPLE_TEXT} characters or {limits.SAMPLE_MEDIA} bytes of media"
-            return _refused(f"it holds over {sizes}")
+            return _refusal(f"it holds over {sizes}")
         self._samples += 1
         self._tokens += tokens
         request = SamplingRequest(self.pending.server, messages, instructions, tokens)
         answer = await self._ask(call, self.pending.host.sample(request, call.context))
         if answer is None:
-            return _refused("the user did not agree")
+            return _refusal("the user did not agree")
         content = types.TextContent(type="text", text=answer.text)
         return types.CreateMessageResult(
             role="assistant", content=content, model=answer.model, stop_reason=answer.stop_reason
@@ -222,7 +224,7 @@ def _is_too_long(messages: Sequence[Message]) -> bool:
     return sum(len(message.text) for message in messages) > limits.SAMPLE_TEXT or media > limits.SAMPLE_MEDIA
 
 
-def _refused(why: str) -> "types.ErrorData":
+def _refusal(why: str) -> "types.ErrorData":
     from mcp import types
 
     return types.ErrorData(code=types.INVALID_REQUEST, message=f"Sampling was refused: {why}.")

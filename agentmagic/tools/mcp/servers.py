@@ -13,7 +13,7 @@ from agentmagic.messages import Content, Message, ToolCall, ToolDef, ToolResult
 from agentmagic.platforms import quote_word
 from agentmagic.runtime.engine import Listeners, void
 from agentmagic.runtime.timeouts import Deadline
-from agentmagic.text import did_you_mean, listed, one_line
+from agentmagic.text import did_you_mean, join_names, single_line
 from agentmagic.tools.base import ServersUnreachable, Tool, ToolContext
 from agentmagic.tools.mcp import content, limits, mends, names
 from agentmagic.tools.mcp.config import ServerConfig, Unreadable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SHOWN = 5
+MOST_NAMED_TOOLS = 5
 """Maximum number of tools that one notice names."""
 LONGEST_NOTICE = 800
 """Maximum number of characters for the names of tools in one notice."""
@@ -68,12 +68,12 @@ class _ListedServer:
     """A server and its tools. `listed` is the list that the server sent; `away` means that the user disconnected it."""
 
     connection: Connection
-    listed: "Sequence[types.Tool]" = ()
+    listing: "Sequence[types.Tool]" = ()
     tools: "list[types.Tool]" = field(default_factory=list["types.Tool"])
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
-    dropped: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    dropped_keywords: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     disabled: tuple[str, ...] = ()
-    away: bool = False
+    is_disconnected: bool = False
 
     async def list_for_turn(self) -> "list[types.Tool]":
         """Return the usable tools. Raises ServerError if the server fails, or is not ready within a few seconds.
@@ -100,15 +100,15 @@ class _ListedServer:
     async def list(self) -> "list[types.Tool]":
         """Return the usable tools, connecting to the server if needed. Raises ServerError."""
         listing = await self.connection.list_tools()
-        if listing is not self.listed:
+        if listing is not self.listing:
             # Check the tools in a thread: compiling hundreds of schemas would block the engine's loop too long.
-            self.tools, left_out, dropped_keywords = await asyncio.to_thread(_usable, listing)
+            self.tools, left_out, dropped_keywords = await asyncio.to_thread(_usable_tools, listing)
             self.left_out = {**self.connection.left_out, **left_out}
-            before = self.connection.dropped
-            self.dropped = {
+            before = self.connection.dropped_keywords
+            self.dropped_keywords = {
                 name: (*before.get(name, ()), *dropped_keywords.get(name, ())) for name in (*before, *dropped_keywords)
             }
-            self.listed = listing
+            self.listing = listing
         self.connection.on_change()
         return [tool for tool in self.tools if not self.is_disabled(tool.name)]
 
@@ -126,7 +126,9 @@ class _ListedServer:
             yield f"The MCP server {name!r} has tools that cannot be used: {_some(unusable)}. {more}"
         if MORE in self.left_out:
             yield f"The MCP server {name!r}: {self.left_out[MORE]}"
-        if entries := [f"{tool} ({', '.join(keywords)})" for tool, keywords in self.dropped.items() if keywords]:
+        if entries := [
+            f"{tool} ({', '.join(keywords)})" for tool, keywords in self.dropped_keywords.items() if keywords
+        ]:
             yield (
                 f"Schemas of the MCP server {name!r} have keywords that mean nothing here, so these tools are offered "
                 f"without them: {_some(entries)}. {more}"
@@ -162,7 +164,7 @@ class McpServers:
 
     def get(self, name: str) -> ServerState:
         """Return the state of one server. Raises UsageError for an unknown name."""
-        return _state(self._known(name))
+        return _state(self._server(name))
 
     async def add(self, name: str, config: ServerConfig, *, connect: bool = True) -> None:
         """Add a server and, with `connect`, connect to it now. If that fails, the next turn tries again.
@@ -178,7 +180,7 @@ class McpServers:
                 if config.trust:
                     self.trust(name)
                 if connect:
-                    existing.away = False
+                    existing.is_disconnected = False
                     await self._connect(existing)
                 return
             # If both entries come from the same file, the new one replaces the old one.
@@ -203,15 +205,15 @@ class McpServers:
 
     async def restart(self, name: str) -> None:
         """Disconnect a server and connect it again. Raises UsageError for an unknown name, ServerError if it fails."""
-        server = self._known(name)
-        server.away = False
+        server = self._server(name)
+        server.is_disconnected = False
         await server.connection.aclose()
         await server.list()
 
     async def disconnect(self, name: str) -> None:
         """Disconnect a server until `restart`; turns run without it. Raises UsageError for an unknown name."""
-        server = self._known(name)
-        server.away = True
+        server = self._server(name)
+        server.is_disconnected = True
         await server.connection.aclose()
 
     def listen(self, listener: Callable[[None], None]) -> Callable[[], None]:
@@ -223,18 +225,18 @@ class McpServers:
 
     def check(self, name: str, patterns: Sequence[str] = ()) -> None:
         """Raise UsageError for an unknown name, and for a pattern that matches none of the server's known tools."""
-        tools = self._known(name).names  # Empty before the first connection: every pattern is accepted then.
+        tools = self._server(name).names  # Empty before the first connection: every pattern is accepted then.
         for pattern in patterns:
             if tools and not any(fnmatchcase(tool, pattern) for tool in tools):
                 hint = did_you_mean(pattern, tools)
-                raise UsageError(f"The server {name!r} has no tool {pattern!r}.{hint} Its tools: {listed(tools)}.")
+                raise UsageError(f"The server {name!r} has no tool {pattern!r}.{hint} Its tools: {join_names(tools)}.")
 
     def allow(self, name: str, patterns: Sequence[str]) -> None:
         """Let tools of a server run without asking, by name or `fnmatch` pattern, from the next turn on.
 
         Raises UsageError for an unknown name.
         """
-        connection = self._known(name).connection
+        connection = self._server(name).connection
         connection.config = replace(connection.config, allow=(*connection.config.allow, *patterns))
 
     def trust(self, name: str) -> None:
@@ -242,7 +244,7 @@ class McpServers:
 
         Raises UsageError for an unknown name.
         """
-        connection = self._known(name).connection
+        connection = self._server(name).connection
         connection.config = replace(connection.config, trust=True)
 
     def disable(self, name: str, patterns: Sequence[str]) -> None:
@@ -251,7 +253,7 @@ class McpServers:
         Raises UsageError for an unknown server, and for a pattern that matches none of its tools.
         """
         self.check(name, patterns)
-        server = self._known(name)
+        server = self._server(name)
         server.disabled = tuple(dict.fromkeys((*server.disabled, *patterns)))
         self._listeners.tell(None)
 
@@ -261,7 +263,7 @@ class McpServers:
         All tools that match a pattern are enabled. Tools that were disabled by a wider pattern, and that no pattern
         here matches, stay disabled.
         """
-        server = self._known(name)
+        server = self._server(name)
         away = [tool.name for tool in server.tools if server.is_disabled(tool.name)]
         remaining = [tool for tool in away if not any(fnmatchcase(tool, pattern) for pattern in patterns)]
         server.disabled = tuple(map(escape, remaining))  # A name can contain characters such as * and [.
@@ -272,22 +274,22 @@ class McpServers:
 
         Reads the file with the approvals. Raises UsageError for an unknown name.
         """
-        config = self._known(name).connection.config
-        if isinstance(config.transport, Unreadable) or config.origin is None or self._store.approved(config.origin):
+        config = self._server(name).connection.config
+        if isinstance(config.transport, Unreadable) or config.origin is None or self._store.is_approved(config.origin):
             return None
         return question(name, config, self._store)
 
     def approve(self, name: str) -> None:
         """Approve a server from a file with its current configuration. Raises UsageError for an unknown name."""
-        self._known(name).connection.approve()
+        self._server(name).connection.approve()
 
-    def described(self, name: str) -> Mapping[str, tuple[str, str]]:
+    def describe_tools(self, name: str) -> Mapping[str, tuple[str, str]]:
         """Return the description and the arguments of each tool of a server. Raises UsageError for an unknown name."""
-        return {one.name: (one.description or "", _arguments(one.input_schema)) for one in self._known(name).tools}
+        return {one.name: (one.description or "", _arguments(one.input_schema)) for one in self._server(name).tools}
 
     def logs(self, name: str) -> tuple[LogLine, ...]:
         """Return the last lines of a server's log, oldest first. Raises UsageError for an unknown name."""
-        return tuple(self._known(name).connection.requests.log)
+        return tuple(self._server(name).connection.requests.log)
 
     async def prompts(self, name: str | None = None) -> list[Prompt]:
         """Return the prompts of a server, or of all servers.
@@ -301,7 +303,7 @@ class McpServers:
 
         Raises UsageError for an unknown server, and ServerError if the server fails.
         """
-        connection = self._known(name).connection
+        connection = self._server(name).connection
         answer = await connection.ask_for(
             f"give the prompt {prompt!r}", lambda client: client.get_prompt(prompt, dict(arguments))
         )
@@ -319,7 +321,7 @@ class McpServers:
 
         Raises UsageError for an unknown server, and ServerError if the server fails.
         """
-        connection = self._known(name).connection
+        connection = self._server(name).connection
         answer = await connection.ask_for(f"read {uri!r}", lambda client: client.read_resource(uri))
         return content.to_contents(answer.contents)
 
@@ -329,11 +331,11 @@ class McpServers:
         If a server cannot be reached, the others are still tried; then raises ServersUnreachable, which has the tools
         of the others.
         """
-        return await self._tools([server for server in self._servers.values() if not server.away])
+        return await self._tools([server for server in self._servers.values() if not server.is_disconnected])
 
-    async def listed(self) -> tuple[Sequence[Tool], Sequence[str]]:
+    async def connected_tools(self) -> tuple[Sequence[Tool], Sequence[str]]:
         """Return the tools of the connected servers, and the names of the servers that are not connected."""
-        servers = [server for server in self._servers.values() if not server.away]
+        servers = [server for server in self._servers.values() if not server.is_disconnected]
         ready = [server for server in servers if server.connection.state == "ready"]
         return await self._tools(ready), [one.connection.name for one in servers if one not in ready]
 
@@ -349,7 +351,7 @@ class McpServers:
                     raise outcome
                 case _:
                     usable[server.connection] = outcome
-        visible_names = names.visible({one.name: [tool.name for tool in tools] for one, tools in usable.items()})
+        visible_names = names.visible_names({one.name: [tool.name for tool in tools] for one, tools in usable.items()})
         tools = [
             _tool(one, visible_names[one.name, tool.name], tool) for one, tools in usable.items() for tool in tools
         ]
@@ -361,7 +363,9 @@ class McpServers:
     @property
     def notices(self) -> Sequence[str]:
         """Notices for the user about the tools in the last lists: unusable tools, and keywords that were removed."""
-        return [words for server in list(self._servers.values()) if not server.away for words in server.notices]
+        return [
+            words for server in list(self._servers.values()) if not server.is_disconnected for words in server.notices
+        ]
 
     async def aclose(self) -> None:
         """Disconnect all servers, concurrently. Calling `tools` connects them again."""
@@ -371,8 +375,8 @@ class McpServers:
         self, what: str, ask: "Callable[[Client, str], Awaitable[list[T]]]", name: str | None
     ) -> list[T]:
         entries: list[T] = []
-        present = [one for one in self._servers.values() if not one.away]
-        for one in present if name is None else [self._known(name)]:
+        present = [one for one in self._servers.values() if not one.is_disconnected]
+        for one in present if name is None else [self._server(name)]:
             alias = one.connection.name
             entries += await one.connection.ask_for(f"list its {what}", lambda client, alias=alias: ask(client, alias))
         return entries
@@ -385,7 +389,7 @@ class McpServers:
             raise ServerError(server.connection.with_remedy(error)) from error
 
     async def _drop(self, name: str) -> Connection:
-        connection = self._known(name).connection
+        connection = self._server(name).connection
         del self._servers[name]
         await connection.aclose()
         return connection
@@ -396,7 +400,7 @@ class McpServers:
         connection.on_change = lambda: void(self._listeners.tell(None))
         return _ListedServer(connection)
 
-    def _known(self, name: str) -> _ListedServer:
+    def _server(self, name: str) -> _ListedServer:
         if name not in self._servers:
             names = ", ".join(self._servers) or "there are none"
             raise UsageError(f"There is no server {name!r}.{did_you_mean(name, self._servers)} Servers: {names}.")
@@ -419,7 +423,7 @@ def _state(server: _ListedServer) -> ServerState:
     connection = server.connection
     offered_names = tuple(tool.name for tool in server.tools if not server.is_disabled(tool.name))
     disabled_names = tuple(tool.name for tool in server.tools if server.is_disabled(tool.name))
-    client = connection.connected
+    client = connection.client
     info = client.server_info if client else None
     return ServerState(
         connection.name,
@@ -430,23 +434,23 @@ def _state(server: _ListedServer) -> ServerState:
         connection.stderr,
         disabled_names,
         describe(connection.config),
-        one_line(f"{info.title or info.name} {info.version or ''}", 200) if info else "",
+        single_line(f"{info.title or info.name} {info.version or ''}", 200) if info else "",
         client.protocol_version if client else "",
         content.clean_lines((client.instructions or "")[: limits.INSTRUCTIONS]) if client else "",
         offered_names,
         connection.config.allow,
         tuple(server.names),
-        server.dropped,
+        server.dropped_keywords,
     )
 
 
 def _some(items: Sequence[str]) -> str:
     """Return the first items of a list as text, with the number of the other items."""
-    more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
-    return one_line("; ".join(items[:SHOWN]), LONGEST_NOTICE) + more
+    more = f" and {len(items) - MOST_NAMED_TOOLS} more" if len(items) > MOST_NAMED_TOOLS else ""
+    return single_line("; ".join(items[:MOST_NAMED_TOOLS]), LONGEST_NOTICE) + more
 
 
-def _usable(listing: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str], dict[str, list[str]]]":
+def _usable_tools(listing: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str], dict[str, list[str]]]":
     """Return the usable tools without duplicates, the reasons against other tools, and the removed schema keywords."""
     left_out: dict[str, str] = {}
     dropped_keywords: dict[str, list[str]] = {}
@@ -458,10 +462,10 @@ def _usable(listing: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[st
         try:
             schema, keywords = mends.mend(tool.input_schema, check)
         except RecursionError:
-            left_out[one_line(tool.name, 80)] = f"The schema of {tool.name} is nested too deeply."
+            left_out[single_line(tool.name, 80)] = f"The schema of {tool.name} is nested too deeply."
             continue
         if reason := _unusable(tool.name, schema):
-            left_out[one_line(tool.name, 80)] = reason
+            left_out[single_line(tool.name, 80)] = reason
             continue
         usable[tool.name] = tool.model_copy(update={"input_schema": schema})
         if keywords:

@@ -21,7 +21,7 @@ from agentmagic.runtime.engine import UserLoop, void
 from agentmagic.secrets import redact
 from agentmagic.tools.mcp import http_transport, limits, server_errors, stdio
 from agentmagic.tools.mcp.config import Http, InProcess, ServerConfig, Stdio, Transport, Unreadable
-from agentmagic.tools.mcp.filters import MessageFilter, MessageStream, filtered
+from agentmagic.tools.mcp.filters import MessageFilter, MessageStream, filter_streams
 from agentmagic.tools.mcp.oauth import Authorization
 from agentmagic.tools.mcp.pending import Timer
 from agentmagic.tools.mcp.server_requests import ServerRequests
@@ -85,8 +85,8 @@ class SessionTask:
         self._on_tools_changed = on_tools_changed
         # The thread in which an in-process server runs; None for other servers.
         self._thread = UserLoop() if isinstance(config.transport, InProcess) else None
-        self._left_call = False
-        self._expired = False
+        self._has_cancelled_call = False
+        self._is_expired = False
         self._end = asyncio.Event()
         self._calls: set[asyncio.Task[Any]] = set()
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
@@ -99,12 +99,12 @@ class SessionTask:
     @property
     def over(self) -> bool:
         """Whether the session has ended or expired, so that it accepts no further requests."""
-        return self._expired or self._end.is_set() or self.owner.done()
+        return self._is_expired or self._end.is_set() or self.owner.done()
 
     @property
     def declined(self) -> bool:
         """Whether the user was asked to authorize agentmagic with the server, and did not do so."""
-        return self._authorization is not None and self._authorization.in_vain != ""
+        return self._authorization is not None and self._authorization.failed_attempt != ""
 
     @property
     def unauthorized(self) -> str:
@@ -122,13 +122,13 @@ class SessionTask:
 
     async def check(self) -> None:
         """End the session if a cancelled call still blocks the thread of an in-process server."""
-        if self._thread is not None and self._left_call:
-            self._left_call = False
+        if self._thread is not None and self._has_cancelled_call:
+            self._has_cancelled_call = False
             if not await self._thread.answers():
                 logger.warning(BLOCKED.format(self._pending.server))
                 self.end()
 
-    async def answered(self, answer: Awaitable[T]) -> T:
+    async def wait_for(self, answer: Awaitable[T]) -> T:
         """Await `answer` in a task that is cancelled when the session ends, so that a stuck transport cannot block.
 
         Raises the exception of `answer`, or ConnectionAbortedError if the session ends first.
@@ -140,7 +140,7 @@ class SessionTask:
             await asyncio.wait((task,))
         except asyncio.CancelledError:
             task.cancel()
-            self._left_call = True
+            self._has_cancelled_call = True
             raise
         if task.cancelled():
             raise ConnectionAbortedError
@@ -148,11 +148,11 @@ class SessionTask:
 
     def expire(self) -> None:
         """Mark the session as expired: the server does not know it any more, so no further calls are sent in it."""
-        self._expired = True
+        self._is_expired = True
 
     async def settle(self) -> None:
         """Wait up to `CLOSE_SECONDS` for the open calls of an expired session, which the server may still answer."""
-        if self._expired and self._calls:
+        if self._is_expired and self._calls:
             await asyncio.wait(tuple(self._calls), timeout=limits.CLOSE_SECONDS)
 
     def end(self) -> None:
@@ -190,7 +190,7 @@ class SessionTask:
                     client = await self._enter(entering, self._config.transport)
                 patience.cancel()
                 client.session.validate_tool_result = _accept
-                self._become("ready")
+                self._set_state("ready")
                 self._ready.set_result(client)
                 async with asyncio.TaskGroup() as beside:
                     watchers = (beside.create_task(self._watch_tools(client)), beside.create_task(_ask_for_log(client)))
@@ -230,10 +230,10 @@ class SessionTask:
 
         match transport:
             case Stdio() as program:
-                server: Any = filtered(stdio.connect(program, self.tail, self.end), self.filter)
+                server: Any = filter_streams(stdio.connect(program, self.tail, self.end), self.filter)
             case Http() as address:
                 auth = self._authorization.as_auth() if self._authorization else None
-                server = filtered(http_transport.connect(address, auth), self.filter)
+                server = filter_streams(http_transport.connect(address, auth), self.filter)
             case InProcess(server=server):
                 server = getattr(server, "_lowlevel_server", server)  # An MCPServer wraps the server object.
                 if self._thread and hasattr(server, "create_initialization_options"):  # Other objects are transports.
@@ -271,13 +271,13 @@ class SessionTask:
     def _fail(self, reason: str) -> None:
         """Set the final state with its reason. Later calls have no effect."""
         if self.state == "ready":
-            self._become("died", str(self.unusable(reason)))
+            self._set_state("died", str(self.unusable(reason)))
         elif self.state == "starting":
             error = self.unusable(reason)
-            self._become("failed", str(error))
+            self._set_state("failed", str(error))
             self._ready.set_exception(error)
 
-    def _become(self, state: SessionState, error: str = "") -> None:
+    def _set_state(self, state: SessionState, error: str = "") -> None:
         self.state, self.error = state, error
         self._on_change(self)
 

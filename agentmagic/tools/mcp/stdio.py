@@ -289,7 +289,7 @@ async def _pass_on(lines: Iterator[bytes | TooLong], into: "Incoming", tail: Tai
         if not into.statistics().open_receive_streams:
             return  # The connection is being closed. The output is read only so that the server can end.
         if (message := _message(line, tail)) is None:
-            await brake.dropped()
+            await brake.count_dropped_message()
             continue
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await into.send(message)
@@ -305,14 +305,14 @@ def _message(line: bytes | TooLong, tail: Tail) -> "SessionMessage | None":
     if not line:
         return None
     try:
-        return SessionMessage(_parsed(line))
+        return SessionMessage(_parse(line))
     except ValueError:
         tail.write(line[:1000] + b"\n")
         request = answered_request(line[: limits.MESSAGE_ENDS], line[-limits.MESSAGE_ENDS :])
         return _error(request, UNREADABLE, "the answer is in a form that cannot be read and was dropped")
 
 
-def _parsed(line: bytes) -> "types.JSONRPCMessage":
+def _parse(line: bytes) -> "types.JSONRPCMessage":
     from mcp import types
 
     def parse(text: bytes) -> types.JSONRPCMessage:

@@ -23,7 +23,7 @@ PATIENCE = 10.0  # Seconds. A locked keyring asks the user, and waits forever if
 
 _SECRET = frozenset({"access_token", "refresh_token", "id_token", "client_secret", "registration_access_token"})
 _log = logging.getLogger(__name__)
-_unkept: dict[str, str] = {}  # Records that no keyring stored, by URL, until the process ends.
+_in_memory: dict[str, str] = {}  # Records that no keyring stored, by URL, until the process ends.
 
 
 class Grant:
@@ -109,21 +109,21 @@ def hide(*records: object) -> None:
 
 async def read(url: str) -> str | None:
     """Return the stored record of a server, or None."""
-    return _unkept.get(url) or await _patiently(lambda keyring: keyring.get_password(SERVICE, url) or None, None)
+    return _in_memory.get(url) or await _patiently(lambda keyring: keyring.get_password(SERVICE, url) or None, None)
 
 
 async def write(url: str, record: str) -> None:
     """Store the record of a server. If no keyring stores it, keep it in memory and log a warning."""
-    _unkept[url] = record
-    if await _patiently(lambda keyring: _put(keyring, url, record), instead=False):
-        _unkept.pop(url, None)
+    _in_memory[url] = record
+    if await _patiently(lambda keyring: _store(keyring, url, record), instead=False):
+        _in_memory.pop(url, None)
     else:
         _log.warning("No keyring took the token for %s: it is kept in memory, until this process ends.", redact(url))
 
 
 async def forget(url: str) -> None:
     """Delete the record of a server from memory and keyring."""
-    _unkept.pop(url, None)
+    _in_memory.pop(url, None)
     await _patiently(lambda keyring: keyring.delete_password(SERVICE, url), None)
 
 
@@ -132,7 +132,7 @@ async def keyring_usable() -> bool:
     return await _patiently(lambda keyring: keyring.get_keyring().priority > 0, instead=False)
 
 
-def _put(keyring: Any, url: str, record: str) -> bool:
+def _store(keyring: Any, url: str, record: str) -> bool:
     keyring.set_password(SERVICE, url, record)
     return keyring.get_password(SERVICE, url) == record  # Some backends accept a record without storing it.
 

@@ -28,7 +28,7 @@ from agentmagic.tools.mcp.config import (
 class TrustStore(ApprovalFile):
     """The file with the approved entries of configuration files, by the hash of the whole entry."""
 
-    def approved(self, origin: Origin) -> bool:
+    def is_approved(self, origin: Origin) -> bool:
         """Return whether exactly this entry was approved."""
         return origin.digest in self.read()
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from agentmagic.errors import UsageError
-from agentmagic.host import RunningNotebook, installed
+from agentmagic.host import RunningNotebook, current_host
 from agentmagic.tools.base import Tool
 from agentmagic.tools.notebook.cells import look_tools
 from agentmagic.tools.notebook.code import program_tool
@@ -25,7 +25,7 @@ class NotebookTools:
 
     async def tools(self) -> Sequence[Tool]:
         """Return the tools. Raises UsageError if there is no notebook."""
-        notebook = self._notebook or installed().notebook
+        notebook = self._notebook or current_host().notebook
         if notebook is None:
             raise UsageError("NotebookTools needs a notebook. Run %load_ext agentmagic in it first.")
         return [*look_tools(notebook), proposal_tool(notebook), program_tool(notebook)]

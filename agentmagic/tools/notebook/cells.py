@@ -6,7 +6,7 @@ from agentmagic.errors import ToolError
 from agentmagic.host import NotebookCell, RunningNotebook
 from agentmagic.messages import Content, Media, as_text
 from agentmagic.settings import schema_only
-from agentmagic.text import counted, cut, shown
+from agentmagic.text import cut, plural, sanitize
 from agentmagic.tools.base import Tool
 from agentmagic.tools.functions import function_tool
 from agentmagic.undo import variables
@@ -31,8 +31,8 @@ def read_cells(notebook: RunningNotebook, most: int, first: int = 1, count: int 
     start = max(len(cells) + first, 0) if first < 0 else sum(cell.number < first for cell in cells)
     end = None if count is None else start + max(count, 1)
     figures = 1 + sum(isinstance(part, Media) for cell in cells[:start] for part in cell.outputs)
-    text = "\n\n".join(_written(cells[start:end], figures))
-    return cut(shown(f"{where}\n\n{text or '(no cells)'}"), most)
+    text = "\n\n".join(_cell_texts(cells[start:end], figures))
+    return cut(sanitize(f"{where}\n\n{text or '(no cells)'}"), most)
 
 
 def look_tools(notebook: RunningNotebook) -> list[Tool]:
@@ -68,7 +68,7 @@ class _Look:
         Example: What is in sales? -> {"name": "sales"}
         """
         value = variables.find(self._notebook.namespace, name)
-        return f"{name}: {schema(value)}" if schema_only() else variables.inspected(name, value)
+        return f"{name}: {schema(value)}" if schema_only() else variables.describe_variable(name, value)
 
     def read_cells(self, first: int = 1, count: int = 20) -> str:
         """Read cells of the user's notebook with their outputs.
@@ -98,7 +98,7 @@ class _Look:
         return figures[number - 1]
 
 
-def _written(cells: Sequence[NotebookCell], figures: int) -> Iterator[str]:
+def _cell_texts(cells: Sequence[NotebookCell], figures: int) -> Iterator[str]:
     """Yield each cell as text; `figures` is the number of the first figure in these cells."""
     only_schema = schema_only()
     for cell in cells:
@@ -110,7 +110,7 @@ def _written(cells: Sequence[NotebookCell], figures: int) -> Iterator[str]:
                 figures += 1
             else:
                 text = as_text(part)
-                body = _not_sent(text) if only_schema else cut(text, LONGEST_OUTPUT)
+                body = _placeholder(text) if only_schema else cut(text, LONGEST_OUTPUT)
                 lines.append(f"-> {body}")
         yield "\n".join(lines)
 
@@ -119,5 +119,5 @@ def _schema_row(name: str, value: object) -> str:
     return f"{name}: {summary(value)}"
 
 
-def _not_sent(text: str) -> str:
-    return "({}: not sent)".format(counted(text.rstrip().count("\n") + 1, "line"))
+def _placeholder(text: str) -> str:
+    return "({}: not sent)".format(plural(text.rstrip().count("\n") + 1, "line"))

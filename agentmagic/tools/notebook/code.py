@@ -13,10 +13,10 @@ from typing import Any
 from agentmagic.errors import ToolError
 from agentmagic.host import RunningNotebook
 from agentmagic.messages import ToolDef, ToolResult
-from agentmagic.text import clip, one_line
+from agentmagic.text import clip, single_line
 from agentmagic.tools.base import Tool, ToolContext, result
 from agentmagic.tools.functions import function_tool
-from agentmagic.undo.program import OFFERED, analyse
+from agentmagic.undo.program import TOOL_NAMESPACES, analyse
 
 MOST_FUNCTIONS = 60
 """Maximum number of functions that the description of the tool lists."""
@@ -44,7 +44,7 @@ def program_tool(notebook: RunningNotebook) -> Tool:
         """
         if threading.current_thread() is not threading.main_thread():
             raise ToolError(NOT_IN_MAIN)
-        with offered(ToolFunctions(context)):
+        with offer(ToolFunctions(context)):
             notebook.run(code)
         context.close_figures()
         return result(context.call, *(() if context.output else (NOTHING,)))
@@ -55,18 +55,18 @@ def program_tool(notebook: RunningNotebook) -> Tool:
         return analyse(str(arguments.get("code", "")), notebook.namespace).lines()
 
     def among(others: Sequence[ToolDef]) -> ToolDef:
-        about = _about([one for one in others if one.name != tool.name], notebook.namespace)
+        about = _function_list([one for one in others if one.name != tool.name], notebook.namespace)
         return replace(tool.definition, description=f"{tool.definition.description}{about}")
 
     return replace(tool, timeout=None, parallel=False, ask=True, code=True, effects=effects, among=among)
 
 
-def _about(tools: Sequence[ToolDef], namespace: Mapping[str, Any]) -> str:
+def _function_list(tools: Sequence[ToolDef], namespace: Mapping[str, Any]) -> str:
     """Return the part of the tool's description that lists the functions which the code can call."""
     if not tools:
         return ""
-    name = next((one for one in OFFERED if one not in namespace), OFFERED[-1])
-    rows = [f"{name}.{one}" for one in map(_heading, named(tools).items())]
+    name = next((one for one in TOOL_NAMESPACES if one not in namespace), TOOL_NAMESPACES[-1])
+    rows = [f"{name}.{one}" for one in map(_heading, by_python_name(tools).items())]
     more = f"\n({len(rows) - MOST_FUNCTIONS} more: dir({name}))" if len(rows) > MOST_FUNCTIONS else ""
     return (
         "\n\nInside the code, your other tools are functions. They return data (lists, dicts, text) to the code, which "
@@ -78,7 +78,7 @@ def _about(tools: Sequence[ToolDef], namespace: Mapping[str, Any]) -> str:
 
 def _heading(item: tuple[str, ToolDef]) -> str:
     name, tool = item
-    about = one_line(tool.description, LONGEST_ABOUT)
+    about = single_line(tool.description, LONGEST_ABOUT)
     return f"{name}({', '.join(_parameters(tool))}){f': {about}' if about else ''}"
 
 
@@ -88,7 +88,7 @@ def _parameters(tool: ToolDef) -> list[str]:
     return [clip(name if name in required_names else f"{name}=…", 40) for name in properties]
 
 
-def named(tools: Sequence[ToolDef]) -> dict[str, ToolDef]:
+def by_python_name(tools: Sequence[ToolDef]) -> dict[str, ToolDef]:
     """Return the tools by valid Python names. If two tools would have the same name, a number is appended to one."""
     by_name: dict[str, ToolDef] = {}
     for tool in tools:
@@ -110,7 +110,7 @@ class ToolFunctions:
     """
 
     def __init__(self, context: ToolContext) -> None:
-        by_name = named(context.tools)
+        by_name = by_python_name(context.tools)
         self.__functions = {name: _function(name, tool, context) for name, tool in by_name.items()}
         self.__names = {tool.name: name for name, tool in by_name.items()}
 
@@ -156,14 +156,14 @@ def _function(name: str, tool: ToolDef, context: ToolContext) -> Callable[..., A
 
 
 @contextmanager
-def offered(functions: ToolFunctions) -> Generator[None]:
+def offer(functions: ToolFunctions) -> Generator[None]:
     """Make functions available to code during the block, under the two names in OFFERED.
 
     The names are added to `builtins`. If the user has a variable with one of these names, the code sees the variable,
     which is not changed.
     """
-    before = {name: vars(builtins).get(name, _MISSING) for name in OFFERED}
-    for name in OFFERED:
+    before = {name: vars(builtins).get(name, _MISSING) for name in TOOL_NAMESPACES}
+    for name in TOOL_NAMESPACES:
         setattr(builtins, name, functions)
     try:
         yield

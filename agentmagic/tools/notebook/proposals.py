@@ -15,19 +15,19 @@ from agentmagic.events import (
     ProposalSettled,
     innermost,
 )
-from agentmagic.host import NotebookCell, RunningNotebook, installed
+from agentmagic.host import NotebookCell, RunningNotebook, current_host
 from agentmagic.messages import Message, Resource
 from agentmagic.secrets import redact
-from agentmagic.text import cut, one_line, reveal
+from agentmagic.text import cut, reveal, single_line
 from agentmagic.tools.base import Tool, ToolContext
 from agentmagic.tools.functions import function_tool
 
 LONGEST_SOURCE = 20_000
 """Maximum number of characters of a proposed cell, and of the cell that it would change."""
 LONGEST_WHY = 300
-MOST_TOLD = 100
+MOST_REPORTS = 100
 """Maximum number of decided proposals that are reported to the model in one prompt."""
-LONGEST_TOLD = 4_000
+LONGEST_REPORT = 4_000
 """Maximum number of characters of a cell changed by the user that are reported to the model."""
 
 FATES = "notebook:proposals"
@@ -38,7 +38,7 @@ _PLACES: dict[CellPlace, str] = {
     "below": "Inserted below this cell, and not run.",
     "shown": "Shown to the user, who can copy it; it could not be put into the notebook.",
 }
-_BECAME: dict[ProposalFate, str] = {
+_FATE_TEXTS: dict[ProposalFate, str] = {
     "kept": "the user kept it",
     "changed": "the user kept it with changes",
     "discarded": "the user discarded it",
@@ -73,8 +73,8 @@ def proposal_tool(notebook: RunningNotebook) -> Tool:
         text = redact(source.replace("\r\n", "\n"))
         _check(text, action, cell)
         target = _target(notebook, action, cell) if cell else None
-        new = CellProposed(uuid4().hex, action, kind, text, one_line(redact(why), LONGEST_WHY), number=cell)
-        proposal = notebook.stage(new if target is None else _about(new, target))
+        new = CellProposed(uuid4().hex, action, kind, text, single_line(redact(why), LONGEST_WHY), number=cell)
+        proposal = notebook.stage(new if target is None else _completed_proposal(new, target))
         context.propose(proposal)
         return f"{_PLACES[proposal.place]} {LATER}"
 
@@ -82,7 +82,7 @@ def proposal_tool(notebook: RunningNotebook) -> Tool:
     return replace(function_tool(propose_cell), parallel=False)
 
 
-def _about(proposal: CellProposed, target: NotebookCell) -> CellProposed:
+def _completed_proposal(proposal: CellProposed, target: NotebookCell) -> CellProposed:
     """Return a proposal completed with the id, the kind and the source of the cell that it names."""
     if proposal.action == "insert":
         return replace(proposal, cell=target.id)
@@ -132,32 +132,32 @@ def open_proposals(events: Iterable[Event]) -> tuple[CellProposed, ...]:
     return tuple(proposals.values())
 
 
-def looked_up(proposals: Iterable[CellProposed]) -> list[ProposalSettled]:
+def find_decisions(proposals: Iterable[CellProposed]) -> list[ProposalSettled]:
     """Return the user's decisions on open proposals, as far as the cells of this process's notebook show them."""
-    notebook = installed().notebook
+    notebook = current_host().notebook
     fates = (notebook.fate(one) for one in proposals) if notebook is not None else ()
     return [fate for fate in fates if fate is not None]
 
 
-def told(prompt: Message, events: Iterable[Event], last: Sequence[Event]) -> Message:
+def with_report(prompt: Message, events: Iterable[Event], last: Sequence[Event]) -> Message:
     """Return a prompt with a part that reports the user's decisions on proposals.
 
     The decisions are in `last`, the events of the last turn; the proposals are in `events`. An older report in the
     prompt is removed.
     """
-    parts = tuple(part for part in prompt.parts if not is_told(part))
+    parts = tuple(part for part in prompt.parts if not is_report(part))
     decisions = [event for event in last if isinstance(event, ProposalSettled)]
     proposals = {one.id: one for one in map(innermost, events) if isinstance(one, CellProposed)} if decisions else {}
     decisions = [event for event in decisions if event.id in proposals]
-    lines = [_line(proposals[one.id], one) for one in decisions[:MOST_TOLD]]
-    lines += [f"({len(decisions) - MOST_TOLD} more)"] if len(decisions) > MOST_TOLD else []
+    lines = [_line(proposals[one.id], one) for one in decisions[:MOST_REPORTS]]
+    lines += [f"({len(decisions) - MOST_REPORTS} more)"] if len(decisions) > MOST_REPORTS else []
     if not lines:
         return prompt if len(parts) == len(prompt.parts) else replace(prompt, parts=parts)
     note = Resource(FATES, "What became of the proposed cells", "text/plain", "\n".join(lines))
     return replace(prompt, parts=(*parts, note))
 
 
-def is_told(part: object) -> bool:
+def is_report(part: object) -> bool:
     """Return whether a part of a prompt is the report on proposed cells."""
     return isinstance(part, Resource) and part.uri == FATES
 
@@ -170,8 +170,8 @@ def _line(proposal: CellProposed, decision: ProposalSettled) -> str:
     }
     ran = ", and ran it" if decision.ran else ""
     is_removal = proposal.action == "remove" and decision.fate == "kept"
-    fate = "the user removed the cell" if is_removal else _BECAME[decision.fate]
+    fate = "the user removed the cell" if is_removal else _FATE_TEXTS[decision.fate]
     line = f"- Your proposal ({changes[proposal.action]}: {proposal.why}): {fate}{ran}."
     if decision.fate != "changed":
         return line
-    return f"{line} It is now:\n{cut(redact(decision.source), LONGEST_TOLD)}"
+    return f"{line} It is now:\n{cut(redact(decision.source), LONGEST_REPORT)}"

@@ -23,7 +23,7 @@ from agentmagic.messages import (
     user,
 )
 from agentmagic.providers.anthropic.decoder import Decoder, refusal
-from agentmagic.providers.anthropic.encoder import BINDING, encode, honoured_by
+from agentmagic.providers.anthropic.encoder import BINDING, encode, honoured_names
 from agentmagic.providers.anthropic.model import Anthropic
 from agentmagic.providers.base import ModelFinished, ModelSettings, OutputSchema, Request
 from tests.providers.loopback import Exchange, Loopback, ask
@@ -340,7 +340,7 @@ WARM = ModelSettings(temperature=0.5, seed=1)
     ],
 )
 def test_a_model_is_sent_the_settings_that_it_takes(model, settings, honoured, fields):
-    assert honoured_by(model, settings) == honoured
+    assert honoured_names(model, settings) == honoured
     if fields is not None:
         body = encode(Request((user("Hi"),), settings=settings.only(honoured)), model)
         assert {name: body.get(name) for name in fields} == fields

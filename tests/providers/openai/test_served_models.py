@@ -7,7 +7,7 @@ import pytest
 from agentmagic import classroom
 from agentmagic.classroom import class_settings
 from agentmagic.providers import ollama
-from agentmagic.providers.clients import LIST_BYTES, LISTED
+from agentmagic.providers.clients import LIST_BYTES, MOST_NAMES
 from agentmagic.providers.openai import BASE_URL, KEY
 from agentmagic.providers.openai.client import served_models
 from tests.providers.loopback import Exchange, Loopback
@@ -22,9 +22,9 @@ def listed(monkeypatch, body, status=200):
 
 
 def test_the_models_of_a_compatible_server_are_listed_with_its_key_but_for_odd_names_and_too_many(monkeypatch):
-    names = ["a\u202eb", *(f"m{number}" for number in range(LISTED + 5))]
+    names = ["a\u202eb", *(f"m{number}" for number in range(MOST_NAMES + 5))]
     found, got = listed(monkeypatch, json.dumps({"data": [{"id": name} for name in names]}))
-    assert found == [f"openai-chat:m{number}" for number in range(LISTED)]
+    assert found == [f"openai-chat:m{number}" for number in range(MOST_NAMES)]
     assert (got.path, got.headers["authorization"]) == ("/v1/models", "Bearer sk-of-the-server-1234567890")
 
 
@@ -50,7 +50,7 @@ def test_no_server_is_asked_for_its_models_that_the_administrator_does_not_allow
     with Loopback([Exchange(body, 200, "application/json")]) as server:
         monkeypatch.setenv(BASE_URL, f"{server.url}/v1")
         monkeypatch.setenv(ollama.HOST, server.url)
-        assert (served_models(), ollama.installed(), server.requests) == ([], [], [])
+        assert (served_models(), ollama.list_installed(), server.requests) == ([], [], [])
         (tmp_path / "policy.toml").write_text(f'models = ["openai-chat:q*"]\naddresses = ["{server.url}/v1"]')
         class_settings.cache_clear()
         assert served_models() == ["openai-chat:qwen"]

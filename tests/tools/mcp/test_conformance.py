@@ -108,7 +108,7 @@ def relayed(tmp_path):
         server.shutdown()
         thread.join()
     keyring.set_keyring(before)
-    token_store._unkept.clear()
+    token_store._in_memory.clear()
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])

@@ -11,7 +11,7 @@ from mcp.shared.message import SessionMessage
 
 from agentmagic.tools.mcp import filters, limits
 from agentmagic.tools.mcp.filters import MessageFilter
-from agentmagic.tools.mcp.http_transport import Body, TooMuch
+from agentmagic.tools.mcp.http_transport import Body, BodyTooLarge
 from agentmagic.tools.mcp.limits import ValueCounter
 
 MODERN = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}}
@@ -28,29 +28,31 @@ def answered(result, identifier=1):
 def mended(method, params, result):
     """Pass an answer through a screen."""
     door, answer = MessageFilter(), answered(result)
-    door.sending(asked(method, params))
-    door.receiving(answer)
+    door.record_request(asked(method, params))
+    door.repair_answer(answer)
     return answer.result
 
 
 def test_an_answer_may_give_its_number_as_a_text_and_nobody_waits_for_it_twice():
     door = MessageFilter()
-    assert not door.receiving(answered({}))
-    door.sending(asked("tools/list"))
+    assert not door.repair_answer(answered({}))
+    door.record_request(asked("tools/list"))
     answer = answered({"tools": [7]}, identifier="1")
-    assert door.receiving(answer)
+    assert door.repair_answer(answer)
     assert answer.result == {"tools": []}
-    assert not door.receiving(answer)
-    door.sending(asked("tools/list"))
-    door.sending(types.JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 1}))
-    assert not door.receiving(answered({}))
+    assert not door.repair_answer(answer)
+    door.record_request(asked("tools/list"))
+    door.record_request(
+        types.JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 1})
+    )
+    assert not door.repair_answer(answered({}))
 
 
 def test_a_text_in_place_of_a_list_of_tools_is_a_list_of_nothing_that_can_be_used():
     door = MessageFilter()
-    door.sending(asked("tools/list"))
+    door.record_request(asked("tools/list"))
     answer = answered({"tools": "all of them"})
-    door.receiving(answer)
+    door.repair_answer(answer)
     assert (answer.result, door.left_out) == ({"tools": []}, {"tool 1": "It is no JSON object."})
 
 
@@ -69,8 +71,8 @@ def test_a_tool_that_asks_for_impossible_headers_is_named():
 
     door = MessageFilter()
     answer = answered({"tools": [tool("fine", "Region"), tool("odd", "a b"), tool("none", None)]})
-    door.sending(asked("tools/list", MODERN))
-    assert door.receiving(answer)
+    door.record_request(asked("tools/list", MODERN))
+    assert door.repair_answer(answer)
     assert [one["name"] for one in answer.result["tools"]] == ["fine", "none"]
     assert "headers that cannot be" in door.left_out["odd"]
 
@@ -92,8 +94,8 @@ def test_a_list_that_is_cut_between_two_pages_says_so(monkeypatch):
     monkeypatch.setattr(limits, "TOOLS", 2)
     door = MessageFilter()
     answer = answered({"tools": [{"name": name} for name in "ab"], "nextCursor": "2"})
-    door.sending(asked("tools/list"))
-    assert door.receiving(answer)
+    door.record_request(asked("tools/list"))
+    assert door.repair_answer(answer)
     assert "nextCursor" not in answer.result
     assert list(door.left_out) == ["..."]
 
@@ -125,7 +127,7 @@ def test_held_notices_come_when_their_time_has_come_and_an_answer_at_that_time_i
     async def main():
         into, incoming = anyio.create_memory_object_stream(100)
         door = MessageFilter()
-        door.sending(asked("tools/call"))
+        door.record_request(asked("tools/call"))
         heard = filters._IncomingStream(incoming, door)
         for number in range(20):
             into.send_nowait(notice("progress", progressToken=1, progress=number))
@@ -163,9 +165,9 @@ def marks(value):
 def test_a_json_body_is_passed_on_whole_and_within_its_limits():
     body = Body(events=False, longest=10)
     assert (body.feed(b"12345"), body.feed(b"67890"), body.rest()) == (b"", b"", b"1234567890")
-    with pytest.raises(TooMuch):
+    with pytest.raises(BodyTooLarge):
         body.feed(b"x" * 11)
-    with pytest.raises(TooMuch):
+    with pytest.raises(BodyTooLarge):
         Body(events=False).feed(b"[]," * limits.MESSAGE_VALUES)
 
 
@@ -178,7 +180,7 @@ def test_events_are_passed_on_one_by_one_each_within_its_limits_and_half_a_chara
     stream = b"".join(b"data: %d" % number + end for number in range(200))
     passed = b"".join(body.feed(stream[at : at + 3]) for at in range(0, len(stream), 3)) + body.rest()
     assert passed == stream
-    with pytest.raises(TooMuch):
+    with pytest.raises(BodyTooLarge):
         Body(events=True, longest=100).feed(b"data: " + b"x" * 100)
 
 

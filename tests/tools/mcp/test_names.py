@@ -18,23 +18,23 @@ LEGAL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
     ],
 )
 def test_a_name_that_is_legal_and_alone_stays_and_others_carry_their_servers(listings, shown):
-    assert list(names.visible(listings).values()) == shown
+    assert list(names.visible_names(listings).values()) == shown
 
 
 def test_names_that_still_clash_or_are_too_long_end_in_a_stable_hash_that_no_server_can_take():
     long = "x" * 80
-    shown = names.visible({"a b": ["go", long], "a_b": ["go"]})
+    shown = names.visible_names({"a b": ["go", long], "a_b": ["go"]})
     assert re.fullmatch(r"a_b__go_[0-9a-f]{8}", shown["a b", "go"])
     assert shown["a b", "go"] != shown["a_b", "go"]
     assert len(shown["a b", long]) == 64
-    assert shown["a b", long] == names.visible({"a b": [long]})["a b", long]
+    assert shown["a b", long] == names.visible_names({"a b": [long]})["a b", long]
     tools = ["a b", "a.b"]
-    foreseen = names.visible({"x": tools}).values()
-    assert len(set(names.visible({"x": [*tools, *foreseen]}).values())) == 4
+    foreseen = names.visible_names({"x": tools}).values()
+    assert len(set(names.visible_names({"x": [*tools, *foreseen]}).values())) == 4
 
 
 def test_a_tool_that_would_pass_for_one_of_another_server_carries_its_own_server():
-    shown = names.visible({"good": ["read", "write"], "evil": ["read", "good__read", "good__delete"]})
+    shown = names.visible_names({"good": ["read", "write"], "evil": ["read", "good__read", "good__delete"]})
     assert shown["good", "read"] == "good__read"
     assert shown["evil", "good__read"] == "evil__good__read"
     assert shown["evil", "good__delete"] == "evil__good__delete"
@@ -43,7 +43,7 @@ def test_a_tool_that_would_pass_for_one_of_another_server_carries_its_own_server
 
 @given(st.dictionaries(st.text(max_size=8), st.lists(st.text(max_size=70), max_size=6), max_size=4))
 def test_every_name_is_legal_and_unique_whatever_servers_call_their_tools(listings):
-    shown = list(names.visible(listings).values())
+    shown = list(names.visible_names(listings).values())
     assert len(set(shown)) == len(shown)
     assert all(LEGAL.fullmatch(name) for name in shown)
 

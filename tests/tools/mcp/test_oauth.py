@@ -54,7 +54,7 @@ def drawer():
     keyring.set_keyring(drawer)
     yield drawer
     keyring.set_keyring(before)
-    token_store._unkept.clear()
+    token_store._in_memory.clear()
 
 
 def visit(url):
