@@ -236,8 +236,8 @@ def _scrub(options: Any) -> int:
 def report_on(notebook: Path, *, is_agreed: bool = False) -> int:
     """Run a notebook twice with the answers of its cassette, and print each difference between the runs.
 
-    Returns 0 if there is none, else 1. Asks the user first unless `agreed`, since the tools of the notebook really run.
-    Raises UsageError if there is no user to ask.
+    Returns 0 if there is none, else 1. Asks the user first unless `is_agreed`, since the tools of the notebook really
+    run. Raises UsageError if there is no user to ask.
     """
     if not is_agreed and not _agrees(f"{notebook} is run twice, and its tools really run, with all they do."):
         return 1

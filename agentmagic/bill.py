@@ -271,8 +271,8 @@ class PeriodCap:
     """The budget of a day or a month.
 
     `limit` is in US dollars. `setting` is the name of the setting or variable that sets the budget. `folder` is the
-    folder to which it applies, None for all folders, as for the budget of a class. `bound` names the class setting and
-    its file, "" for a variable.
+    folder to which it applies, None for all folders, as for the budget of a class. `class_setting` names the class
+    setting and its file, "" for a variable.
     """
 
     period: Period

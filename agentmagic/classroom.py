@@ -150,7 +150,7 @@ class ClassSettings:
         return "ask" in (self.permission, self.code, self.web)
 
     def check_model(self, name: str, chosen_by: str = "") -> None:
-        """Raise UsageError if the class does not allow a model; `asked_by` is the setting that chose it, if known."""
+        """Raise UsageError if the class does not allow a model; `chosen_by` is the setting that chose it, if known."""
         for one in self._parts:
             if one.models is not None and not any(fits_pattern(name, pattern) for pattern in one.models):
                 by = f", which {chosen_by} names," if chosen_by else ""
@@ -181,7 +181,7 @@ class ClassSettings:
         return next((price for pattern, price in prices if fits_pattern(name, pattern)), None)
 
     def check_switch(self, name: str, refusal: str) -> None:
-        """Raise UsageError if a setting is false; `refused` is the first half of the message."""
+        """Raise UsageError if a setting is false; `refusal` is the first half of the message."""
         if getattr(self, name) is False:
             raise UsageError(f"{refusal}: {self.scope(name)} has {self.setting_with_file(name)}.")
 
@@ -195,7 +195,7 @@ class ClassSettings:
     def cap(self, name: str, value: float | None, *, session: bool = False) -> float | None:
         """Return the limit that applies to a turn or a session.
 
-        `asked` is the notebook's limit, None if it sets none. Raises UsageError if `asked` is above the class's limit.
+        `value` is the notebook's limit, None if it sets none. Raises UsageError if `value` is above the class's limit.
         """
         own = f"session_{name}" if session else name
         most = cast("float | None", getattr(self, own))
@@ -208,7 +208,7 @@ class ClassSettings:
     def limit(self, name: str, value: float | None, usual: float) -> float | None:
         """Return the `max_iterations` or `timeout` that applies to a turn; None is no limit.
 
-        `asked` is the notebook's limit; if it equals `usual`, it counts as not set. Raises UsageError if it is above
+        `value` is the notebook's limit; if it equals `usual`, it counts as not set. Raises UsageError if it is above
         the class's limit.
         """
         most = cast("float | None", getattr(self, name))
@@ -234,7 +234,7 @@ class ClassSettings:
         return f'The settings of {self.scope(name)} have {name} = "{verdict}".'
 
     def check_mode(self, mode: str, chosen_by: str = "") -> None:
-        """Raise UsageError if a replay mode is not the class's; `asked_by` is the setting that chose it, if known."""
+        """Raise UsageError if a replay mode is not the class's; `chosen_by` is the setting that chose it, if known."""
         if self.replay not in (None, mode):
             by = f", which {chosen_by} names," if chosen_by else ""
             raise UsageError(

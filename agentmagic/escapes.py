@@ -1,7 +1,7 @@
 """Removes escapes from a text: backslashes, percent signs, HTML entities, hidden characters.
 
 A secret does not always stand in a text literally. JSON, `repr`, URLs and HTML escape characters in it or beside it,
-sometimes more than once, and colour codes or invisible characters may stand inside it. `decoded` returns the text as a
+sometimes more than once, and colour codes or invisible characters may stand inside it. `decode` returns the text as a
 reader would understand it, and `Places` converts positions in the decoded text to positions in the original text.
 """
 
@@ -93,7 +93,7 @@ def _decode(text: str, escapes: tuple[_Escape, ...]) -> str:
 class Places:
     """A map from positions in a decoded text to positions in the original `text`.
 
-    `number` is the index of the decoded form in the tuple that `readings` returns.
+    `number` is the index of the decoded form in the tuple that `decoded_forms` returns.
     """
 
     def __init__(self, text: str, number: int) -> None:

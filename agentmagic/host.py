@@ -49,7 +49,7 @@ class Capture(Protocol):
         ...
 
     def leave_out(self, value: Any, parts: Sequence[Content]) -> None:
-        """Drop captured figures that are also in the value that the tool returned; `shown` are the value's parts."""
+        """Drop captured figures that are also in the value that the tool returned; `parts` are the value's parts."""
         ...
 
     def parts(self) -> Sequence[Output]:

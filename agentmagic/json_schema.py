@@ -34,8 +34,8 @@ class Signature:
     `parameters` is a JSON Schema; `model` is a pydantic model that validates and converts arguments. `context` is the
     name of the parameter for the `ToolContext`, if there is one. `examples` are (question, arguments) pairs. `by_name`
     has the parameters for which the model gives the name of a notebook variable, each with the classes that the
-    variable's value may have. `filled` are the parameters with a default inside a pydantic `Field`, which Python does
-    not apply, so that it must be passed in each call.
+    variable's value may have. `defaulted` are the parameters with a default inside a pydantic `Field`, which Python
+    does not apply, so that it must be passed in each call.
     """
 
     name: str

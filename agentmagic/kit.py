@@ -127,8 +127,8 @@ def _source_requirement(source: Path) -> str:
 def gather(folder: Path, source_requirement: str, requirement: str, targets: Sequence[Target] = ()) -> str:
     """Fetch wheels into the folder, and write the script `install.py` that installs from them.
 
-    `fetched` is the folder or requirement that pip fetches, `requirement` the one that the script installs. Returns a
-    text that names the machines for which the wheels are. Raises UsageError if pip cannot fetch them.
+    `source_requirement` is the folder or requirement that pip fetches, `requirement` the one that the script installs.
+    Returns a text that names the machines for which the wheels are. Raises UsageError if pip cannot fetch them.
     """
     if targets:
         wheels.fetch(folder / "wheels", source_requirement, requirement, targets)

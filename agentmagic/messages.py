@@ -365,7 +365,7 @@ class HostedTool:
 
 
 def sources_of(citations: Iterable[Citation], earlier: Iterable[Source] = ()) -> tuple[Source, ...]:
-    """Return the cited pages, each once, numbered in the order of citations; `known` pages keep their numbers."""
+    """Return the cited pages, each once, numbered in the order of citations; `earlier` pages keep their numbers."""
     numbers = {source.url: source.number for source in earlier}
     sources: dict[str, Source] = {}
     for one in citations:

@@ -156,7 +156,7 @@ class PlanOptions:
     """The options of a turn with a plan.
 
     `judge` says which results the model judges: all, those that look wrong ("odd"), or none. With `confirm`, the user
-    sees the plan and can change it before it runs. `left` is the plan that the last turn left unfinished. With
+    sees the plan and can change it before it runs. `open_plan` is the plan that the last turn left unfinished. With
     `resume`, the turn continues this plan; otherwise the user is asked whether to continue it. `new` says that the
     request gets a new plan.
     """
@@ -198,7 +198,7 @@ def plan_text(checklist: Checklist) -> str:
 
 
 def read_plan(text: str) -> list[dict[str, Any]]:
-    """Parse a plan in the form of `written_plan`, which the user may have edited.
+    """Parse a plan in the form of `plan_text`, which the user may have edited.
 
     Raises ValueError for a line that is not a task.
     """

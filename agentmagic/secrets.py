@@ -165,7 +165,7 @@ def may_name(name: str) -> bool:
 
 
 def redact(text: str, *, keep_likely: bool = False, name: str = "", start: int = 0) -> str:
-    """Return the text with every secret blanked; with `stored`, likely values stay.
+    """Return the text with every secret blanked; with `keep_likely`, likely values stay.
 
     A value that is cut off is blanked too if at least half of it is there. `name` is the JSON key of the text, if there
     is one. The text before `start` is used to recognize secrets, but is not returned.
@@ -376,7 +376,7 @@ def _secret_start(text: str) -> int:
 def _shape_start(text: str, shape: Shape, find: Callable[[int], int], start: int) -> int:
     """Return the start of a possible secret of this shape at the end of the text, or the text's length.
 
-    `find` is as for `_shaped`.
+    `find` is as for `_find_shape`.
     """
     at = find(start)
     while at >= 0 and not shape.growing.match(text, at):

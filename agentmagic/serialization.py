@@ -385,7 +385,7 @@ def begins_journal(path: Path, line: bytes) -> bool:
 def encode_record(record: Any) -> bytes:
     """Return a record as one line, with secrets blanked.
 
-    Raises ValueError, with the reason, if the record cannot be written. This is rare for a record from `fitting`.
+    Raises ValueError, with the reason, if the record cannot be written. This is rare for a record from `shrink`.
     """
     try:
         data = to_json(record, _blank_secrets)

@@ -429,7 +429,7 @@ class Session:
                 turn,
                 history=self.history.fork(),
                 approvals=self._approvals,
-                noted=self._noted,
+                seen_notices=self._noted,
                 unreachable=self._unreachable,
                 budgets=(_budget("turn", recipe.max_cost, recipe.max_tokens),),
                 watcher=Watcher({}),
@@ -483,7 +483,7 @@ class Session:
         """Return the budgets that outlast a turn: of the session, of a class's kernel, of the day and the month.
 
         The budgets of day and month do not bound a model that costs nothing. They are left out if the turn is not
-        `paid` because it is replayed.
+        `is_paid` because it is replayed.
         """
         session = _budget("session", self.max_cost, self.max_tokens, self._paid_usage)
         kernel = replace(_budget("kernel", None, None), live=lambda: ledger().here)

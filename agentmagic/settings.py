@@ -207,7 +207,7 @@ def find_key_with_place(names: Sequence[str], *, keyring: bool = True) -> tuple[
 
 
 def find_key(names: Sequence[str], *, keyring: bool = True) -> str | None:
-    """Return the first API key that is set under one of the names, in the order of `key_place`, or None."""
+    """Return the first API key that is set under one of the names, in the order of `find_key_with_place`, or None."""
     key = find_key_with_place(names, keyring=keyring)
     return key and key[0]
 

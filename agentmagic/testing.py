@@ -179,7 +179,7 @@ class CheckFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class CheckRecord:
-    """The record of one check: `words` describes the check or its failure, `prompt` is the prompt of the turn."""
+    """The record of one check: `description` describes the check or its failure, `prompt` is the prompt of the turn."""
 
     description: str
     passed: bool

@@ -38,7 +38,7 @@ _URL_MARKS = "%/:?#[]@!$&'()*+,;=~"
 """Characters of an address other than letters and digits that are not percent-encoded."""
 _HOST = re.compile(r"([a-zA-Z]+://)(\[[^\]/]*\]|[^/?#:@]+)(.*)", re.DOTALL)
 MOST_MOVED = 250_000
-"""The most characters that `moved` changes again to find the new positions; it bounds the time."""
+"""The most characters that `map_positions` changes again to find the new positions; it bounds the time."""
 _LONGEST_ESCAPE = 1000
 """Characters of a terminal escape that are not cut into two pieces."""
 
@@ -78,11 +78,11 @@ def sanitize(text: str) -> str:
 
 
 def map_positions(places: Sequence[int], text: str, new_text: str, change: Callable[[str], str]) -> list[int]:
-    """Return the positions in `changed` that correspond to positions in `text`.
+    """Return the positions in `new_text` that correspond to positions in `text`.
 
-    `changed` is the result of `change(text)`, which blanks secrets or removes hidden characters. A position inside a
+    `new_text` is the result of `change(text)`, which blanks secrets or removes hidden characters. A position inside a
     secret becomes the start of the blank. If the text is long and has many positions between changes, some of these
-    positions become the end of `changed`, to bound the time.
+    positions become the end of `new_text`, to bound the time.
     """
     if text.startswith(new_text):
         return [max(0, min(place, len(new_text))) for place in places]

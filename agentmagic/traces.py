@@ -56,7 +56,7 @@ _PROVIDERS = {"gemini": "gcp.gemini", "openai-chat": "openai"}
 class TraceSpan:
     """A span under way; `inner` is the OpenTelemetry span, None if nothing is traced.
 
-    A span that is not `kept` is never ended, so that it is not exported. This is used for work replayed from a
+    A span that is not `is_exported` is never ended, so that it is not exported. This is used for work replayed from a
     cassette.
     """
 
@@ -98,7 +98,7 @@ class TraceSpan:
     def fail(self, kind: str, message: str = "") -> None:
         """Set the status to an error; `kind` is an HTTP status or the name of an exception, for example.
 
-        The message `words` is exported only if the span may have content, since it may contain an answer or an
+        The message `message` is exported only if the span may have content, since it may contain an answer or an
         argument.
         """
         if self.inner is not None:

@@ -137,8 +137,8 @@ def pip(command: str, *arguments: str) -> None:
 def fetch(folder: Path, source_requirement: str, requirement: str, targets: Sequence[Target]) -> None:
     """Fetch the wheels that a requirement needs on each target into a folder.
 
-    `fetched` is the source folder or the requirement from which pip builds or fetches the first wheel. Raises
-    UsageError if a wheel cannot be fetched.
+    `source_requirement` is the source folder or the requirement from which pip builds or fetches the first wheel.
+    Raises UsageError if a wheel cannot be fetched.
     """
     pip("wheel", "--no-deps", "--wheel-dir", str(folder), source_requirement)
     for target in targets:

@@ -45,7 +45,8 @@ class LiveCall:
     """The state of one call while the agent's turn runs.
 
     `requests`: the agent's permission requests for the call. `desk`: set if the call is one of our tools, called over
-    MCP. `late`: calls that began inside this one. `words`: the latest progress text. `changed` is set on every change.
+    MCP. `late`: calls that began inside this one. `progress`: the latest progress text. `changed` is set on every
+    change.
     """
 
     id: str
@@ -72,7 +73,7 @@ class LiveCall:
 class OutsideCalls:
     """The calls of a turn while its agent runs.
 
-    `reader` reads the updates of the current prompt. `tell` passes news about calls that came over MCP to the turn.
+    `reader` reads the updates of the current prompt. `emit` passes news about calls that came over MCP to the turn.
     """
 
     def __init__(self) -> None:

@@ -81,9 +81,10 @@ class _PacedTransport:
 class AgentConnection:
     """The connection to one agent process. Its methods are called on the engine thread.
 
-    `hear` is called with the updates and the permission requests of the session, in the order in which they arrive.
-    While it is None, updates are dropped and permission requests are cancelled. `can`: what the agent supports.
-    `over`: whether the connection has ended.
+    `listener` is called with the updates and the permission requests of the session, in the order in which they arrive.
+    While it is None, updates are dropped and permission requests are cancelled. `capabilities`: what the agent
+    supports.
+    `is_over`: whether the connection has ended.
     """
 
     agent: OutsideAgent

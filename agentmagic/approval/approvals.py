@@ -132,7 +132,7 @@ class Decision:
     `why`: sentences that say why the user is asked, or why the call is denied.
     `questions`: one for each rule that asks; the user's answer "always" applies to these.
     `default`: whether the default decided, because no rule and no hook did.
-    `each`: why the user must be asked every time, "" if an "always" is possible.
+    `always_problem`: why the user must be asked every time, "" if an "always" is possible.
     """
 
     verdict: Permission
@@ -144,7 +144,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Permission to run `call`. `how`: the decision for the audit log. `edited`: the user changed the arguments."""
+    """Permission to run `call`. `decision` is for the audit log. `edited`: the user changed the arguments."""
 
     call: ToolCall
     decision: str
@@ -161,7 +161,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Refusal of a call. `words`: the reason, for the model and the user. `how`: the decision for the audit log.
+    """Refusal of a call. `reason`: the reason, for the model and the user. `decision`: the decision for the audit log.
 
     If the call was refused `by_user`, only the model gets the reason.
     """
@@ -181,7 +181,7 @@ class Refused:
 
 @dataclass(slots=True)
 class _OpenApproval:
-    """An open question to the user about a call; `again` decides about the call again, after other answers."""
+    """An open question to the user about a call; `decide` decides about the call again, after other answers."""
 
     task: "asyncio.Future[Intent | None]"
     decide: Callable[[], Decision]
@@ -198,7 +198,7 @@ class Gate:
     about all calls of one step at the same time, and an "always" for one call releases other calls that it covers.
 
     `deadline` is paused while the user is asked. `by_hand`: the user makes the calls, so the user is not asked.
-    `around`: the gate of the outer turn, if an agent tool started this turn. A call that the outer policy denies is
+    `outer`: the gate of the outer turn, if an agent tool started this turn. A call that the outer policy denies is
     denied here, and a question of an outer rule or hook is asked here, too.
     """
 

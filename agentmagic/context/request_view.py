@@ -88,9 +88,9 @@ class RequestView:
     A session keeps its view from turn to turn, so that the work for a request does not grow with the conversation, and
     a message is the same object in every request. If the rules or the history change, the view is made again.
 
-    `shortened`: whether a result is sent as a preview. `compacted`: the compaction of the rules, if it belongs to this
-    history, else `WHOLE`. `figures`: the provider's token count for this view, if there is one. `scale`: the factor
-    that corrects estimates, computed for this view or an earlier one.
+    `has_previews`: whether a result is sent as a preview. `compacted`: the compaction of the rules, if it belongs to
+    this history, else `WHOLE`. `token_count`: the provider's token count for this view, if there is one. `scale`: the
+    factor that corrects estimates, computed for this view or an earlier one.
     """
 
     def __init__(self) -> None:

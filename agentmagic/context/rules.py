@@ -51,8 +51,8 @@ _refused_keys: set[str] = set()
 class Project:
     """The files of a project in one turn.
 
-    `asks`: whether the user can be asked about new files. `recorded`: the names of the files that a recording or the
-    outer turn used; only these are used then. None if the user's approvals decide.
+    `asks`: whether the user can be asked about new files. `recorded_names`: the names of the files that a recording or
+    the outer turn used; only these are used then. None if the user's approvals decide.
     """
 
     listing: FoundFiles = FoundFiles()  # noqa: RUF009  (a frozen value)
@@ -83,12 +83,12 @@ class Project:
 
     def for_inner_turn(self) -> "Project":
         """Return the project for an inner turn: it uses the same files, and the user is not asked about others."""
-        return replace(self, asks=False, recorded=frozenset(one.file for one in self.used_files))
+        return replace(self, asks=False, recorded_names=frozenset(one.file for one in self.used_files))
 
     def without_skills(self) -> "Project":
         """Return the project for a turn without a tool that reads skills."""
         files = tuple(one for one in self.listing.files if one.kind != "skill")
-        return self if files == self.listing.files else replace(self, found=replace(self.listing, files=files))
+        return self if files == self.listing.files else replace(self, listing=replace(self.listing, files=files))
 
     def files_of_kind(self, kind: str) -> list[ProjectFile]:
         """Return the files of one kind ("rules", "skill" or "command") that are used in this turn."""

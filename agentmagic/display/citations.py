@@ -90,7 +90,7 @@ def link(url: str) -> str:
 
 
 def insert_numbers(text: str, marks: Iterable[Mark], format_number: Callable[[int], str], glue: str = "") -> str:
-    """Return the text with its numbers, each formatted by `written`; `glue` stands between words and a number."""
+    """Return the text with its numbers, each formatted by `format_number`; `glue` stands between words and a number."""
     pieces: list[str] = []
     end = 0
     for mark in marks:

@@ -91,7 +91,7 @@ _DOLLAR = re.compile(r"\\?\$")
 
 
 def to_html(text: str, *, highlight: bool = True) -> Markup:
-    """Return Markdown as sanitised HTML, with secrets blanked; code is highlighted unless `coloured` is false.
+    """Return Markdown as sanitised HTML, with secrets blanked; code is highlighted unless `highlight` is false.
 
     Formulas stay as they are written, for the front end to typeset.
     """

@@ -81,9 +81,9 @@ class Transcript:
     """The blocks that a stream of events makes.
 
     `blocks` grows as events are fed, and loses the blocks of a step that is tried again. `running` is the footer of the
-    turn under way, else None; it joins the blocks when the turn ends. `asked` has all requests for approval by their
-    ids, also the answered ones. `price_told` says that a footer, here or of an earlier cell, showed that the price is
-    unknown; later footers do not repeat it. Feeding a delta takes constant time.
+    turn under way, else None; it joins the blocks when the turn ends. `approval_requests` has all requests for approval
+    by their ids, also the answered ones. `price_told` says that a footer, here or of an earlier cell, showed that the
+    price is unknown; later footers do not repeat it. Feeding a delta takes constant time.
 
     The turn of an agent tool has a transcript of its own. `around` is then the transcript that has the card of the
     call; blocks of the two transcripts never have the same key.

@@ -273,7 +273,7 @@ def edits(card: ToolCard) -> str:
 
 
 def all_arguments(card: ToolCard) -> str:
-    """Return all of a card's arguments, formatted by `written_out`; while the model is writing them, as raw JSON."""
+    """Return all of a card's arguments, formatted by `format_arguments`, or as raw JSON while the model writes them."""
     if card.call is None:
         return _without_middle(sanitize(without_growing_secret(card.raw)), LONGEST_RESULT)
     return format_arguments(card.call.arguments)

@@ -70,7 +70,7 @@ class _Function:
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "_Function":
         signature = json_schema.read_signature(function, ToolContext, variables=True)
-        # A partial or a callable object is not `plain`: its name belongs to the inner function or to the class.
+        # A partial or a callable object is not `is_plain`: its name belongs to the inner function or to the class.
         return cls(signature.name, inspect.iscoroutinefunction(function), inspect.isroutine(function), signature)
 
     def accepts(self, arguments: Mapping[str, Any]) -> bool:

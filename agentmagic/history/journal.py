@@ -258,8 +258,8 @@ class Journal:
 class _File:
     """An open file and the thread that syncs it to the disk.
 
-    `failed` is called on that thread if the sync fails or the file is gone. It is a weak reference, so that the thread
-    does not keep an unused journal alive.
+    `on_failure` is called on that thread if the sync fails or the file is gone. It is a weak reference, so that the
+    thread does not keep an unused journal alive.
     """
 
     def __init__(self, path: Path, on_failure: "weakref.WeakMethod[Callable[[OSError], None]]") -> None:
@@ -293,7 +293,7 @@ class _File:
             os.close(self._number)
             return
         self._requests.put(False)
-        if self._thread is not threading.current_thread():  # `failed` can call this in the thread itself
+        if self._thread is not threading.current_thread():  # `on_failure` can call this in the thread itself
             self._thread.join(_LONGEST_SYNC)
 
     def _sync_on_request(self) -> None:

@@ -57,7 +57,7 @@ def repair_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-    """Return the messages as `repaired` does, and sentences about the parts that were lost or added.
+    """Return the messages as `repair_messages` does, and sentences about the parts that were lost or added.
 
     Raises UsageError for a message with an unknown role.
     """

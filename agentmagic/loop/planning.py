@@ -437,7 +437,7 @@ class Planner:
         """Let the model decide, and tell it what was wrong, until `read` accepts its answer.
 
         Return three things: the value that `read` returned, or None after TRIES answers; the usage that was not passed
-        to `rejected`; and what was wrong with the last answer.
+        to `on_reject`; and what was wrong with the last answer.
         """
         total, problem = Usage(), ""
         for _ in range(TRIES):

@@ -75,9 +75,9 @@ class TurnContext:
     each request. `notices` are emitted as they come, the first ones right after the start of the turn. `plan` says how
     the turn is planned, or is None. `step` pauses the turn before each request and call. `tape` records the turn or
     plays it back: it is called with each event, and returns the event to emit. `traffic` keeps the requests to the
-    model and the responses. `values` describe the values that the prompt names, as the model gets them. `noted` has the
-    notices that sources of tools have given in this session: each is shown once. `unreachable` has the problems of
-    servers that the user was warned of. `watcher` finds out what the tools change. `purse` is asked before each
+    model and the responses. `values` describe the values that the prompt names, as the model gets them. `seen_notices`
+    has the notices that sources of tools have given in this session: each is shown once. `unreachable` has the problems
+    of servers that the user was warned of. `watcher` finds out what the tools change. `purse` is asked before each
     request, and gets its cost. `row` says that the turn is one of many, whose requests wait for those of other turns.
     `caller` is the outside program that makes the calls in place of a model, or "". `project` are the files around the
     notebook that the model knows. `account` pays for each request that is sent. `around` is the outer turn if an agent

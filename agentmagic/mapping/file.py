@@ -130,10 +130,10 @@ class Recipe:
 class MapFile:
     """The file of one map, open for appending, and its content for the current recipe.
 
-    `ended` has the last outcome of each row, by key. `doubtful` has the keys of rows that were asked and have no
-    outcome, `repeated` the keys of rows that were asked again after that. `batches` has the keys of rows that are in a
-    batch, by batch id. `spent` is the usage of all outcomes. `lost` counts requests that may have been paid for without
-    an outcome. `damaged` counts lines that could not be read.
+    `outcomes` has the last outcome of each row, by key. `doubtful_keys` has the keys of rows that were asked and have
+    no outcome, `repeated_keys` the keys of rows that were asked again after that. `batches` has the keys of rows that
+    are in a batch, by batch id. `usage` is the usage of all outcomes. `lost_requests` counts requests that may have
+    been paid for without an outcome. `damaged_lines` counts lines that could not be read.
 
     Without a path, a temporary file is used. With `again`, all rows are asked again if the recipe has changed. Without
     a recipe, the file is only read, and is not locked.

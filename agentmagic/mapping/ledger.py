@@ -24,7 +24,8 @@ class Ledger:
     `rows` are the rows that have an outcome, by place. `finished` are the same rows in the order in which they ended.
     `doubtful` are rows that may have been paid for twice. `running` counts the rows under way. `error` is the error
     that made the map fail; it cancels the task `main`. `request` is a digest of the request that all rows share.
-    `on_row` is called when a row has ended, `on_progress` with each progress report, and `recorded` with each outcome.
+    `on_row` is called when a row has ended, `on_progress` with each progress report, and `on_outcome` with each
+    outcome.
     """
 
     def __init__(self, work: MapWork, on_progress: Callable[[MapProgress], None], on_row: Callable[[], None]) -> None:

@@ -18,8 +18,8 @@ class Costs:
     """The largest possible costs of a map's requests, and the amounts that are reserved for them.
 
     The first of the `budgets` is the map's own. `common` is the number of tokens that all requests have in common.
-    `shared` pays for all rows. `measured` is set when a first row has shown how the provider counts tokens, or at once
-    if no limit is set.
+    `shared` pays for all rows. `is_measured` is set when a first row has shown how the provider counts tokens, or at
+    once if no limit is set.
     """
 
     def __init__(self, turn: TurnContext, common: int, budgets: Sequence[Budget]) -> None:

@@ -17,9 +17,9 @@ TOGETHER = 64
 
 
 class RowReader:
-    """Reads the rows of a map. For a sample, `chosen` has the places of its rows, and `sizes` the sizes of all prompts.
+    """Reads the rows of a map, or of a sample of it.
 
-    Without a sample, `chosen` is None.
+    `sample_places` has the places of the rows in the sample, None without a sample; `sizes` has the sizes of all prompts.
     """
 
     def __init__(self, work: MapWork, tally: Tally) -> None:

@@ -27,8 +27,8 @@ class MapWork:
     """The parts that a map is made of.
 
     `turn` is the context of each row's turn, except for the prompt. `within` runs a coroutine on behalf of the session.
-    `budgets` limit the whole map. `spent` is called with the usage of each row. `replayed` is called with the recorded
-    usage of a map that is played from its `tape`.
+    `budgets` limit the whole map. `on_usage` is called with the usage of each row. `on_replayed_usage` is called with
+    the recorded usage of a map that is played from its `tape`.
     """
 
     turn: TurnContext

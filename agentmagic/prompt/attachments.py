@@ -51,7 +51,7 @@ _HUGE = re.compile(r"\d{5,}")
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """An attached value: `told` describes it for the user, and `part` is sent to the model.
+    """An attached value: `value` describes it for the user, and `part` is sent to the model.
 
     `loss` says which part of the value the model does not get, or is "" if it gets everything that the user expects.
     """

@@ -56,7 +56,7 @@ _CODE = re.compile(
 class FilledPrompt:
     """A prompt with its values filled in.
 
-    `left`: the braces that were kept as typed, each with the reason. `attachments`: the values, in order.
+    `problems`: the braces that were kept as typed, each with the reason. `attachments`: the values, in order.
     """
 
     text: str
@@ -69,8 +69,8 @@ def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(
 
     Text in braces is evaluated only if it parses, all its names are bound, and at least one name is a variable of the
     notebook. Names that reach into the process, such as IPython's `exit` and `open`, prevent the evaluation, unless
-    the notebook assigned them. An expression that raises is kept as typed, and so is an unknown name; `Filled.left`
-    says why.
+    the notebook assigned them. An expression that raises is kept as typed, and so is an unknown name;
+    `FilledPrompt.problems` says why.
     """
     return Template.read(text, namespace).fill(namespace, attacher)
 

@@ -177,7 +177,8 @@ class PlanQuestion:
 
     Other models read the last message of the request, which asks for the same decision in words. `kind` is the name of
     the request's `output`, or "parameters" for the arguments of a call. `question` is the user's question. `tool` is
-    the tool of the current task. `made` are the calls so far, each with its result; a judgement is about the last call.
+    the tool of the current task. `calls` are the calls so far, each with its result; a judgement is about the last
+    call.
     """
 
     kind: Literal["route", "plan", "parameters", "judgement"]
@@ -418,8 +419,8 @@ class Provider:
     is the SDK, and `extra` is the extra of agentmagic that installs the SDK. `prices` is the provider's id in the price
     table, FREE if its tokens cost nothing, or None if their price is unknown. `families` are the models that the
     provider makes, whichever server runs them. `all_models` describes all models that the provider serves, under any
-    name. `installed` returns the names of the models that are installed on a server such as Ollama. It takes a second
-    at most, and returns an empty list if the server does not run.
+    name. `list_installed` returns the names of the models that are installed on a server such as Ollama. It takes a
+    second at most, and returns an empty list if the server does not run.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Turns failures of all providers into agentmagic's errors: what happened, what the server says, what the user can do.
 
-`refused` finds the field of a request that a server does not accept.
+`find_refused_field` finds the field of a request that a server does not accept.
 """
 
 import json
@@ -157,7 +157,7 @@ def wrong_content_type(who: str, kind: str, variable: str, status: int | None = 
 
 
 def sentence(message: str) -> str:
-    """Return the message of a server or a library as `quoted` returns it, with a full stop at the end."""
+    """Return the message of a server or a library as `quote` returns it, with a full stop at the end."""
     message = quote(message) or "it gave no reason."
     return message if message.endswith((".", "!", "?")) else f"{message}."
 
@@ -341,7 +341,7 @@ def find_refused_field(error: object, body: Json) -> tuple[str, str]:
 
 
 def field_notice(field: str, other: str) -> str:
-    """Return the notice for the user that a field found by `refused` is left out, or replaced by `other`."""
+    """Return the notice for the user that a field found by `find_refused_field` is left out, or replaced by `other`."""
     place, _, path = field.partition(".")
     where = f" of the {place}" if place in ("messages", "tools") else ""
     how = f"with `{other}` in its place" if other else "without it"

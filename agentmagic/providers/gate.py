@@ -68,7 +68,7 @@ class _Tokens(_Pace):
 
 
 class Ticket:
-    """Permission to send one request; entering `async with gate.admitted(...)` waits until the request can be sent."""
+    """Permission to send one request; entering `async with gate.ticket(...)` waits until the request can be sent."""
 
     def __init__(self, gate: "ProviderGate", tokens: int, *, row: bool) -> None:
         self.tokens, self.row = tokens, row

@@ -109,7 +109,7 @@ def call_and_result(
 
 
 def part_events(index: int, part: HostedCall | HostedResult, *, is_started: bool = False) -> Iterator[ModelEvent]:
-    """Yield the events of a part that was not streamed; with `begun`, its start was yielded before."""
+    """Yield the events of a part that was not streamed; with `is_started`, its start was yielded before."""
     if not is_started:
         kind = "hosted_call" if isinstance(part, HostedCall) else "hosted_result"
         yield PartStarted(index, kind, part.name)
@@ -122,7 +122,7 @@ def part_events(index: int, part: HostedCall | HostedResult, *, is_started: bool
 def citation(text: str, span: tuple[object, object], url: object, title: object = "", quote: object = "") -> Citation:
     """Return a citation for a span of a text, or for the end of the text if the span is not valid.
 
-    The address is "" if a reader should not open it; `cites` leaves such citations out.
+    The address is "" if a reader should not open it; `order_citations` leaves such citations out.
     """
     start, end = span
     if not (type(start) is int and type(end) is int and 0 <= start < end <= len(text)):

@@ -37,7 +37,7 @@ _REASON = 200
 class RouteFault(Exception):
     """Raised when a request could not leave this machine or pass its proxy; says why, and what the user can do.
 
-    `what` and `advice` are clauses without a full stop. `proxy` is the address of the proxy, or "" without one.
+    `problem` and `advice` are clauses without a full stop. `proxy` is the address of the proxy, or "" without one.
     `lasting` is True if the next try would fail in the same way.
     """
 

@@ -65,6 +65,6 @@ on_response: ContextVar[Callable[[int, Mapping[str, str]], None] | None] = Conte
 
 
 async def note_limits(response: "httpx2.Response") -> None:
-    """Pass the status and headers of a response to `hear`. This is an event hook of the HTTP clients."""
+    """Pass the status and headers of a response to `on_response`. This is an event hook of the HTTP clients."""
     if (listener := on_response.get()) is not None:
         listener(response.status_code, response.headers)

@@ -172,7 +172,7 @@ class TextReader:
         self._may_withdraw, self._spoke, self.found_thinking = False, False, True
 
     def _call(self, before: str, *, last: bool) -> Generator[Piece, None, bool]:
-        """Read a call; `_held` begins with its opening tag. Return whether more can be read."""
+        """Read a call; `_pending` begins with its opening tag. Return whether more can be read."""
         assert self._is_call is not None  # noqa: S101  (without it, `_tag` does not match the tag of a call)
         end = self._pending.find(CLOSE_CALL)
         body = self._pending[len(OPEN_CALL) : end if end >= 0 else None]

@@ -31,7 +31,7 @@ _current: ContextVar["ModelExchange | None"] = ContextVar("model_exchange", defa
 class HttpExchange:
     """One HTTP request and its response, as bytes; `status` is 0 without a response.
 
-    `whole` is False if a body was too long to keep: `sent` is then empty, or `received` ends early.
+    `whole` is False if a body was too long to keep: `request_body` is then empty, or `chunks` ends early.
     """
 
     method: str
@@ -55,7 +55,7 @@ class ModelExchange:
     """One request of a turn and the answer to it, with all tries.
 
     `step` is the number of the request in the conversation. A request outside the conversation has a `purpose` instead.
-    `http` has one HTTP request for each try; it is empty for a model without HTTP. `dropped` is True if `http` was
+    `http` has one HTTP request for each try; it is empty for a model without HTTP. `is_dropped` is True if `http` was
     discarded to save memory. `parts` are the parts of the answer, by index.
     """
 

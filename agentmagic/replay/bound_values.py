@@ -99,7 +99,7 @@ def to_entry(name: str, value: Any) -> Json | None:
 
 
 def from_entry(entry: Mapping[str, Any]) -> Any:
-    """Return the value of an entry that `written` returned. An invalid entry can raise any exception."""
+    """Return the value of an entry that `to_entry` returned. An invalid entry can raise any exception."""
     match entry:
         case {"csv": str(), "columns": list(), "index": list()}:
             return _frame(entry)

@@ -47,10 +47,10 @@ _NAMED_BLOB = re.compile(r'"=([0-9a-f]{16})"|: =([0-9a-f]{16})$', re.MULTILINE)
 class Take:
     """The recording of one turn: a first document, and further documents, which are parsed when they are needed.
 
-    `written` has the text of the further documents, as in the file. `base` is the previous take: requests are written
-    as differences to its requests. `session` is the name of the session, "" in a script. `asked` is the prompt in the
-    form that is compared. `mark` describes an appended take until the file is put in order: its `id`, the key of the
-    take that it comes `after`, and the keys of the takes that it replaces (`instead`).
+    `texts` has the text of the further documents, as in the file. `base` is the previous take: requests are written
+    as differences to its requests. `session` is the name of the session, "" in a script. `comparable_prompt` is the
+    prompt in the form that is compared. `mark` describes an appended take until the file is put in order: its `id`, the
+    key of the take that it comes `after`, and the keys of the takes that it replaces (`instead`).
     """
 
     def __init__(self, head: Json, texts: Iterable[str] = (), where: str = "") -> None:

@@ -281,7 +281,7 @@ class Chain:
             own = ("instructions", "tools", "tool_choice", "output", "settings", "decision", "hosted", "project")
             changes = {name: difference[name] for name in own if name in difference}
             fields = {name: value for name, value in {**self._fields, **changes}.items() if value is not None}
-            next_messages = self._next_messages()  # always called, because `_expected` settles the results
+            next_messages = self._next_messages()  # always called, because `_next_messages` settles the results
             messages = self._decode_messages(difference) if difference.keys() & {"keep", "messages"} else next_messages
             tools = [self._tools[one] if isinstance(one, str) else one for one in fields.get("tools", ())]
         except (KeyError, TypeError) as error:

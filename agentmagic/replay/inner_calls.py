@@ -12,7 +12,7 @@ from agentmagic.tools.base import ToolContext
 
 
 class InnerCalls:
-    """The recorded inner calls of a turn. `made` has the calls that the replay made again, by place in the replay."""
+    """The recorded inner calls of a turn. `repeats` has the calls that the replay made again, by their place."""
 
     def __init__(self) -> None:
         self._documents = defaultdict[Place, list[Json]](list)

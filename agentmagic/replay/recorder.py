@@ -51,7 +51,7 @@ Place = tuple[int, ...]
 class Calls:
     """The places of the calls of a turn, by call id. `inner` has the calls that a tool made, by the tool's own call id.
 
-    `started` has the calls that have started to run, by call id.
+    `running` has the calls that have started to run, by call id.
     """
 
     def __init__(self) -> None:

@@ -24,8 +24,8 @@ from agentmagic.tools.base import (
 class ToolTape(Protocol):
     """The part of a turn's or map's tape that its tools need.
 
-    `sources` has the list of tools of each toolset, by the toolset's number. `taped` has the tools on tape, by the
-    `id()` of the real tool.
+    `sources` has the list of tools of each toolset, by the toolset's number. `tools_on_tape` has the tools on tape, by
+    the `id()` of the real tool.
     """
 
     sources: dict[int, Json]

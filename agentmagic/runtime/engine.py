@@ -67,8 +67,8 @@ class UserLoop:
     async def run(self, function: Callable[[], Awaitable[T]], name: str, on_unfinished: Callable[[str], object]) -> T:
         """Call a function and await its result on this loop, in a copy of the caller's context.
 
-        `name` is the function's name. If the function does not end after it was cancelled, `on_left` is called with a
-        sentence that says so, and why.
+        `name` is the function's name. If the function does not end after it was cancelled, `on_unfinished` is called
+        with a sentence that says so, and why.
         """
         loop, here = await self._responsive(), asyncio.get_running_loop()
         value: asyncio.Future[T] = here.create_future()

@@ -79,7 +79,7 @@ class MainThread:
         self._target: Job | None = None
         self._serve_depth = 0
         self._waiting = False
-        """Whether `serve` has begun to wait. Before that, code inside `held` starts the work to wait for."""
+        """Whether `serve` has begun to wait. Before that, code inside `mark_busy` starts the work to wait for."""
         self._stopped = False
         """Whether an interrupt has come that no job and no waiting code has received yet."""
         self._interrupts: Callable[[], None] | None = None

@@ -47,8 +47,8 @@ class Changes:
     """The changes that tool calls made to the variables of a namespace, and the files that they wrote.
 
     Calls that run at the same time share one object; `calls` are their ids. `names` are the variables that they can
-    change, or None for all. When the last call has ended, `over` is set, the variables are compared, `then` is called,
-    and `settled` is set. If the comparison `failed`, the changes are unknown.
+    change, or None for all. When the last call has ended, `ended` is set, the variables are compared, `on_compared` is
+    called, and `settled` is set. If the comparison `failed`, the changes are unknown.
     """
 
     namespace: Variables
@@ -285,7 +285,7 @@ class _Undoing:
                 namespace.pop(name, None)
 
     def verify(self, later: Picture) -> None:
-        """Refuse the variables that still differ in `then`, a picture taken after the restore."""
+        """Refuse the variables that still differ in `later`, a picture taken after the restore."""
         wrong_ids = {
             object_id
             for object_id in self._before.changed_ids(later)

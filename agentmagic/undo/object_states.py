@@ -32,8 +32,8 @@ UNSET: Any = object()
 class ObjectState:
     """The content of one object, `thing`, at one time. `refs` are compared by identity, `data` is compared by value.
 
-    `problem` is the reason why the content is unknown, so that the object may have changed unseen. `shielded` are
-    arrays that the object copies before it writes to them.
+    `problem` is the reason why the content is unknown, so that the object may have changed unseen.
+    `arrays_copied_on_write` are arrays that the object copies before it writes to them.
     """
 
     thing: Any

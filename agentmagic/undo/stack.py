@@ -37,8 +37,8 @@ class Change(Generic[T]):
 class UndoStack(Generic[T]):
     """The changes that can be undone, in `done`, and those that can be redone, in `undone`.
 
-    `moved` is the change that the last call of `undo` or `redo` returned, or None. `add`, `clear`, `cut` and `follow`
-    accept the current turns, and return the turns after the change.
+    `last_change` is the change that the last call of `undo` or `redo` returned, or None. `add`, `clear`, `cut` and
+    `follow` accept the current turns, and return the turns after the change.
     """
 
     def __init__(self) -> None:

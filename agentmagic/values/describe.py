@@ -47,7 +47,7 @@ CUT = "\n(cut: {whole:,} characters in all, the first {most:,} shown)"
 
 
 def never() -> bool:
-    """Return False. The default for `stopped`."""
+    """Return False. The default for `should_stop`."""
     return False
 
 
@@ -56,7 +56,7 @@ def to_content(value: Any, should_stop: Callable[[], bool] = never) -> Sequence[
 
     For a list or tuple that contains an image, a data frame or a part, return one part for each item.
 
-    A generator is read up to MOST_ITEMS and MOST_BYTES, or until `stopped` returns True.
+    A generator is read up to MOST_ITEMS and MOST_BYTES, or until `should_stop` returns True.
     """
     return tuple(part for part, _ in to_outputs(value, should_stop))
 
@@ -64,7 +64,7 @@ def to_content(value: Any, should_stop: Callable[[], bool] = never) -> Sequence[
 def to_outputs(value: Any, should_stop: Callable[[], bool] = never) -> Sequence[Output]:
     """Return the parts of a result, each with the HTML that Jupyter shows for it, or "" if there is none.
 
-    A generator is read up to MOST_ITEMS and MOST_BYTES, or until `stopped` returns True.
+    A generator is read up to MOST_ITEMS and MOST_BYTES, or until `should_stop` returns True.
     """
     reader = _Reader(should_stop)
     if isinstance(value, _GENERATORS):
@@ -92,7 +92,7 @@ def html_of(value: Any) -> str:
 
 
 async def collect(items: AsyncIterator[Any], should_stop: Callable[[], bool] = never) -> list[Any]:
-    """Return the items of an async generator, up to MOST_ITEMS and MOST_BYTES, or until `stopped` returns True."""
+    """Return the items of an async generator, up to MOST_ITEMS and MOST_BYTES, or until `should_stop` returns True."""
     reader, read = _Reader(should_stop), list[Any]()
     async for item in items:
         if reader.is_full(item):

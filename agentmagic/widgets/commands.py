@@ -128,8 +128,8 @@ class Conversation:
 class Notebook:
     """The panel's interface to the notebook around it. This base class serves a program without a notebook.
 
-    `prepare`, `toolsets`, `begun`, `fork` and `release` are called where synchronous tools run: the main thread of a
-    kernel. The other methods are called in a pool thread.
+    `prepare`, `toolsets`, `show_figures`, `fork` and `release` are called where synchronous tools run: the main thread
+    of a kernel. The other methods are called in a pool thread.
     """
 
     forks = False

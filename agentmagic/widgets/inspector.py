@@ -92,7 +92,7 @@ class InspectedRequest:
 class Inspection:
     """What `%agent inspect` shows of one turn.
 
-    `used` is the number of tokens of the last request and its response; `window` is how many tokens fit into the
+    `tokens` is the number of tokens of the last request and its response; `window` is how many tokens fit into the
     model's context window, None if unknown. `note` says why there are no requests. If `times` is false, nothing in it
     depends on the clock.
     """
@@ -135,7 +135,7 @@ class Inspection:
             if request_lines or response_lines:
                 matches.append(replace(request, sent=request_lines, received=response_lines))
         note = "" if matches else f"{query!r} occurs in no request and no response of this turn."
-        return replace(self, requests=tuple(matches), note=note, searched=query)
+        return replace(self, requests=tuple(matches), note=note, query=query)
 
     # -- as text -------------------------------------------------------------------------------
 

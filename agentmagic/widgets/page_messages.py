@@ -359,8 +359,8 @@ _DECODER: TypeAdapter[PageAction] = TypeAdapter(Annotated[PageAction, Field(disc
 def read(message: object, find_request: Callable[[str], ApprovalAsked | None]) -> Action:
     """Return the action that a message of the page stands for. Raises UsageError for an invalid message.
 
-    `asked` returns the request for approval with an id. Edited arguments are compared with the call in that request, so
-    that a secret that was blanked in the page, and that the user did not change, keeps its value.
+    `find_request` returns the request for approval with an id. Edited arguments are compared with the call in that
+    request, so that a secret that was blanked in the page, and that the user did not change, keeps its value.
     """
     try:
         action = _DECODER.validate_python(message)

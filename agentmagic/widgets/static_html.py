@@ -82,7 +82,7 @@ class OutputUpdates:
 class SessionHtml:
     """Keeps the HTML of a session's finished turns up to date in an output. Thread-safe.
 
-    `aside` wraps the HTML. `saved` returns a line that replaces the turns, or "" to show the turns.
+    `aside` wraps the HTML. `replacement` returns a line that replaces the turns, or "" to show the turns.
     """
 
     def __init__(

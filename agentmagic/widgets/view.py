@@ -255,7 +255,7 @@ _finished_views: deque[View] = deque()
 
 
 def keep(view: View) -> None:
-    """Keep a finished view drawable until `KEPT` other views are finished too."""
+    """Keep a finished view drawable until `MOST_FINISHED` other views are finished too."""
     if view in _finished_views:  # the turn of this view was run again
         _finished_views.remove(view)
     _finished_views.append(view)

@@ -1,6 +1,6 @@
 // What travels between the kernel and a view; made by `python -m tests.widgets.page_types`.
 
-/** A text; `note` says what was cut. */
+/** A text; `note` says what was cut off. */
 export interface TextForm {
   form: "text"
   text: string
@@ -16,13 +16,13 @@ export interface TableForm {
   note: string
 }
 
-/** HTML of a tool, which the page cleans. */
+/** HTML from a tool; the page sanitises it again. */
 export interface HtmlForm {
   form: "html"
   html: string
 }
 
-/** An image in base64, its media type, and its width in pixels if it is to be scaled. */
+/** An image in base64, its media type, and its width in pixels if it must be scaled. */
 export interface ImageForm {
   form: "image"
   type: string
@@ -31,14 +31,14 @@ export interface ImageForm {
   width?: number
 }
 
-/** Pages of the web: title, address to show, address to lead to ("" for none), beginning of the text. */
+/** Web pages: title, address to show, URL to link to ("" for no link), and the beginning of the text. */
 export interface PagesForm {
   form: "pages"
   pages: [string, string, string, string][]
   note: string
 }
 
-/** The prompt of a turn, and what is attached to it; its stretches, if it is not shown as it was sent. It is not shown if a `client` of the served notebook makes the call of the turn. */
+/** The prompt of a turn; `attached` are the names and texts of its attachments. `stretches` are parts of the text, each with whether it is laid out in columns; the list is empty if the page can show `text` as it is. If a program that uses the served notebook made the turn's call, `client` names it, and the page hides the prompt. */
 export interface PromptFields {
   within?: number
   kind: "prompt"
@@ -49,7 +49,7 @@ export interface PromptFields {
   client: string
 }
 
-/** What the values that a prompt names became: as written, of which kind, and what the model gets. */
+/** The values that a prompt names: the text as typed in the prompt, the kind, and the form that the model gets. */
 export interface ValuesFields {
   within?: number
   kind: "values"
@@ -57,7 +57,7 @@ export interface ValuesFields {
   values: [string, string, Form][]
 }
 
-/** Text or reasoning, and whether more comes; `form` is of an answer that is a value. `marks` are the numbers of its `sources`: a place in UTF-16 code units, what Markdown stands before it, the number. */
+/** A text or reasoning; `open` says that more is coming. `form` is set if the text is an answer that is a value. `marks` are the numbers of its `sources`: the position in UTF-16 code units, the Markdown to insert before the number, and the number. */
 export interface WordsFields {
   within?: number
   kind: "text" | "reasoning"
@@ -68,7 +68,7 @@ export interface WordsFields {
   sources?: SourceFields[]
 }
 
-/** A page that a text cites: its number, title, address to show, address to lead to ("" for none), what it says. */
+/** A page that a text cites: number, title, address to show, URL to link to ("" for no link), and quotations. */
 export interface SourceFields {
   number: number
   title: string
@@ -77,7 +77,7 @@ export interface SourceFields {
   quotes: string[]
 }
 
-/** A call: its arguments as name and text, what may be edited (name, text, whether the text is the value itself). With `step` the call may run, and the turn is paused before it. `since` is in seconds since 1970. `more` is the key to ask for a whole result. `effects` say line by line what the call does. A running tool made an `inner` call. `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and what it is for. `edits` are the lines that the user changed in the arguments. `client` makes the call, "" for the model. The provider carries out a `hosted` call, or is to be allowed to: `title` says what it does, in the place of the name, and `told` what came of it. `agent` is the agent that the call asks; the blocks of its turn are `within` the card. Such a card `waits` also while the agent asks the user something. */
+/** A tool call and its card. `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and description. `edits` are the lines that the user changed in the arguments. `effects` say line by line what the call does. With `step` the call may run, and the turn is paused before it. `since` is when the call began to run, in seconds since 1970. `more` is the key that requests the whole result. A running tool made an `inner` call. `client` is the program that makes the call, "" for the model. The provider carries out a `hosted` call, or the card asks whether it may; then `title` replaces the name, and `told` says what came of the call. `agent` is the agent that the call asks; the blocks of its turn are `within` the card. A card `waits` while the user is asked something, about the call or by that agent. */
 export interface CardFields {
   within?: number
   kind: "card"
@@ -109,14 +109,14 @@ export interface CardFields {
   waits: boolean
 }
 
-/** How far a call has come, its share of the whole if that is known, and its last lines if they are several. */
+/** The progress of a call: a summary, its last lines if there are several, and the share done, from 0 to 1. The share is None if it is unknown. */
 export interface CardProgress {
   text: string
   lines: string
   share: number | null
 }
 
-/** The parts of a result, and what of them stands open below the call. */
+/** The result of a call: `forms` are shown inside its card, and `below` are shown open below the card. */
 export interface CardResult {
   error: boolean
   forms: Form[]
@@ -143,7 +143,7 @@ export interface TaskFields {
   summary: string
 }
 
-/** A question, its answer, and how to answer; `suggested` is an answer that may be sent as it is, or changed. With `step` the turn is paused before a request, which the text shows. `choices` are the answers that can be given, if there are no others. `plan` says that `suggested` is the lines of a plan, "refused" that those sent before cannot be run, as the text says. `files` is the text of files that are to be approved. */
+/** A question to the user; `suggested` is an answer that the user can send as it is, or change first. `ask` is the id to answer with. With `step` the turn is paused before a request to the model, which `text` shows. `choices` are the only possible answers, if there are any. `plan` says that `suggested` is a plan: "new", or "refused" if the plan that the user sent cannot be run, for the reason in `text`. `files` is the text of files that the user is asked to approve. */
 export interface QuestionFields {
   within?: number
   kind: "question"
@@ -157,7 +157,7 @@ export interface QuestionFields {
   files: string
 }
 
-/** A proposed cell: what became of it, "" while the person has not decided, its code, and what Copy copies. */
+/** A proposed cell. `state` is the user's decision, "" before it; `copy` is the text that the Copy button copies. */
 export interface ProposalFields {
   within?: number
   kind: "proposal"
@@ -179,14 +179,14 @@ export interface NoticeFields {
   text: string
 }
 
-/** A request that is sent again. */
+/** A request to the model that is sent again. */
 export interface RetryFields {
   within?: number
   kind: "retry"
   text: string
 }
 
-/** How far a map has come; `shares` are those of the rows that were answered and that failed, if that is known. */
+/** The progress of a map; `shares` are those of the answered and the failed rows, None if the total is unknown. */
 export interface ProgressFields {
   within?: number
   kind: "progress"
@@ -198,7 +198,7 @@ export interface ProgressFields {
   notices: string[]
 }
 
-/** The figures of a turn and why it ended; `unsent` is its number if it got no answer and later requests omit it. `details` are the figures that are shown if asked for. */
+/** The figures of a turn and why it ended; `details` are figures that are shown on demand. `unsent` is the number of the turn if it got no answer and later requests leave it out. */
 export interface FooterFields {
   within?: number
   kind: "footer"
@@ -208,14 +208,14 @@ export interface FooterFields {
   unsent: number | null
 }
 
-/** What changed since the frame before. */
+/** What changed since the previous frame. */
 export interface Frame {
   n: number
   ops: [number, Change][]
   state?: State
 }
 
-/** What a view shows around the blocks; what is not told is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that are wired: a view offers no others. `note` says why something cannot be done by a click, `left` how many tasks of a plan can be resumed. `cleared` is how many turns can be brought back. `running` belongs to the feed. `welcome` and `examples` stand in a conversation without turns. `offered` is a saved conversation to go on with. `level` is what runs without asking, "" if the permission of the agent is none of the `levels`, each with its words. `names` complete `@`, `commands` and `prompts` complete `/`, each with what it is; `chats` are the conversations, once the page has asked for them. `setup` is the card that a turn without a key waits for. `attached` are the attachments of the next prompt, each with what it is. `large` is for a projector. `context` is about how many tokens the next request takes beside its prompt, `window` how many the model takes, 0 if that is unknown. `web` tells which tools the provider carries out. */
+/** What a view shows around the blocks; a field that is missing is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that work here; a view offers no others. `note` says why something cannot be done by a click. `left` says how many tasks of a plan can be resumed. `cleared` is how many turns can be restored. `running` is set by the feed. `welcome` and `examples` are shown in a conversation without turns. `offered` is a saved conversation that can be continued. `level` is the permission level, "" if the agent's permission is none of the `levels`, each of which has a description. `names` complete `@`, `commands` and `prompts` complete `/`, each with a description; `chats` are the conversations, once the page has asked for them. `setup` is the card that a turn without a key waits for. `attached` are the attachments of the next prompt, each with a description. `large` enlarges the type for a projector. `context` is about how many tokens the next request has without its prompt, and `window` how many tokens the model accepts, 0 if unknown. `web` says which tools the provider carries out. */
 export interface State {
   title?: string
   actions?: string[]
@@ -244,7 +244,7 @@ export interface State {
   large?: boolean
 }
 
-/** A row of the servers tab. A tool has its name, whether the model is offered it, whether it runs without asking, its description and its arguments. */
+/** A row of the servers tab. Each tool has its name, whether it is offered to the model, whether it runs without asking, its description, and its arguments. */
 export interface ServerRow {
   name: string
   state: string
@@ -253,21 +253,21 @@ export interface ServerRow {
   tools: [string, boolean, boolean, string, string][]
 }
 
-/** The turn under way: its figures, when it began, what it does and since when, in seconds since 1970. */
+/** The turn under way: its figures, when it began, what it does and since when. Times are in seconds since 1970. */
 export interface Running {
   figures: string[]
   since: number
   doing: [string, number]
 }
 
-/** A session of the notebook, or a conversation that is saved beside it. */
+/** A session of the notebook, or a conversation that is saved beside the notebook. */
 export interface ConversationRow {
   name: string
   about: string
   saved: boolean
 }
 
-/** What a user without a key can choose, and why it is asked. `local` is a sentence about the local model, and `install` the command that installs its package, "" if it is there. `providers` are those that take a key: name, what it is, the variable of the key, and how a key begins. `keyring` says why the system's keyring can keep no key, "" if it can. `servers` are those found on this machine with their models, None while they are looked for. `fixed` says that no other model can be chosen. */
+/** The choices of a user without an API key; `why` says why the user is asked. `local` is a sentence about the local model, and `install` the command that installs its package, "" if it is installed. `providers` are those that accept a key: name, description, the environment variable of the key, and how a key begins. `keyring` says why the system's keyring cannot store a key, "" if it can. `servers` are those found on this machine with their models, None while the search runs. `fixed` says that no other model can be chosen. */
 export interface SetupCard {
   why: string
   local: string
@@ -278,7 +278,7 @@ export interface SetupCard {
   fixed: boolean
 }
 
-/** All that a view shows; `now` is the kernel's time, in seconds since 1970. */
+/** Everything that a view shows; `now` is the kernel's time, in seconds since 1970. */
 export interface ViewSnapshot {
   n: number
   view: string
@@ -287,13 +287,13 @@ export interface ViewSnapshot {
   state: State
 }
 
-/** The answer to a view that has missed nothing. */
+/** The answer to a view that has missed no message. */
 export interface UpToDate {
   n: number
   view: string
 }
 
-/** A piece of a long message. */
+/** A piece of a message that is too long to be sent at once. */
 export interface MessagePiece {
   piece: number
   of: number
@@ -301,28 +301,28 @@ export interface MessagePiece {
   text: string
 }
 
-/** What could not be done, and the prompt that was not sent for it. */
+/** A problem to show, and the prompt that was not sent because of it. */
 export interface Problem {
   problem: string
   unsent?: string
 }
 
-/** What was typed and is not sent after all. */
+/** A typed text that was not sent, to be put back into the input box. */
 export interface Unsent {
   unsent: string
 }
 
-/** What was done, if nothing else shows it. */
+/** A message about what was done, if nothing else shows it. */
 export interface Said {
   said: string
 }
 
-/** What a turn sent and received. */
+/** The inspection of a turn: what it sent and received. */
 export interface Inspected {
   inspection: InspectionPage
 }
 
-/** What a turn sent and received; `turn` counts from 1 and is 0 if there is none. */
+/** What a turn sent and received; `turn` counts from 1, and is 0 if the turn does not exist. */
 export interface InspectionPage {
   turn: number
   turns: number
@@ -334,7 +334,7 @@ export interface InspectionPage {
   note: string
 }
 
-/** A step or a call on the timeline, in shares of the whole. */
+/** A step or a call on the timeline; `start` and `share` are fractions of the whole timeline. */
 export interface BarRow {
   name: string
   depth: number
@@ -344,7 +344,7 @@ export interface BarRow {
   failed: boolean
 }
 
-/** A request and its answer: estimated tokens by part, what the provider counted, and both as text. */
+/** A request and its response: estimated tokens by part, the provider's own count, and both bodies as text. */
 export interface RequestPage {
   title: string
   tokens: Record<string, number>
@@ -362,7 +362,7 @@ export interface ApproveCall {
   always?: boolean
 }
 
-/** Let a tool call run with other arguments than the model gave, written as JSON. */
+/** Let a tool call run with arguments that the user changed, written as JSON. */
 export interface EditCall {
   type: "edit"
   id: string
@@ -393,7 +393,7 @@ export interface UseLocal {
   type: "local"
 }
 
-/** Use a provider with a key, which is kept in the system's keyring with `keep`, else in this kernel's memory. */
+/** Use a provider with a key. With `keep` the key is stored in the system's keyring, else in this kernel's memory. */
 export interface UseKey {
   type: "key"
   provider: string
@@ -401,24 +401,24 @@ export interface UseKey {
   keep: boolean
 }
 
-/** Use a model of a server that was found on this machine. */
+/** Use a model of a model server that was found on this machine. */
 export interface UseServer {
   type: "server"
   server: string
   model: string
 }
 
-/** Choose no model now: the turn that waits for one is given up. */
+/** Choose no model now, and give up the turn that waits for a model. */
 export interface LeaveSetup {
   type: "leave"
 }
 
-/** End the map that runs; what was answered is kept. */
+/** End the running map; its answers are kept. */
 export interface StopMap {
   type: "stop-map"
 }
 
-/** Begin a turn with a prompt, planned first if `plan` is set. `attached` names the attachments in the box that go with it; names that are not there are ignored. */
+/** Begin a turn with a prompt; with `plan`, the turn is planned first. `attached` names the attachments in the input box to send with the prompt; unknown names are ignored. */
 export interface SendPrompt {
   type: "send"
   text: string
@@ -426,25 +426,25 @@ export interface SendPrompt {
   attached?: string[]
 }
 
-/** Attach a file that was pasted or dropped to the next message; `data` are its bytes in base64. A file of the same name that is attached is replaced. */
+/** Attach a pasted or dropped file to the next prompt; `data` is its content in base64. It replaces an attached file of the same name. */
 export interface AttachFile {
   type: "file"
   name: string
   data: string
 }
 
-/** Take an attachment out of the box. */
+/** Remove an attachment from the input box. */
 export interface DropAttachment {
   type: "detach"
   name: string
 }
 
-/** Go on with the plan that the last turn left open. */
+/** Resume the plan that the last turn left unfinished. */
 export interface ResumePlan {
   type: "resume"
 }
 
-/** Give up the plan that the last turn left open. */
+/** Give up the plan that the last turn left unfinished. */
 export interface DropPlan {
   type: "drop"
 }
@@ -467,7 +467,7 @@ export interface RewriteTurn {
   text: string
 }
 
-/** Make another session of the turns up to this one, which is included. */
+/** Make a new session from the turns up to this one, which is included. */
 export interface ForkSession {
   type: "fork"
   turn: number
@@ -478,18 +478,18 @@ export interface ClearSession {
   type: "clear"
 }
 
-/** Have older turns summarised for the model. */
+/** Summarise older turns for the model. */
 export interface CompactSession {
   type: "compact"
 }
 
-/** Send what a turn sent and received; turns count from 1 here, 0 is the last. */
+/** Send what a turn sent and received; turns count from 1 here, and 0 is the last turn. */
 export interface InspectTurn {
   type: "inspect"
   turn: number
 }
 
-/** Bring the cleared conversation back. */
+/** Restore the cleared conversation. */
 export interface UndoClear {
   type: "undo"
 }
@@ -499,7 +499,7 @@ export interface UndoChange {
   type: "back"
 }
 
-/** Do again what was undone last. */
+/** Redo what was undone last. */
 export interface RedoChange {
   type: "redo"
 }
@@ -516,20 +516,20 @@ export interface ChooseModel {
   name: string
 }
 
-/** Let more or less run without asking, from the next turn on. */
+/** Change which tools run without asking, from the next turn on. */
 export interface ChooseLevel {
   type: "level"
   level: "ask" | "reads" | "trusted"
 }
 
-/** Carry out a line of `%agent` on the panel's session, or a line of `%mcp`. */
+/** Run a line of `%agent` on the panel's session, or a line of `%mcp`. */
 export interface RunCommand {
   type: "command"
   magic?: "agent" | "mcp"
   line: string
 }
 
-/** Go on in a session without turns. */
+/** Continue in a new session without turns. */
 export interface NewChat {
   type: "new"
 }
@@ -539,7 +539,7 @@ export interface ListChats {
   type: "chats"
 }
 
-/** Go on with one of the listed conversations. */
+/** Continue one of the listed conversations. */
 export interface OpenChat {
   type: "open"
   name: string
@@ -566,7 +566,7 @@ export interface EnableTool {
   enabled: boolean
 }
 
-/** Let a server's tool run without asking, or all its tools if none is named. */
+/** Let a server's tool run without asking, or all tools of the server if `name` is empty. */
 export interface AllowTools {
   type: "allow"
   server: string

@@ -31,8 +31,8 @@ class Questions:
     """Asks the user at the keyboard for a run's approvals and questions, one at a time, and passes on the answers.
 
     `feed` is called in the engine thread with every event of the run; `ask` in the main thread, with a prompt.
-    `typed` returns the reason why the user must type, or None if the user answers by clicks and nothing is asked
-    here. With `brief` the prompt leaves out the arguments, which the screen shows.
+    `typing_reason` returns the reason why the user must type, or None if the user answers by clicks and nothing is
+    asked here. With `brief` the prompt leaves out the arguments, which the screen shows.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Questions:
         return step_intent(event.id, answer)
 
     def _ask_arguments(self, event: events.ApprovalAsked, text: str) -> dict[str, Any] | None:
-        """Return the arguments that the user types: `typed`, or else at another prompt; None if nothing is typed."""
+        """Return the arguments that the user types: `text`, or else at another prompt; None if nothing is typed."""
         more = f" May be added: {sanitize(join_names(list(event.optional)))}." if event.optional else ""
         text = text or self._read_line(f"They are now: {_now(event.call.arguments)}{more}\n{EDIT}").strip()
         while text:

@@ -142,7 +142,7 @@ class Runner:
                 return typed_prompt
             project_command = find_command(command.command, commands_here(rules=recipe.rules))
             message, value = command_prompt(project_command, typed_prompt.prompt, command.arguments)
-            return replace(typed_prompt, prompt=message, told=(value, *typed_prompt.values))
+            return replace(typed_prompt, prompt=message, values=(value, *typed_prompt.values))
 
         return self.run_turn(command, prompt)
 
@@ -258,7 +258,7 @@ class CellView(RunView):
     def choose_model(self, session: Session, missing: AuthenticationMissing, ask_in_text: Callable[[], bool]) -> bool:
         """Let the user choose a model or a key, clear the output for the turn, and return whether a choice was made.
 
-        The user chooses on a card. If clicks do not reach the kernel, `typed` is called instead to ask the user.
+        The user chooses on a card. If clicks do not reach the kernel, `ask_in_text` is called instead to ask the user.
         """
         if not self.attended:
             return False
@@ -325,7 +325,7 @@ class CellView(RunView):
 
 @dataclass
 class _CellTurn:
-    """A turn of a cell, and the view that shows it; `renewed` returns the settings if the turn runs again later."""
+    """A turn of a cell, and the view that shows it; `renew` returns the settings if the turn runs again later."""
 
     session: Session
     prompt: Prompt

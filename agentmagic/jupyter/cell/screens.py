@@ -63,7 +63,7 @@ Retry = Callable[["View"], None]
 class TurnScreen(Protocol):
     """Shows a turn in a cell.
 
-    `begin` is called in the cell, `feed` and `typed` in the engine thread, the other methods in any thread.
+    `begin` is called in the cell, `feed` and `typing_reason` in the engine thread, the other methods in any thread.
     """
 
     transcript: Transcript
@@ -391,9 +391,9 @@ class TerminalScreen(TurnScreen):
 class LiveHtml:
     """HTML for front ends without the widget, updated while the turn runs and replaced by the static output.
 
-    `aside` wraps the HTML so that a page hides it while the widget is drawn. While `seen` returns True, the HTML is
-    updated only when the turn begins to wait for the user, and for a map every `SAVED` seconds: in JupyterLab, each
-    update of an output slows down the streaming of other outputs.
+    `aside` wraps the HTML so that a page hides it while the widget is drawn. While `is_drawn` returns True, the HTML is
+    updated only when the turn begins to wait for the user, and for a map every `MAP_SECONDS` seconds: in JupyterLab,
+    each update of an output slows down the streaming of other outputs.
     """
 
     def __init__(

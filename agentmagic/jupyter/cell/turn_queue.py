@@ -25,7 +25,7 @@ LONGEST_SHOWN = 60
 class QueuedTurn:
     """A turn in the queue, which `begin` starts; `begin` is called in the thread in which synchronous tools run.
 
-    `unsent` is the text, and `attached` the attachments, that the user gets back if the turn does not begin.
+    `unsent` is the text, and `attachments` the attachments, that the user gets back if the turn does not begin.
     """
 
     begin: Callable[[], Run]
@@ -37,8 +37,8 @@ class QueuedTurn:
 class TurnQueue:
     """Begins turns in the order in which they were added, each when its session is free.
 
-    The methods are called in the engine thread. `changed` is called when `note` may have changed, and `failed` with a
-    turn that did not begin and the error.
+    The methods are called in the engine thread. `on_change` is called when `note` may have changed, and `on_failure`
+    with a turn that did not begin and the error.
     """
 
     def __init__(

@@ -37,8 +37,8 @@ Patterns = Annotated[
 class McpCommands:
     """The methods that carry out the subcommands of `%mcp`, for the notebook's servers and those of sessions' agents.
 
-    `attended` returns whether a user can type in the running cell; `put` runs a turn with a prompt in the session of
-    that name.
+    `attended` returns whether a user can type in the running cell; `run_prompt` runs a turn with a prompt in the
+    session of that name.
     """
 
     def __init__(

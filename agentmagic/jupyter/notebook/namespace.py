@@ -350,7 +350,7 @@ class Namespace:
     def toolsets(
         self, session: Session, agent: Agent, tool_names: Sequence[str] | None = None, *, notebook: bool = False
     ) -> tuple[Toolset, ...]:
-        """Return the toolsets of a turn, without empty ones; with `chosen`, one toolset of the tools with these names.
+        """Return the toolsets of a turn that have tools; with `tool_names`, one toolset of the tools with these names.
 
         `notebook` adds the tools that read and run the notebook.
         Raises UsageError for a chosen name that cannot be a tool.

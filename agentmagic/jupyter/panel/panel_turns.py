@@ -43,7 +43,7 @@ class PanelTurns:
     """Begins the turns of a panel's session, one after the other; used in the engine thread.
 
     Keeps the queue of turns, the attachments for the next message, and the turns that have no API key until the user
-    has chosen a model or a key. `changed` is called when `note` or `attached` may have changed.
+    has chosen a model or a key. `on_change` is called when `note` or `attachment_lines` may have changed.
     """
 
     def __init__(self, view: View, notebook: commands.Notebook, in_cell: InCell, on_change: Callable[[], None]) -> None:

@@ -36,7 +36,7 @@ _INLINE_CODE = re.compile(r"(`+)[^`\n]+\1")
 class TypedPrompt:
     """The prompt made from typed text.
 
-    `told` describes how each value stands in the prompt; `problems` are messages about references that attach nothing
+    `values` describes how each value stands in the prompt; `problems` are messages about references that attach nothing
     and braces that were left as typed.
     """
 

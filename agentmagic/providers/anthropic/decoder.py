@@ -107,7 +107,7 @@ def refusal(
 class _OpenBlock:
     """A content block that is being streamed: its initial `data`, the pieces of its text or input, its citations.
 
-    `grown_by` is the type of the deltas that extend the block.
+    `delta_type` is the type of the deltas that extend the block.
     """
 
     index: int
@@ -122,7 +122,7 @@ class Decoder:
 
     `feed` and `close` raise MalformedCall or StreamBroken if a retry can help, and another ProviderError if not. If
     `paused` is True after `close`, the same answer continues in a further response, which is fed to this decoder too.
-    `fetched` are the pages that earlier answers have read, because this answer can cite them.
+    `pages` are the pages that earlier answers have read, because this answer can cite them.
     """
 
     def __init__(self, model: str, pages: Sequence[Resource] = ()) -> None:

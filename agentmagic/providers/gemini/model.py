@@ -234,7 +234,7 @@ def _sender() -> "type[httpx2.AsyncClient]":
     import httpx2
 
     class Sender(httpx2.AsyncClient):
-        """Sends a request of the SDK with the body in `_body`, and raises `_Answered` with the open response."""
+        """Sends a request of the SDK with the body in `_body`, and raises `_ResponseReady` with the open response."""
 
         async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
             try:

@@ -47,8 +47,8 @@ class _SentRequest:
 class MessageFilter:
     """Tracks the open requests in both directions of a connection, and repairs answers in place.
 
-    `left_out` maps the unusable tools of the last listing to the reasons. `dropped` maps tools to the invalid keywords
-    that were removed from their schemas. `requests` has the ids of the server's open requests.
+    `left_out` maps the unusable tools of the last listing to the reasons. `dropped_keywords` maps tools to the invalid
+    keywords that were removed from their schemas. `requests` has the ids of the server's open requests.
     """
 
     def __init__(self) -> None:
@@ -335,7 +335,7 @@ def repair_tools(
 
     The SDK refuses a whole page for one invalid field of one tool. Here, each entry is reduced to the fields that a
     model needs. The reasons against unusable tools are added to `left_out`, and the keywords that were removed from
-    schemas to `dropped`.
+    schemas to `dropped_keywords`.
     """
     tools: list[dict[str, Any]] = []
     for number, entry in enumerate(page):

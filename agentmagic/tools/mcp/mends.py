@@ -61,7 +61,8 @@ class PatternCheck:
 class _Mender:
     """Repairs one schema.
 
-    `dropped` has the keywords without a meaning. `patterns` is the total size of the regular expressions that are kept.
+    `dropped_keywords` has the keywords without a meaning. `patterns` is the total size of the regular expressions that
+    are kept.
     """
 
     root: Json

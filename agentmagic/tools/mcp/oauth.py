@@ -62,7 +62,7 @@ class Authorization:
     """Adds the access token to each request of one connection, and gets a new token if the server refuses the old one.
 
     `problem` says why there is no token for the last request; it is "" if there is one or the server needs none.
-    `in_vain` says why an authorization failed after the user was asked; it is "" otherwise.
+    `failed_attempt` says why an authorization failed after the user was asked; it is "" otherwise.
     """
 
     def __init__(self, grant: Grant, pending: PendingCallers) -> None:

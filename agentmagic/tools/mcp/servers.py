@@ -40,8 +40,9 @@ class ServerState:
     """The state of one server.
 
     `tools` is the number of tools that the model gets, and `offered` has their names. `left_out` maps unusable tools to
-    the reasons, and `dropped` maps tools to the invalid keywords that were removed from their schemas. `disabled` has
-    the names of the tools that the user disabled. `address` is the full command or URL, with secrets blanked. `title`,
+    the reasons, and `dropped_keywords` maps tools to the invalid keywords that were removed from their schemas.
+    `disabled` has the names of the tools that the user disabled. `address` is the full command or URL, with secrets
+    blanked. `title`,
     `protocol` and `instructions` come from the server, and are "" while it is not connected. `allow` has patterns of
     tools that run without asking. `names` has the server's own names of all usable tools.
     """
@@ -65,7 +66,7 @@ class ServerState:
 
 @dataclass(slots=True)
 class _ListedServer:
-    """A server and its tools. `listed` is the list that the server sent; `away` means that the user disconnected it."""
+    """A server and its tools. `listing` is the list that the server sent; `is_disconnected`: the user disconnected it."""
 
     connection: Connection
     listing: "Sequence[types.Tool]" = ()
