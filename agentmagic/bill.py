@@ -49,15 +49,15 @@ _OWNER_ONLY = 0o600
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class CostSum:
     """The cost of several requests in US dollars, and the number of requests whose price is unknown."""
 
     cost: float = 0.0
     unpriced: int = 0
 
-    def __add__(self, other: "Costs") -> "Costs":
+    def __add__(self, other: "CostSum") -> "CostSum":
         """Return the sum."""
-        return Costs(self.cost + other.cost, self.unpriced + other.unpriced)
+        return CostSum(self.cost + other.cost, self.unpriced + other.unpriced)
 
 
 class PaidRequests:
@@ -78,7 +78,7 @@ class PaidRequests:
         self._path: Path | None = None
         self._locked: tuple[Path, BaseFileLock] | None = None
         self._read_to = 0
-        self._sums: dict[tuple[str, str], Costs] = {}
+        self._sums: dict[tuple[str, str], CostSum] = {}
         self._unwritten: list[bytes] = []
 
     @staticmethod
@@ -104,7 +104,7 @@ class PaidRequests:
             self._unwritten.append(json.dumps(line | {"cost": usage.cost}).encode() + b"\n")
             self._write()
 
-    def costs(self, period: Period, folder: str | None = None) -> Costs:
+    def costs(self, period: Period, folder: str | None = None) -> CostSum:
         """Return the costs of today or of this month, in one folder, by default in all folders."""
         day = today()
         with self._guard:
@@ -115,7 +115,7 @@ class PaidRequests:
                 for (when, where), cost in self._sums.items()
                 if (period == "month" or when == day) and folder in (None, where)
             )
-            return sum(costs, Costs())
+            return sum(costs, CostSum())
 
     def _write(self) -> None:
         if not self._unwritten:
@@ -170,7 +170,7 @@ class PaidRequests:
     def _add_line(self, line: bytes) -> None:
         if (entry := _parse_line(line)) is not None:
             place, cost = entry
-            self._sums[place] = self._sums.get(place, Costs()) + cost
+            self._sums[place] = self._sums.get(place, CostSum()) + cost
 
 
 def _has_policy_budget() -> bool:
@@ -222,7 +222,7 @@ def _whole_lines(read: bytes) -> bytes:
     return read[:end] if end or len(read) < PIECE else read
 
 
-def _parse_line(line: bytes) -> tuple[tuple[str, str], Costs] | None:
+def _parse_line(line: bytes) -> tuple[tuple[str, str], CostSum] | None:
     """Return the day, the folder and the cost in a line of the ledger; None if the line has another format."""
     if len(line) > LONGEST_LINE:
         return None
@@ -231,9 +231,9 @@ def _parse_line(line: bytes) -> tuple[tuple[str, str], Costs] | None:
             case {"time": int() as seconds, "folder": str() as folder, "cost": int() | float() as cost} if (
                 0 <= cost < float("inf")
             ):
-                return (_day(seconds), folder), Costs(float(cost))
+                return (_day(seconds), folder), CostSum(float(cost))
             case {"time": int() as seconds, "folder": str() as folder, "cost": None}:
-                return (_day(seconds), folder), Costs(0.0, 1)
+                return (_day(seconds), folder), CostSum(0.0, 1)
             case _:
                 return None
     except (ValueError, OverflowError, OSError, RecursionError):
@@ -286,7 +286,7 @@ class PeriodCap:
         """The period in words, for messages."""
         return "today" if self.period == "day" else "this month"
 
-    def costs(self) -> Costs:
+    def costs(self) -> CostSum:
         """Return the costs of the present day or month."""
         return ledger().costs(self.period, self.folder)
 
@@ -313,7 +313,7 @@ class PeriodCap:
         return f"${remaining:.2f} of ${self.limit:.2f} are left {self.when} ({self.setting}){_unpriced_note(total)}"
 
 
-def _unpriced_note(total: Costs) -> str:
+def _unpriced_note(total: CostSum) -> str:
     return f"; not in it: {plural(total.unpriced, 'request')} of unknown price" if total.unpriced else ""
 
 

@@ -123,7 +123,7 @@ def plain_text(html: str) -> str:
 
 def parse(source: str) -> list["Token"]:
     """Return the tokens of Markdown as `to_html` parses it."""
-    return _parser(coloured=False).parse(source)
+    return _parser(highlight=False).parse(source)
 
 
 class Growing:
@@ -184,7 +184,7 @@ def _last_break(text: str, start: int) -> int:
 
 
 def _render(source: str, *, highlight: bool) -> str:
-    parser = _parser(coloured=highlight)
+    parser = _parser(highlight=highlight)
     tokens = parser.parse(source)
     if len(tokens) > len(source) + SPARE_TOKENS:
         return f"<pre>{escape(source)}</pre>"

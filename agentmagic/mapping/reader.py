@@ -19,7 +19,7 @@ TOGETHER = 64
 class RowReader:
     """Reads the rows of a map, or of a sample of it.
 
-    `sample_places` has the places of the rows in the sample, None without a sample; `sizes` has the sizes of all prompts.
+    `sample_places` has the places of the rows in the sample, None without a sample; `sizes` the sizes of all prompts.
     """
 
     def __init__(self, work: MapWork, tally: Tally) -> None:

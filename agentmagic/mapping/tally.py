@@ -19,7 +19,7 @@ KINDS_OF_ERROR = 3
 
 @dataclass
 class Tally:
-    """The counts of a map: `kept_count` rows of earlier runs, `asked_count` rows and `run_usage` of this run, and totals."""
+    """The counts of a map: `kept_count` rows of earlier runs, `asked_count` and `run_usage` of this run, and totals."""
 
     total: int | None = None
     kept_count: int = 0

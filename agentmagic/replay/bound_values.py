@@ -58,7 +58,7 @@ def recorded_changes(
             yield changes
         finally:
             if changes is not None:  # nested calls share `changes`: the call that ends last sets the callback
-                changes.then = lambda: _record(changes, context, hear)
+                changes.on_compared = lambda: _record(changes, context, hear)
 
 
 def _record(changes: Changes, context: ToolContext, hear: Callable[..., None]) -> None:

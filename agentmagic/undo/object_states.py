@@ -207,7 +207,7 @@ class _Attributes(ObjectState):
             type(self.thing) is kind
             and (own is None or dict_of(self.thing) is own)
             and all(_slot(slot, self.thing) is value for slot, value in zip(slots, slot_values, strict=False))
-            and (content is None or (content.thing is self.thing and content.unchanged()))
+            and (content is None or (content.thing is self.thing and content.is_unchanged()))
         )
 
     def obstacle(self, now: ObjectState) -> str:
@@ -281,7 +281,7 @@ class Many(ObjectState):
     def is_unchanged(self) -> bool:
         """Return whether the list and all its containers are unchanged, in one pass over all of them."""
         own, kind = self.data
-        if not (own.unchanged() and self.holdings):
+        if not (own.is_unchanged() and self.holdings):
             return False
         items = _containers(own)
         return set(map(type, items)) == {kind} and all(map(identical, self.holdings, _holdings(kind, items)))
@@ -295,7 +295,7 @@ class Many(ObjectState):
         """Restore the list, and the containers that differ."""
         own, kind = self.data
         sizes, keys, values = self.holdings or ([], [], [])
-        own.put()
+        own.restore()
         place = 0
         for item, size in zip(_containers(own), sizes, strict=True):
             inner = dict_of(item) if kind not in _SMALL else item

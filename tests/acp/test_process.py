@@ -219,10 +219,10 @@ def test_after_a_kill_of_this_process_neither_the_agent_nor_its_child_survives()
 
 async def asked(process, connection):
     """Ask as a turn does, up to the first error."""
-    await process.answered("start", connection.initialize(protocol_version=1), PATIENCE)
-    session = await process.answered("begin a session", connection.new_session(cwd=str(ROOT), mcp_servers=[]))
+    await process.await_answer("start", connection.initialize(protocol_version=1), PATIENCE)
+    session = await process.await_answer("begin a session", connection.new_session(cwd=str(ROOT), mcp_servers=[]))
     prompt = [acp.text_block("hello")]
-    await process.answered("answer", connection.prompt(session_id=session.session_id, prompt=prompt))
+    await process.await_answer("answer", connection.prompt(session_id=session.session_id, prompt=prompt))
 
 
 LOGINS = {

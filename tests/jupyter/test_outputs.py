@@ -35,7 +35,7 @@ def attached(*outputs, count=3, source="sales", variables=NAMES, model=SEES, **o
 
 
 def told(attachments):
-    return [(one.told.written, one.told.kind) for one in attachments]
+    return [(one.value.written, one.value.kind) for one in attachments]
 
 
 def test_a_value_that_the_kernel_knows_is_attached_with_the_code_of_its_cell():

@@ -20,7 +20,7 @@ def clone(kernel, own_approvals, tmp_path):
     )
     before = kernel.value("os.getcwd()")
     assert kernel.run(
-        f"os.chdir({str(made.folder)!r})\nfrom agentmagic.context import rules\nrules._refused.clear()"
+        f"os.chdir({str(made.folder)!r})\nfrom agentmagic.context import rules\nrules._refused_keys.clear()"
     ).ok
     yield made
     assert kernel.run(f"os.chdir({before})").ok

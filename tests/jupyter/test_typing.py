@@ -65,7 +65,7 @@ def test_a_missing_key_is_asked_for_hidden_and_the_turn_runs_again_or_fails_if_n
     assert "unlocked" in cell.text
     assert "Error" not in cell.text
     assert "a-very-secret-key" not in str(cell.messages)
-    assert kernel.value("settings._typed.clear() or len(agent.messages)") == "2"
+    assert kernel.value("settings._typed_keys.clear() or len(agent.messages)") == "2"
 
 
 def test_the_local_model_is_offered_where_no_model_is_chosen(kernel):

@@ -180,7 +180,7 @@ def test_a_full_disk_ends_the_map_and_the_result_has_what_was_answered(ask, path
     write = MapFile.write
 
     def full(self, *lines):
-        if len(self.ended) >= 2:
+        if len(self.outcomes) >= 2:
             with Path("/dev/full").open("wb", buffering=0) as nowhere:
                 nowhere.write(b"x")
         write(self, *lines)

@@ -78,7 +78,7 @@ def test_names_of_the_notebook_are_evaluated_once(session, model):
             self.append(1)
             return "counted"
 
-    session._watcher.given["counted"] = counted = Counted()
+    session._watcher.own_namespace["counted"] = counted = Counted()
     session.map(["a", "b", "c"], "{counted!s} {row}")
     assert len(counted) == 1
     assert list(model.asked) == ["counted a", "counted b", "counted c"]
@@ -260,7 +260,7 @@ def test_the_costs_of_a_map_count_for_the_session(session):
     session.max_tokens = 360
     session.agent = replace(session.agent, settings=ModelSettings(max_output_tokens=20))
     session.map(["a", "b"], "{row}")
-    assert session._spent == Usage(200, 0, 40, requests=2, cost=None)
+    assert session._paid_usage == Usage(200, 0, 40, requests=2, cost=None)
     session.max_tokens = 240
     assert session.ask("a question").stop_reason == "budget"
 

@@ -52,7 +52,7 @@ def refusal(**fields):
 
 async def use(gate, seconds=0.0, error=None, *, row=True):
     with suppress(ProviderError):
-        async with gate.admitted(100, row=row):
+        async with gate.ticket(100, row=row):
             await asyncio.sleep(seconds)
             if error is not None:
                 raise error

@@ -344,7 +344,7 @@ def test_an_interrupt_that_comes_before_the_waiting_is_heard_when_it_begins(main
         told.append(True)
         done.set_result(None)
 
-    with main.held():
+    with main.mark_busy():
         signal.raise_signal(signal.SIGINT)
         main.serve(done, tell)
     assert told == [True]
@@ -357,7 +357,7 @@ def test_an_interrupt_of_a_waiting_that_never_begins_is_raised_at_the_end_or_whe
     found = []
 
     def begin():
-        with main.held():
+        with main.mark_busy():
             for _ in range(interrupts):
                 signal.raise_signal(signal.SIGINT)
             found.append(1)
@@ -366,7 +366,7 @@ def test_an_interrupt_of_a_waiting_that_never_begins_is_raised_at_the_end_or_whe
         begin()
     assert found == reached
     assert not main.serving
-    with main.held():
+    with main.mark_busy():
         pass  # nothing is left of the interrupt
 
 
@@ -395,4 +395,4 @@ def test_an_interrupt_in_the_moment_in_which_a_lock_is_taken_leaves_it_free(main
         serving(main.run(job))
     assert not Interrupted.armed
     with ThreadPoolExecutor() as pool:
-        assert pool.submit(main._changed.acquire, timeout=PATIENCE).result()
+        assert pool.submit(main._condition.acquire, timeout=PATIENCE).result()

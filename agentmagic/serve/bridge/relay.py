@@ -318,7 +318,7 @@ class Bridge:
             await self._send_quietly(link.tell(message.with_fields(id=number)))
 
     async def _send_quietly(self, sending: Coroutine[Any, Any, None]) -> None:
-        """Send a message that gets no answer. Errors are only logged: `_check_kernels` notices if the kernel has ended."""
+        """Send a message that gets no answer. Only log errors: `_check_kernels` notices if the kernel has ended."""
         try:
             await sending
         except LinkBroken as error:

@@ -66,7 +66,7 @@ class ServerState:
 
 @dataclass(slots=True)
 class _ListedServer:
-    """A server and its tools. `listing` is the list that the server sent; `is_disconnected`: the user disconnected it."""
+    """A server and its tools. `listing` is the list that the server sent; `is_disconnected`: by the user."""
 
     connection: Connection
     listing: "Sequence[types.Tool]" = ()

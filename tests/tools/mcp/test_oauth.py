@@ -89,7 +89,7 @@ class Idle(ServerHost):
     pages: list[AuthorizationPage] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def attended(self):
+    async def is_attended(self):
         return True
 
     async def authorize(self, page):

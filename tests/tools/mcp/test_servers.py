@@ -333,10 +333,10 @@ async def test_a_program_whose_closing_is_cut_short_is_gone_all_the_same(servers
 
 @with_servers(raw=raw())
 async def test_what_is_listed_without_connecting_is_that_of_the_servers_that_are_connected(servers, /):
-    assert await servers.listed() == ([], ["raw"])
+    assert await servers.connected_tools() == ([], ["raw"])
     assert state(servers).state == "stopped"
     await servers.tools()
-    tools, left = await servers.listed()
+    tools, left = await servers.connected_tools()
     assert "echo" in [tool.name for tool in tools]
     assert left == []
 
