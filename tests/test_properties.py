@@ -179,7 +179,8 @@ def _serve(session, script):
     for call in (part for response in script for part in response.parts if isinstance(part, ToolCall)):
         model = ClientModel("a client", replace(call, id=call.id or "its own"))
         driver = TurnDriver(model, Approvals(), RequestView(), ask_no_one)
-        _check_run(session._start_client_turn(f"a client calls {call.name}", driver, session.toolsets(), attended=False))
+        title = f"a client calls {call.name}"
+        _check_run(session._start_client_turn(title, driver, session.toolsets(), attended=False))
         _check_session(session)
 
 

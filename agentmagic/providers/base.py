@@ -419,7 +419,7 @@ class Provider:
     is the SDK, and `extra` is the extra of agentmagic that installs the SDK. `prices` is the provider's id in the price
     table, FREE if its tokens cost nothing, or None if their price is unknown. `families` are the models that the
     provider makes, whichever server runs them. `all_models` describes all models that the provider serves, under any
-    name. `list_installed` returns the names of the models that are installed on a server such as Ollama. It takes a
+    name. `installed` returns the names of the models that are installed on a server such as Ollama. It takes a
     second at most, and returns an empty list if the server does not run.
     """
 
@@ -435,4 +435,4 @@ class Provider:
     prices: str | None = None
     families: tuple[Family, ...] = ()
     all_models: Family | None = None
-    list_installed: Callable[[], Sequence[str]] | None = None
+    installed: Callable[[], Sequence[str]] | None = None

@@ -80,7 +80,7 @@ PROVIDERS = (
         about=f"a model on an Ollama server ({HOST})",
         base_url=HOST,
         prices=FREE,
-        list_installed=list_installed,
+        installed=list_installed,
     ),
 )
 

@@ -158,7 +158,7 @@ def usable_models() -> list[str]:
     usual = [(f"{row.name}:{row.default}", row) for row in rows if row.default and allows(f"{row.name}:{row.default}")]
     names = [name for name, row in (*_class_models(), *usual) if _is_usable(row)]
     installed_names = [
-        f"{row.name}:{name}" for row in rows if row.list_installed and _is_usable(row) for name in row.list_installed()
+        f"{row.name}:{name}" for row in rows if row.installed and _is_usable(row) for name in row.installed()
     ]
     return list(dict.fromkeys(names + list(filter(allows, installed_names))))
 

@@ -208,7 +208,7 @@ def test_a_name_behind_an_at_sign_attaches_its_value(typed, text, kind, part):
     first, second = parts(prompt)
     assert first == text
     assert part in second
-    assert [value.kind for value in prompt.values] == [kind]
+    assert [value.kind for value in prompt.prompt_values] == [kind]
     assert prompt.problems == ()
 
 
@@ -231,7 +231,7 @@ def test_a_name_behind_an_at_sign_attaches_its_value(typed, text, kind, part):
 )
 def test_what_names_nothing_and_code_stay_text(typed, text):
     prompt = typed(text)
-    assert (prompt.prompt, prompt.values, prompt.problems) == (text, (), ())
+    assert (prompt.prompt, prompt.prompt_values, prompt.problems) == (text, (), ())
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_the_last_traceback_is_attached_without_the_calls_of_ipython(typed, monk
         int(f"249,00 {KEY}")
     monkeypatch.setattr(sys, "last_value", error.value, raising=False)
     prompt = typed("Why @error?")
-    assert [(value.kind, value.shown) for value in prompt.values] == [("error", "ValueError")]
+    assert [(value.kind, value.shown) for value in prompt.prompt_values] == [("error", "ValueError")]
     head, *_, line, last = parts(prompt)[1].splitlines()
     assert (head, line) == ("Traceback (most recent call last):", '    int(f"249,00 {KEY}")')
     assert last == f"ValueError: invalid literal for int() with base 10: '249,00 {BLANK}'"
@@ -289,13 +289,13 @@ def test_nothing_is_evaluated_in_the_chat_box(typed):
 def test_a_figure_in_braces_is_an_image_whose_place_is_marked_and_words_for_a_model_that_sees_none(typed):
     prompt = typed("What is odd in {fig}?", evaluate=True)
     assert parts(prompt) == ["What is odd in [image: fig]?", "image/png"]
-    assert [(value.written, value.kind, value.text) for value in prompt.values] == [("{fig}", "image", "")]
+    assert [(value.written, value.kind, value.text) for value in prompt.prompt_values] == [("{fig}", "image", "")]
     for text in ("{fig}", "@fig"):
         prompt = typed(text, BLIND, evaluate=True)
         assert "(Figure, in words: test:blind sees no images.)\ntitle: Sales" in parts(prompt)[-1]
-        (value,) = prompt.values
+        (value,) = prompt.prompt_values
         assert (value.kind, value.shown) == ("text", "Figure, in words: test:blind sees no images")
-    (wide,) = typed("@wide.png", BLIND).values
+    (wide,) = typed("@wide.png", BLIND).prompt_values
     assert "not sent: test:blind does not read it" in wide.shown
 
 
@@ -350,7 +350,7 @@ def test_an_image_that_an_option_names_is_attached_and_anything_else_is_refused(
 
 def test_schema_only_sends_no_value(typed):
     prompt = typed("{x} {name!r} {sales:5} {d['k']} @fig @notes.txt @wide.png @out[5]", evaluate=True, schema_only=True)
-    assert {value.kind for value in prompt.values} == {"schema"}
+    assert {value.kind for value in prompt.prompt_values} == {"schema"}
     text = "\n".join(parts(prompt))
     assert "city: str" in text
     assert not any(word in text for word in ("Ann", "city 0", "first", "[1, 2]", "299"))
@@ -358,9 +358,9 @@ def test_schema_only_sends_no_value(typed):
 
 def test_a_key_in_a_value_reaches_neither_the_model_nor_the_line(typed):
     prompt = typed("{token} @token {'" + KEY + "' + name} @notes.txt", evaluate=True)
-    seen = str([parts(prompt), prompt.values])
+    seen = str([parts(prompt), prompt.prompt_values])
     assert KEY not in seen
-    assert "Tr0ub4dor" not in str(prompt.values)
+    assert "Tr0ub4dor" not in str(prompt.prompt_values)
 
 
 def test_more_values_than_a_prompt_may_attach_are_refused(typed):

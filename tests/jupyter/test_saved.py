@@ -113,7 +113,7 @@ def test_a_session_that_was_made_without_a_notebook_is_saved_from_the_first_cell
     kernel.restart()
     assert "agent, 2 turns, just now" in kernel.run(LOAD).stream
     kernel.run("from agentmagic.jupyter.panel import panels")
-    offered = "panels._notebooks[id(get_ipython())].offered(agent)"
+    offered = "panels._notebooks[id(get_ipython())].suggest_conversation(agent)"
     assert kernel.value(offered) == "Conversation(name='agent', about='2 turns, just now', saved=True)"
     kernel.run(RECIPE)
     ask(kernel, "without loading it")

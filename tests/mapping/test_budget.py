@@ -56,7 +56,7 @@ def test_the_next_row_sets_nothing_aside_that_a_row_under_way_needs(priced):
 
 def test_requests_of_a_row_that_are_under_way_at_one_time_are_each_paid():
     class Dollar:
-        shared, measured = SharedPurse([Budget("map", max_cost=9.0)]), asyncio.Event()
+        shared, is_measured = SharedPurse([Budget("map", max_cost=9.0)]), asyncio.Event()
 
         def worst_of(self, _request):
             return Usage(cost=1.0)

@@ -129,7 +129,7 @@ def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> No
     if command.show:
         session = setup.session.fork(0) if command.new else setup.session
         preview, values = session.preview_of_map(rows, typed_prompt.prompt, settings, toolsets)
-        say(f"The first row of {command.rows}:\n{formatting.preview(preview, (*values, *typed_prompt.values))}")
+        say(f"The first row of {command.rows}:\n{formatting.preview(preview, (*values, *typed_prompt.prompt_values))}")
         return
     view = MapCellView(setup.front, large=command.large)
     try:

@@ -142,7 +142,7 @@ class Runner:
                 return typed_prompt
             project_command = find_command(command.command, commands_here(rules=recipe.rules))
             message, value = command_prompt(project_command, typed_prompt.prompt, command.arguments)
-            return replace(typed_prompt, prompt=message, values=(value, *typed_prompt.values))
+            return replace(typed_prompt, prompt=message, prompt_values=(value, *typed_prompt.prompt_values))
 
         return self.run_turn(command, prompt)
 
@@ -160,11 +160,17 @@ class Runner:
             say(problem)
         skills = not command.no_tools and command.tools is None
         options = command.options_for(TurnSettings)
-        turn_settings = TurnSettings(**options, values=typed_prompt.values, output=output, resume=resume, skills=skills)
+        turn_settings = TurnSettings(
+            **options, values=typed_prompt.prompt_values, output=output, resume=resume, skills=skills
+        )
         settings_for = partial(self._settings_for, session, command, turn_settings)
         if command.show:
             target = session.fork(0) if command.new else session
-            say(formatting.preview(target.preview_of(typed_prompt.prompt, settings_for(recipe)), typed_prompt.values))
+            say(
+                formatting.preview(
+                    target.preview_of(typed_prompt.prompt, settings_for(recipe)), typed_prompt.prompt_values
+                )
+            )
             return None
 
         def renew() -> TurnSettings:  # reads the session's agent again: the user may have changed it meanwhile

@@ -50,11 +50,7 @@ Source = Callable[[CursorWord], Sequence[str]]
 def models(word: CursorWord) -> Sequence[str]:
     """Return the default model of each provider, the installed models of the typed provider, and outside agents."""
     row = providers().get(word.start.partition(":")[0])
-    own = (
-        [f"{row.name}:{name}" for name in row.list_installed()]
-        if row and row.list_installed and ":" in word.start
-        else []
-    )
+    own = [f"{row.name}:{name}" for name in row.installed()] if row and row.installed and ":" in word.start else []
     return [
         *(f"{row.name}:{row.default}" for row in providers().values()),
         *own,

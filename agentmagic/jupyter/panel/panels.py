@@ -86,9 +86,9 @@ class ShellNotebook(Notebook):
         command = parse_command(text, project_commands, [word for word, _ in self.commands()])
         typed_prompt = prompt_of(command[1] if command else text, session.toolsets(), attachables, evaluate=False)
         if command is None:
-            return typed_prompt.prompt, TurnSettings(values=typed_prompt.values, notices=typed_prompt.problems)
+            return typed_prompt.prompt, TurnSettings(values=typed_prompt.prompt_values, notices=typed_prompt.problems)
         prompt, value = command_prompt(find_command(command[0], project_commands), typed_prompt.prompt)
-        return prompt, TurnSettings(values=(value, *typed_prompt.values), notices=typed_prompt.problems)
+        return prompt, TurnSettings(values=(value, *typed_prompt.prompt_values), notices=typed_prompt.problems)
 
     def prompts(self, session: Session) -> Sequence[tuple[str, str]]:
         """Return the project's commands with their descriptions, except commands with the name of a subcommand."""

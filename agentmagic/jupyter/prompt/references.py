@@ -36,12 +36,12 @@ _INLINE_CODE = re.compile(r"(`+)[^`\n]+\1")
 class TypedPrompt:
     """The prompt made from typed text.
 
-    `values` describes how each value stands in the prompt; `problems` are messages about references that attach nothing
-    and braces that were left as typed.
+    `prompt_values` describes how each value stands in the prompt. `problems` are messages about references that attach
+    nothing, and about braces that were left as typed.
     """
 
     prompt: Prompt
-    values: tuple[PromptValue, ...] = ()
+    prompt_values: tuple[PromptValue, ...] = ()
     problems: tuple[str, ...] = ()
 
 
