@@ -206,7 +206,7 @@ class ClassSettings:
         )
 
     def limit(self, name: str, value: float | None, usual: float) -> float | None:
-        """Return the `max_iterations` or `timeout` that applies to a turn; None is no limit.
+        """Return the `max_iterations` or `timeout` that applies to a turn; None means no limit.
 
         `value` is the notebook's limit; if it equals `usual`, it counts as not set. Raises UsageError if it is above
         the class's limit.

@@ -1,6 +1,6 @@
 """The MCP server: streamable HTTP on the loopback address, in the engine's loop.
 
-A token gives access to one desk (the tools and pages of a session). It is no permission: each call is still checked.
+A token gives access to one desk (the tools and pages of a session). It gives no permission: each call is still checked.
 """
 
 import asyncio

@@ -120,7 +120,7 @@ class AgentCommands:
         ] = None,
         dock: Annotated[bool, Arg("--dock", "beside the notebook, in JupyterLab and Notebook 7")] = False,
     ) -> str:
-        """Show the chat panel of a session, which is made where there is none."""
+        """Show the chat panel of a session; a missing session is created."""
         current = self._namespace.session(name or session)
         if dock and self._turns.dock(name or session):
             return ""
@@ -136,7 +136,7 @@ class AgentCommands:
         ] = None,
         switch: Annotated[Literal["off"] | None, Arg("off", "offer them no more")] = None,
     ) -> str:
-        """Show the tools the next turn would have, connecting servers where need be; offer those of the notebook."""
+        """Show the tools of the next turn, connecting servers if needed; or offer the notebook's tools."""
         current = self._namespace.existing_session(session)
         if source is not None:
             self._namespace.offer_notebook(current, offered=switch is None)
@@ -171,7 +171,7 @@ class AgentCommands:
             Arg("ask | reads | trusted", "ask always, run what only reads, or run trusted servers (%%mcp trust) too"),
         ] = None,
     ) -> str:
-        """Show what runs without asking, or choose its level; rules, hooks and class settings stay."""
+        """Show which calls run without asking, or set the level; rules, hooks and class settings stay."""
         if level is not None:
             draft = self._namespace.draft(session)
             commands.choose_level(draft, level)
@@ -226,7 +226,7 @@ class AgentCommands:
         return ""
 
     def resume(self, *, session: SessionName = DEFAULT_SESSION) -> str:
-        """Go on with the plan that the last turn left open; done tasks are not run again."""
+        """Continue the unfinished plan of the last turn; finished tasks are not run again."""
         self._turns.resume(session)
         return ""
 
@@ -241,17 +241,17 @@ class AgentCommands:
         return f"The conversation is forgotten. %{self._magic} undo brings it back."
 
     def compact(self, *, session: SessionName = DEFAULT_SESSION) -> str:
-        """Have the model summarise older turns now; it is sent the summary in their place, and history keeps them."""
+        """Summarise older turns now: later requests send the summary instead; the history keeps the turns."""
         return commands.compact(self._namespace.existing_session(session))
 
     def undo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
-        """Undo the last turn, edit or reset, and what its tools did to variables; say what stays."""
+        """Undo the last turn, edit or reset, and the changes its tools made to variables; name what stays changed."""
         current = self._namespace.existing_session(session)
         current.step_back()
         return commands.undo_report(current)
 
     def redo(self, *, session: SessionName = DEFAULT_SESSION) -> str:
-        """Do again what was undone last."""
+        """Redo the last change that was undone."""
         current = self._namespace.existing_session(session)
         current.step_back(redo=True)
         return commands.undo_report(current, redo=True)
@@ -297,7 +297,7 @@ class AgentCommands:
             ),
         ] = None,
     ) -> str:
-        """Go on with a saved conversation: the session's own, or another one."""
+        """Continue a saved conversation: the session's own, or another one."""
         draft = self._namespace.draft(session)
         draft.restore(self._own_file(draft) if saved is None else self._saved_file(saved))
         self._namespace.bind(session, draft)  # after `restore`: if the file cannot be read, the variable stays unbound
@@ -346,7 +346,7 @@ class AgentCommands:
         ],
         overwrite: Overwrite = False,
     ) -> str:
-        """Write the conversation to a file; its name decides in which form."""
+        """Write the conversation to a file; the ending of its name decides the format."""
         from agentmagic.export import form_of
 
         current, file = self._namespace.existing_session(session), file_of(target)
@@ -405,18 +405,18 @@ class AgentCommands:
         timed: Annotated[bool, Arg("--timed", "take as long as the recording did")] = False,
         report: Annotated[bool, Arg("--report", "show what was found of each request, in a table")] = False,
     ) -> str:
-        """Play the cells that run from now on from the cassette, each request compared with the recorded one."""
+        """Replay the cells that run from now on from the cassette; each request is compared with the recording."""
         if report:
             return formatting.verdicts(self._namespace.sessions())
         modes: dict[str, Replay] = {"all": "replay", "model": "replay-model", "tools": "replay-tools"}
         return self._in_mode(modes[frozen], timed=timed)
 
     def live(self) -> str:
-        """Leave the cassette alone from now on."""
+        """Stop using the cassette: neither record nor replay from now on."""
         return self._in_mode("live")
 
     def auto(self) -> str:
-        """Play what is unchanged from the cassette; at the first change go on live, and record it anew."""
+        """Replay unchanged cells from the cassette; from the first change on, run live and record again."""
         return self._in_mode("auto")
 
     def _in_mode(self, mode: Replay, *, timed: bool = False) -> str:
@@ -434,7 +434,7 @@ class AgentCommands:
             Literal["on", "off"] | None, Arg("on | off", "keep every event of a turn, and the SDKs' records")
         ] = None,
     ) -> str:
-        """Show the last log records, or choose how much is kept of them."""
+        """Show the last log records, or choose how detailed they are."""
         if detail is None:
             times = front_end(self._shell).kind is not Kind.BATCH  # no times in batch, whose outputs are compared
             return formatting.log(log.recent(RECORDS), detailed=log.is_detailed(), times=times)

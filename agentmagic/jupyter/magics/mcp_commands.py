@@ -51,11 +51,11 @@ class McpCommands:
     # -- connecting ----------------------------------------------------------------------------
 
     def list_servers(self) -> str:
-        """Show the servers and how they are doing."""
+        """Show the servers and their states."""
         return formatting.servers(self._namespace.server_groups())
 
     def get(self, *, name: ServerName) -> str:
-        """Show all there is to know of a server: address, state, tools, last error, last words."""
+        """Show the details of a server: address, state, tools, last error, last output."""
         return formatting.server(self._group_with(name).get(name))
 
     def add(  # noqa: PLR0913  (the options of a line)
@@ -108,7 +108,7 @@ class McpCommands:
         return "\n".join([formatting.servers((group,), errors=False), *filter(None, problems)])
 
     def approve(self, *, name: ServerName) -> str:
-        """Let a server start that a configuration file names, as it is written there now."""
+        """Allow a server of a configuration file to start, with its present entry."""
         group = self._group_with(name)
         pending = group.pending(name)  # the server's command line; not available any more after the approval
         if pending is None:
@@ -119,7 +119,7 @@ class McpCommands:
         return "\n".join(filter(None, (f"{name} may start: {pending}", problem, states)))
 
     def restart(self, *, name: ServerName) -> str:
-        """Disconnect a server and connect it anew."""
+        """Disconnect a server and connect it again."""
         group = self._group_with(name)
         if self._namespace.replays:
             return NOT_STARTED.format(name)
@@ -145,7 +145,7 @@ class McpCommands:
         return f"Of {name}, {tools} runs without asking, unless the policy of a session says otherwise."
 
     def trust(self, *, name: ServerName) -> str:
-        """Trust a server: at the level that %agent permission sets, what only reads or all of it runs unasked."""
+        """Trust a server: its read-only tools, or all of them, run without asking, as %agent permission sets."""
         self._with_tools(name, ()).trust(name)
         return f"{name} is trusted. %agent permission says what that lets run without asking."
 
@@ -157,19 +157,19 @@ class McpCommands:
             tuple[str, ...], Arg("PATTERN", "names or patterns of its tools; * for all", complete=server_tools)
         ],
     ) -> str:
-        """Take tools of a server away from the model."""
+        """Hide tools of a server from the model."""
         group = self._with_tools(name, patterns)
         group.disable(name, patterns)
         return _without(name, group.get(name).disabled)
 
     def enable(self, *, name: ServerName, patterns: Patterns = ()) -> str:
-        """Give the model tools back that were disabled."""
+        """Offer disabled tools to the model again."""
         group = self._with_tools(name, patterns)
         group.enable(name, patterns or ("*",))
         return _without(name, group.get(name).disabled)
 
     def logs(self, *, name: ServerName) -> str:
-        """Show what a server logged, and its last words on stderr."""
+        """Show the log messages of a server, and its last output on stderr."""
         group = self._group_with(name)
         lines = [(one.level, one.logger, one.text) for one in group.logs(name)]
         return formatting.server_log(lines, group.get(name).stderr)
@@ -191,7 +191,7 @@ class McpCommands:
         ] = (),
         ask: Annotated[bool, Arg("--ask", "ask the session, instead of showing the prompt")] = False,
     ) -> str:
-        """Show a prompt of a server, filled in, or ask it."""
+        """Show a prompt of a server with its arguments filled in, or run a turn with it."""
         group = self._group_with(name)
         values = dict(_pair(word, "=", "an argument of a prompt. Write NAME=VALUE") for word in arguments)
         messages = engine().call(group.prompt(name, prompt, values))
@@ -202,7 +202,7 @@ class McpCommands:
         return ""
 
     def resources(self, *, name: OptionalServer = None) -> str:
-        """Show what can be attached to a cell as @SERVER:URI."""
+        """Show the resources that you can attach to a cell as @SERVER:URI."""
         return formatting.resources(one for group in self._groups(name) for one in engine().call(group.resources(name)))
 
     # -- the servers meant ---------------------------------------------------------------------

@@ -103,7 +103,7 @@ class Ask:
     """Ask the agent; the cell's body is the prompt.
 
     {expression} puts a value of the notebook into the prompt, @name attaches a variable or a file.
-    The options hold for this turn. %agent models NAME chooses a model for the session.
+    The options apply to this turn only. %agent models NAME chooses a model for the session.
     A line that ends in /COMMAND and words asks the prompt in the project's .agents/commands/COMMAND.md, filled in with
     them and the cell's body.
     """
@@ -112,7 +112,7 @@ class Ask:
         str,
         Arg(
             "NAME",
-            "the session, a variable of the notebook; made where there is none (default: agent)",
+            "the session, a variable of the notebook; created if it does not exist (default: agent)",
             complete=sessions,
             check=check_name,
         ),
@@ -131,7 +131,9 @@ class Ask:
             repeated=True,
         ),
     ] = ()
-    instructions: Annotated[str | None, Arg("--instructions TEXT", "what the model is told before everything")] = None
+    instructions: Annotated[
+        str | None, Arg("--instructions TEXT", "instructions for the model, before the conversation")
+    ] = None
     tools: Annotated[
         tuple[str, ...] | None,
         Arg(
@@ -163,16 +165,14 @@ class Ask:
     ] = None
     max_cost: Annotated[
         float | None,
-        Arg("--max-cost DOLLARS", "what the turn, or the map, may cost; no further request is sent beyond"),
+        Arg("--max-cost DOLLARS", "the most that the turn, or the map, may cost; then no further request is sent"),
     ] = None
-    permission: Annotated[Permission | None, Arg("--permission", "what becomes of calls that no rule speaks about")] = (
-        None
-    )
+    permission: Annotated[Permission | None, Arg("--permission", "what happens to calls that no rule decides")] = None
     out: Annotated[
         str | None,
         Arg(
             "-o, --out NAME",
-            "the variable that takes the answer; it stays as it was if there is none",
+            "the variable for the answer; without an answer it keeps its value",
             complete=variables,
             check=check_variable,
         ),
@@ -181,7 +181,7 @@ class Ask:
         str | None,
         Arg(
             "--as TYPE",
-            "what the answer is: a pydantic model, dataclass, TypedDict, list[...] or JSON Schema of the notebook; a "
+            "the type of the answer: a pydantic model, dataclass, TypedDict, list[...] or JSON Schema of the notebook; a "
             "list of records becomes a data frame",
             complete=types,
         ),
@@ -199,19 +199,29 @@ class Ask:
         str | None,
         Arg(
             "--to FILE",
-            "with --map, the file that keeps the answers: run again, the cell goes on and asks no answered row again",
+            "with --map, the file for the answers: if the cell runs again, it continues, and pays for no row twice",
             complete=map_files,
         ),
     ] = None
     sample: Annotated[
-        int | None, Arg("--sample N", "with --map, ask so many rows only, and tell what all of them may cost")
+        int | None, Arg("--sample N", "with --map, ask only N rows, and estimate the cost of all rows")
     ] = None
-    again: Annotated[bool, Arg("--again", "with --map, ask all rows anew if what is asked has changed")] = False
+    again: Annotated[
+        bool,
+        Arg(
+            "--again",
+            "with --map, ask all rows again after a change of the prompt, the model or another part of the request",
+        ),
+    ] = False
     batch: Annotated[
         bool, Arg("--batch", "with --map, send the rows in the provider's batches, at half the price and within a day")
     ] = False
     concurrency: Annotated[
-        int | None, Arg("--concurrency N", "with --map, rows that are asked at a time; the pace is found without it")
+        int | None,
+        Arg(
+            "--concurrency N",
+            "with --map, the number of rows asked at the same time; by default the pace is found automatically",
+        ),
     ] = None
     on_error: Annotated[
         OnError | None, Arg("--on-error", "with --map, whether a failed row ends the map (default: keep)")
@@ -225,7 +235,7 @@ class Ask:
         bool, Arg("--step", "pause before each request and each tool call, which you let go on, edit, skip or stop")
     ] = False
     large: Annotated[bool, Arg("--large", "show the turn in large type, for a projector")] = False
-    drop: Annotated[bool, Arg("--drop", "give up the plan that the last turn left open")] = False
+    drop: Annotated[bool, Arg("--drop", "drop the unfinished plan of the last turn")] = False
     replay: Annotated[Replay | None, Arg("--replay", "how this cell uses the cassette of the notebook")] = None
     show: Annotated[bool, Arg("--show", "show what would be sent, with tokens by part, and call nothing")] = False
     new: Annotated[bool, Arg("--new", "forget the session's conversation first")] = False

@@ -84,7 +84,7 @@ _WEB: Mapping[str, Json] = {
         "type": "web_fetch_20260318",
         "allowed_callers": ["direct"],
         "citations": {"enabled": True},
-        "max_content_tokens": 50_000,  # for each page; the default is no limit
+        "max_content_tokens": 50_000,  # for each page; unlimited by default
         "url_sources": {"client_tool_results": {"type": "none"}},
     },
 }
