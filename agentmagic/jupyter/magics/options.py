@@ -104,8 +104,8 @@ class Ask:
 
     {expression} puts a value of the notebook into the prompt, @name attaches a variable or a file.
     The options apply to this turn only. %agent models NAME chooses a model for the session.
-    A line that ends in /COMMAND and words asks the prompt in the project's .agents/commands/COMMAND.md, filled in with
-    them and the cell's body.
+    If the line ends in /COMMAND and words, the prompt is .agents/commands/COMMAND.md of the project, with the words and
+    the cell's body filled in.
     """
 
     name: Annotated[
@@ -181,8 +181,8 @@ class Ask:
         str | None,
         Arg(
             "--as TYPE",
-            "the type of the answer: a pydantic model, dataclass, TypedDict, list[...] or JSON Schema of the notebook; a "
-            "list of records becomes a data frame",
+            "the type of the answer: a pydantic model, dataclass, TypedDict, list[...] or JSON Schema of the notebook; "
+            "a list of records becomes a data frame",
             complete=types,
         ),
     ] = None
