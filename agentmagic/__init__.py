@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 _LINES = (line.split() for line in Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8").splitlines())
-# Each import line of the stub is "from MODULE import NAME as NAME".
+# Each import line of `__init__.pyi` is "from MODULE import NAME as NAME".
 _HOMES = dict(sorted((words[3], words[1]) for words in _LINES if words[:1] == ["from"] and words[-2] == "as"))
 
 __all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]  (type checkers read the stub)
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
     value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value  # so that Python does not call this function again for the name
+    globals()[name] = value  # so that Python does not call `__getattr__` again for the name
     return value
 
 
@@ -39,10 +39,10 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: Any, name: str = "agent") -> None:
-    """Load the magics, for `%load_ext agentmagic`. With another `name`, they are `%%name` and `%name`."""
+    """Load the magics `%%agent` and `%agent`, for `%load_ext agentmagic`. `name` replaces "agent" in their names."""
     from agentmagic.jupyter import check_ipython
 
-    check_ipython()  # before the next import, which fails with an IPython that is too old
+    check_ipython()  # called before the import of `load`, which fails with an IPython that is too old
     from agentmagic.jupyter.extension import load
 
     load(shell, name)

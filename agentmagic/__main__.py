@@ -1,4 +1,4 @@
-"""The command line `python -m agentmagic`: runs notebooks, checks cassettes, and has other commands for terminals."""
+"""The command line `python -m agentmagic`: runs notebooks, checks cassettes (recordings), and has further commands."""
 
 import argparse
 import os
@@ -17,13 +17,13 @@ from agentmagic.text import plural
 if TYPE_CHECKING:
     from agentmagic.replay.cassette import Cassette
 
-# Each command imports the modules that it needs itself, so that `doctor` starts in a Python without other packages.
+# The functions below import modules only when they run, so that `doctor` works in a Python without other packages.
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run its command, and return the exit status."""
     if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
-        reconfigure(errors="backslashreplace")  # a pipe on Windows accepts only the characters of a code page
+        reconfigure(errors="backslashreplace")  # a pipe on Windows cannot take characters outside its code page
     options = _parser().parse_args(arguments)
     try:
         return options.carry_out(options)
@@ -98,7 +98,7 @@ def _add_cassette(commands: Any) -> None:
 
 
 def _cassettes(files: Iterable[Path]) -> list["Cassette"]:
-    """Return the cassettes in the files. Raises CassetteError for a file that is missing or cannot be read."""
+    """Return the cassettes (recordings) in the files. Raises CassetteError for a missing or unreadable file."""
     from agentmagic.replay.cassette import Cassette
 
     settings.learn_secrets()
@@ -118,7 +118,7 @@ def _print(lines: Iterable[str]) -> bool:
 
 
 def _doctor(_options: Any) -> int:
-    """Print the findings of `doctor`. Return 1 if something is missing without which no cell works, else 0."""
+    """Print what `doctor` found on this machine. Return 1 if a thing is missing that every cell needs, else 0."""
     from agentmagic import doctor
 
     findings = list(doctor.examine())
@@ -138,7 +138,7 @@ def _kit(options: Any) -> int:
 
     targets = wheels.targets_of(options.python_version, options.platform)
     machines = kit.pack(options.folder, options.source, model=options.model, student=options.student, targets=targets)
-    name = options.folder.resolve().name  # resolved, since "." has no name
+    name = options.folder.resolve().name  # resolved, since the name of Path(".") is empty
     _print(
         [
             f"The kit in {options.folder} is for {machines}.",
@@ -164,7 +164,7 @@ def _lessons(options: Any) -> int:
 
 
 def _handed_in(options: Any) -> int:
-    """Print the student and the summary of each file that was handed in. Return 1 if a file is damaged, else 0."""
+    """Print student and summary of each file that a student handed in. Return 1 if a file is damaged, else 0."""
     from agentmagic.run_log import RunLog
 
     logs = {file: RunLog.read(file) for file in options.file}
@@ -214,7 +214,7 @@ def _diff(options: Any) -> int:
 
 
 def _verify(options: Any) -> int:
-    """Print the problems of a cassette and return 1, or print that it is whole, with advice for git, and return 0."""
+    """Print the problems of a cassette and return 1. If there are none, print advice for git and return 0."""
     from agentmagic.replay import report
 
     (cassette,) = _cassettes(options.file)
@@ -234,9 +234,9 @@ def _scrub(options: Any) -> int:
 
 
 def report_on(notebook: Path, *, is_agreed: bool = False) -> int:
-    """Run a notebook twice with the answers of its cassette, and print each difference between the runs.
+    """Run a notebook twice with the model answers of its cassette, and print each difference between the runs.
 
-    Returns 0 if there is none, else 1. Asks the user first unless `is_agreed`, since the tools of the notebook really
+    Returns 0 if no run differs, else 1. Asks the user first unless `is_agreed`, since the notebook's tools really
     run. Raises UsageError if there is no user to ask.
     """
     if not is_agreed and not _agrees(f"{notebook} is run twice, and its tools really run, with all they do."):
@@ -256,10 +256,10 @@ def _agrees(about: str) -> bool:
 
 
 def _run_for_report(notebook: Path) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """Run a notebook in the mode `replay-model`.
+    """Run a notebook in the mode `replay-model`: recorded model answers, real tools.
 
-    Returns the source, the output and the mismatch with the recording of each code cell, and a sentence for each
-    cassette with recorded turns that no cell has replayed.
+    Returns a (source, output, mismatch) tuple for each code cell, where `mismatch` says how the cell differs from its
+    recording. Returns also a sentence for each cassette with recorded turns that no cell has replayed.
     """
     try:
         nbformat, nbclient = import_module("nbformat"), import_module("nbclient")
@@ -284,13 +284,13 @@ def _execute(client: Any, variables: dict[str, str]) -> list[str]:
 
 
 def _mismatch(outputs: Iterable[Any]) -> str:
-    """Return the error of a cell that differs from its recording, "" if there is no such error."""
+    """Return the error text in a cell's outputs that says how the cell differs from its recording, else ""."""
     errors = [one for one in outputs if one.output_type == "error" and one.ename in ("ReplayMismatch", "CassetteError")]
     return str(errors[0].evalue) if errors else ""
 
 
 def _differences(first: list[tuple[str, str, str]], second: list[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield a sentence for each cell that differs from its recording, or whose output differs between the runs."""
+    """Yield a sentence for each cell that differs from its recording, or whose output differs between two runs."""
     from agentmagic.replay import report
 
     cells = [source for source, _, _ in first]
@@ -362,7 +362,7 @@ def _fetch_ahead(document: Any) -> None:
 
 
 def _write(document: Any, notebook: Path, target: Path) -> None:
-    """Write the notebook that was run to a file, and print how to open the notebook."""
+    """Write the executed notebook to the file `target`, and print how to open that file."""
     try:
         import_module("nbformat").write(document, target)
     except OSError as error:

@@ -67,7 +67,7 @@ Output = type[Any] | Mapping[str, Any]
 
 
 def check_limit(name: str, value: object, unit: str) -> None:
-    """Raise UsageError if a limit is neither None nor a finite number above 0."""
+    """Raise UsageError unless a limit is None or a finite number above 0. `name` and `unit` are for the message."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
@@ -86,8 +86,8 @@ class RetrySettings:
     `first_wait` is the wait in seconds before the second attempt. It doubles for each later attempt, up to
     `longest_wait`, with up to a second of jitter. A wait that the server asks for (`Retry-After`) is used instead if
     it is at most `longest_retry_after` seconds; if it is longer, the turn fails at once. `statuses` are the HTTP
-    statuses that are tried again; None means 408, 409, 429, and 500 or higher. They do not matter for failures without
-    a status, such as a broken stream.
+    statuses after which a request is sent again; None means 408, 409, 429, and 500 or higher. Failures without a
+    status, such as a broken stream, do not depend on `statuses`.
 
     Raises UsageError for an invalid value.
     """
@@ -123,7 +123,7 @@ class Agent:
     `max_repeats` is how often in a row the model may make the same call before the result also warns the model.
     `before_finish` is called with the final answer, and may return a prompt with which the turn continues, at most 3
     times a turn. `output` is a type that pydantic can validate or a JSON Schema: the answer is then JSON, and
-    the result's `value` is the validated answer. `compact_at` is the share of the model's window at which older turns
+    the result's `value` is the validated answer. `compact_at` is the share of the context window at which older turns
     are summarised (None for never). `max_result` is the number of characters of a tool result that are sent to the
     model (None for all); the model can read the rest with a tool. `settings` has temperature, output limit, reasoning
     and so on; `retry` says which failed requests are sent again, and when. With `rules`, the model gets the AGENTS.md
@@ -181,21 +181,21 @@ class Agent:
 
     @cached_property
     def output_schema(self) -> OutputSchema | None:
-        """The schema that answers must fit, computed from `output` once; None without `output`."""
+        """The schema that the agent's answers must fit, computed once from `output`; None if `output` is None."""
         return None if self.output is None else output_schema(self.output)
 
     @property
     def whole_instructions(self) -> str:
-        """The instructions, followed by a description of the answer's form if `output` is set."""
+        """The agent's instructions, followed by a description of the answer's form if the field `output` is set."""
         return self.instructed(())
 
     def instructed(self, project: Sequence[ProjectText]) -> str:
-        """Return the whole instructions, with the texts of a project's files added."""
+        """Return `whole_instructions`, followed by the texts of a project's files, such as AGENTS.md."""
         schema, text = self.output_schema, with_project(self.instructions, project)
         return text if schema is None else f"{text}\n\n{schema.instructions}".lstrip()
 
     def own_tools(self) -> list[Tool]:
-        """Return the agent's functions and `Tool`s as `Tool`s, without other agents, toolsets and servers."""
+        """Return a `Tool` for each function and `Tool` in `tools`; other agents and toolsets in it are left out."""
         single = [source for source in self.tools if not isinstance(source, (AgentTool, Toolset))]
         return [source if isinstance(source, Tool) else function_tool(source) for source in single]
 
@@ -228,9 +228,9 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class AgentTool:
-    """An agent as a tool of other agents, made by `Agent.as_tool`, which explains the fields.
+    """An agent that other agents can call as a tool. `Agent.as_tool` makes it and explains the fields.
 
-    It is only a description: each session makes the tool from it. Raises UsageError for an invalid value.
+    It is only a description, from which each session makes its own `Tool`. Raises UsageError for an invalid value.
     """
 
     agent: Agent = field(repr=False)
@@ -258,12 +258,12 @@ class AgentTool:
 
     @property
     def definition(self) -> ToolDef:
-        """The name, description and schema that are sent to the model."""
+        """The tool's name, description and parameter schema that are sent to the calling agent's model."""
         return ToolDef(self.name, self.description, PROMPT_SCHEMA)
 
     def tool(self, invoke: Invoke, now: Callable[[], ToolDef]) -> Tool:
-        """Return the tool that runs the agent by calling `invoke`; `now` returns the tool's present definition."""
-        # The call itself has no timeout: the inner turn has one, and it ends properly when it is cancelled.
+        """Return the tool whose calls run this agent through `invoke`; `now` returns the tool's present definition."""
+        # The tool has no timeout of its own: the called agent's turn has one, and ends cleanly when it is cancelled.
         return Tool(self.definition, invoke, timeout=None, ask=self.ask, now=now, agent=True)
 
 
@@ -297,7 +297,7 @@ def _check_source(source: object) -> None:
 
 
 def _check_servers(mcp: "Entry | Sequence[Entry]") -> None:
-    """Raise ConfigError for an invalid server entry. Files are not read yet: they may change before the first turn."""
+    """Raise ConfigError for an invalid MCP server entry. Configuration files are read later, before the first turn."""
     from agentmagic.tools.mcp import config
 
     for entry in mcp if isinstance(mcp, list | tuple) else (mcp,):
@@ -316,7 +316,7 @@ def output_schema(output: Any) -> OutputSchema:
 
     Raises UsageError for any other `output`.
     """
-    if isinstance(output, str):  # pydantic would read the text as the name of a type
+    if isinstance(output, str):  # refused, since pydantic would read a text as the name of a type
         message = f"output is {output!r:.80}, a text. Give the type itself, for example output=str, or a JSON Schema."
         raise UsageError(message)
     if isinstance(output, Mapping):
@@ -325,7 +325,7 @@ def output_schema(output: Any) -> OutputSchema:
     else:
         name, adapter = getattr(output, "__name__", "answer"), _adapter(output)
         schema = adapter.json_schema()
-    # Providers need the type at the root, so a root that only refers to a definition is replaced by the definition.
+    # Providers need "type" at the root of a schema, so a root that is only a `$ref` is replaced by what it refers to.
     target = str(schema.get("$ref", "")).removeprefix("#/$defs/")
     if target in schema.get("$defs", {}):
         schema = {**schema["$defs"][target], "$defs": schema["$defs"]}
@@ -333,7 +333,7 @@ def output_schema(output: Any) -> OutputSchema:
     whole = _wrap(schema) if is_wrapped else schema
     if problem := check_schema("output", whole):
         raise UsageError(problem)
-    legal = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:64] or "answer"  # OpenAI has the strictest rule for names
+    legal = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:64] or "answer"  # OpenAI's rule for schema names, the strictest
     return OutputSchema(legal, whole, partial(_convert, adapter, is_wrapped), WRAPPER_PROPERTY if is_wrapped else "")
 
 
@@ -351,7 +351,7 @@ def _adapter(output: Any) -> "TypeAdapter[Any]":
 
 
 def _wrap(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object with one property, which has the given schema; definitions stay at the root."""
+    """Return the schema of an object whose only property has the given schema. `$defs` stay at the top level."""
     inner = {key: value for key, value in schema.items() if key not in (*_SHARED, "$id", "$schema")}
     whole = {
         "type": "object",
@@ -363,7 +363,7 @@ def _wrap(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _retarget_references(schema: Any) -> Any:
-    """Return a wrapped schema in which each `$ref` to the old root points to the wrapping property."""
+    """Return a schema that was wrapped in a property, with each `$ref` to "#" changed to a `$ref` to this property."""
     if isinstance(schema, list):
         return [_retarget_references(item) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
@@ -374,14 +374,14 @@ def _retarget_references(schema: Any) -> Any:
 
 
 def _convert(adapter: "TypeAdapter[Any] | None", is_wrapped: bool, data: Any) -> Any:
-    """Convert an answer's JSON data to its type. Raises ValueError if the type's own validation fails."""
+    """Convert the JSON data of an answer to the agent's `output` type. Raises ValueError if it does not validate."""
     inner = data[WRAPPER_PROPERTY] if is_wrapped else data
     if adapter is None:
         return inner
     from pydantic import ValidationError
 
     try:
-        # Validated as JSON text, not as objects, because strict types accept a date or a tuple only from JSON text.
+        # Given to pydantic as JSON text, because strict types do not accept a date or a tuple as a Python str or list.
         return adapter.validate_json(json.dumps(inner))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
@@ -390,10 +390,10 @@ def _convert(adapter: "TypeAdapter[Any] | None", is_wrapped: bool, data: Any) ->
 
 
 def _check_class(agent: Agent, model: Model) -> None:
-    """Raise UsageError if the class does not allow the model, or if its object could only pretend to be that model."""
+    """Raise UsageError if the classroom settings forbid the model, or if a `Model` object could fake its name."""
     bounds = class_settings()
     choice = settings.model_override() or agent.model
-    # The `name` of an outside agent's model lacks the folders of its command, so the text that chose it is checked.
+    # An outside agent is a command. Its model's `name` lacks the command's folders, so the text of `choice` is checked.
     name = choice if isinstance(choice, str) and is_outside(choice) else model.name
     bounds.check_model(name, settings.MODEL if settings.model_override() else "")
     web.check_model(model.name)
@@ -410,7 +410,7 @@ def _check_class(agent: Agent, model: Model) -> None:
 
 
 def _check_extra(names: Sequence[str]) -> None:
-    """Raise UsageError for fields of `extra`, which need no approval, if they may switch on a feature under a limit."""
+    """Raise UsageError for the fields `names` of the setting `extra` if they could bypass a classroom limit."""
     bounds = class_settings()
     limit = next((one for one in _BOUND_BY_EXTRA if getattr(bounds, one) is not None), None)
     if names and limit is not None:
@@ -426,7 +426,7 @@ def _check_extra(names: Sequence[str]) -> None:
 class Connections:
     """The models and servers that a session has opened, each once, and the event loop for the user's coroutines.
 
-    A separate object, so that the connections can be closed after the session was garbage-collected.
+    It is an object of its own, so that the connections can be closed after the session was garbage-collected.
     """
 
     def __init__(self) -> None:
@@ -436,7 +436,7 @@ class Connections:
         self._user_loop = UserLoop()
 
     async def with_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await a coroutine of the session; coroutine functions of the user in it run on the session's own loop."""
+        """Await `work`. Coroutine functions of the user that it calls run on the event loop of this session."""
         session_loop.set(self._user_loop)
         return await work
 
@@ -444,7 +444,7 @@ class Connections:
         """Return the model that an agent would use: that of `AGENTMAGIC_MODEL`, else the agent's, else the default.
 
         Raises UnknownModel, MissingExtra, AuthenticationMissing if no model is chosen and no key is set, and UsageError
-        for a model that the class does not allow.
+        for a model that the classroom settings do not allow.
         """
         choice = settings.model_override() or agent.model or choose_default()
         if isinstance(choice, str) and choice not in self._models:
@@ -456,8 +456,8 @@ class Connections:
     def notes(self, agent: Agent, model: Model) -> list[str]:
         """Return the notes about an agent's model that the session has not shown before.
 
-        There is a note for each setting that the model ignores, for a permission that the class overrides, and for the
-        model's own advice.
+        There is a note for each setting that the model ignores, for a permission that the classroom settings override,
+        and for the model's own advice.
         """
         honoured_names = honoured_settings(model, agent.settings).given
         left_out = [name for name in agent.settings.given if name not in honoured_names]
@@ -475,7 +475,7 @@ class Connections:
         return new
 
     def toolsets(self, agent: Agent) -> tuple[Toolset, ...]:
-        """Return an agent's sources of tools: functions, toolsets and servers, but not its agent tools.
+        """Return an agent's functions, toolsets and MCP servers as toolsets, without the agents that it can call.
 
         Raises ConfigError for an invalid server configuration file.
         """
@@ -495,7 +495,7 @@ class Connections:
         return servers
 
     def close_after(self, owner: object) -> None:
-        """Close all connections when the owner is garbage-collected, or else before the process ends."""
+        """Arrange that all connections are closed when `owner` is garbage-collected, or before the process ends."""
         engine().at_close(self.aclose)
         weakref.finalize(owner, self._close_later).atexit = False
 
@@ -503,7 +503,7 @@ class Connections:
         engine().submit(self.aclose())
 
     async def aclose(self) -> None:
-        """Close all connections, on the engine's loop. If one cannot be closed, the others are still closed."""
+        """Close all connections, on the engine's event loop. If one cannot be closed, the others are still closed."""
         engine().forget(self.aclose)
         self._user_loop.close()
         connections = (*self._models.values(), *(servers for _, servers in self._servers))

@@ -1,7 +1,7 @@
-"""The user's approvals of project files (servers, rules, skills), stored in one file in the user's data folder.
+"""The user's approvals of project files (MCP servers, rules, skills), stored in one file in the user's data folder.
 
-A project may come from a download, so its files are not trusted. A server that they start, or a text that they give to
-a model, is shown to the user in full once for approval, and again after each change.
+A project may come from a download, so its files are not trusted. If a project file starts a server or gives a text to
+a model, the user sees the server or the text in full and must approve it, once and again after each change.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any, cast
 from agentmagic.platforms import move_over
 
 FILE = "trusted-servers.json"
-PATIENCE = 10.0  # seconds to wait while another process writes the file
+PATIENCE = 10.0  # seconds to wait while another process writes the approval file
 
 Entry = Mapping[str, Any]
 """The text or server that was approved. A later entry with the same `server` and `file` replaces it."""
@@ -29,20 +29,20 @@ class ApprovalFile:
 
     @property
     def path(self) -> Path:
-        """The path of the file."""
+        """The path of the approval file."""
         from platformdirs import user_data_path
 
         return self._path or user_data_path("agentmagic", appauthor=False) / FILE
 
     def keep(self, entries: Mapping[str, Entry]) -> None:
-        """Store entries by their hashes. Each replaces earlier entries for the same server and file.
+        """Store approvals by their hashes. Each replaces the earlier approvals of the same server in the same file.
 
         Raises OSError if the file cannot be written.
         """
         from filelock import FileLock
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{self.path}.lock", timeout=PATIENCE):  # its timeout error is an OSError too
+        with FileLock(f"{self.path}.lock", timeout=PATIENCE):  # `FileLock` raises an OSError after its timeout
             subjects = set(map(_subject, entries.values()))
             earlier = {digest: one for digest, one in self.read().items() if _subject(one) not in subjects}
             # Written to a second file that is then renamed, so that a crash leaves the old file or the new file.
@@ -51,12 +51,12 @@ class ApprovalFile:
             move_over(beside, self.path)
 
     def entry_before(self, subject: Entry) -> Entry:
-        """Return the approved entry for the same server and file, {} if there is none."""
+        """Return the approval that is stored for the server and the file of `subject`, {} if there is none."""
         nothing: Entry = {}
         return next((one for one in self.read().values() if _subject(one) == _subject(subject)), nothing)
 
     def read(self) -> dict[str, Entry]:
-        """Return all entries by their hashes."""
+        """Return all stored approvals by their hashes."""
         try:
             data = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):

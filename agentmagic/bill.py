@@ -1,7 +1,8 @@
-"""Costs of models: the ledger of paid requests, the budgets of a day and a month, and the bill of saved sessions.
+"""Costs of models: the ledger of paid requests, budgets for a day or a month, and cost reports on saved sessions.
 
 The ledger is one file a month in the user's state folder. All kernels of the user append to it, one line for each
-request that cost something, whether the session is saved or not. The bill is computed from the journals of a folder.
+request that cost something, whether the session is saved or not. A cost report (`FolderBill`) is computed from the
+journals, the files of saved sessions, in a folder.
 """
 
 import json
@@ -56,15 +57,15 @@ class CostSum:
     unpriced: int = 0
 
     def __add__(self, other: "CostSum") -> "CostSum":
-        """Return the sum."""
+        """Return the sum of both costs and of both numbers."""
         return CostSum(self.cost + other.cost, self.unpriced + other.unpriced)
 
 
 class PaidRequests:
     """The ledger: what all kernels of the user, and this process, have paid this month. Replayed turns do not count.
 
-    For each paid request, one line is appended. To compute a sum, the lines that other kernels have appended since the
-    last time are read. A line that a crash cut off, or that has another format, is skipped.
+    For each paid request, one line is appended to a file. Before a sum is computed, the lines that other kernels have
+    appended in the meantime are read. A line that a crash cut off, or that has another format, is skipped.
     """
 
     def __init__(self) -> None:
@@ -83,9 +84,9 @@ class PaidRequests:
 
     @staticmethod
     def path() -> Path:
-        """Return this month's file.
+        """Return the path of this month's ledger file.
 
-        If an administrator sets a budget, no environment variable can move the file.
+        If an administrator sets a budget, the path does not depend on environment variables.
         """
         from platformdirs import user_state_path
 
@@ -93,7 +94,7 @@ class PaidRequests:
         return folder / f"ledger-{today()[:7]}.jsonl"
 
     def pay(self, folder: str, session: str, model: str, usage: Usage) -> None:
-        """Record one request that was sent. It is on disk when this returns; else `problem` gives the reason."""
+        """Record one request that was sent. The record is then on disk; if not, the attribute `problem` says why."""
         with self._guard:
             self.here += usage
             if usage.cost == 0:
@@ -105,7 +106,7 @@ class PaidRequests:
             self._write()
 
     def costs(self, period: Period, folder: str | None = None) -> CostSum:
-        """Return the costs of today or of this month, in one folder, by default in all folders."""
+        """Return today's or this month's costs of the requests from one folder, or from all folders if it is None."""
         day = today()
         with self._guard:
             self._write()
@@ -127,11 +128,11 @@ class PaidRequests:
                 number = os.open(path, _FLAGS, _OWNER_ONLY)
                 try:
                     if (size := os.fstat(number).st_size) and _last_byte(number, size) != b"\n":
-                        append(number, b"\n")  # end a line that a crash has cut off
+                        append(number, b"\n")  # ends a line that a crash has cut off
                     append(number, b"".join(self._unwritten))
                 finally:
                     os.close(number)
-        except OSError as error:  # a lock timeout is an OSError too
+        except OSError as error:  # also raised if the lock is not free in time
             if not self.problem:
                 logger.warning("the ledger %s cannot be written: %s", path, error.strerror or describe(error))
             self.problem = f"The ledger {path} cannot be written ({error.strerror or 'another kernel holds it'})"
@@ -140,13 +141,13 @@ class PaidRequests:
             self.problem = ""
 
     def _lock(self, path: Path) -> "BaseFileLock":
-        """Return the lock of the file. It is created once, since creating a lock takes as long as acquiring it."""
+        """Return the lock of a ledger file. It is created only once, since to create it is as slow as to acquire it."""
         if self._locked is None or self._locked[0] != path:
             self._locked = path, file_lock(path, PATIENCE)
         return self._locked[1]
 
     def _catch_up(self) -> None:
-        """Add the complete lines that were appended since the last call; read a new file, or a new month's, whole."""
+        """Add the costs in new lines of the ledger file to the sums. Start from zero with a new month's file."""
         path = self.path()
         try:
             size = path.stat().st_size
@@ -176,7 +177,7 @@ class PaidRequests:
 def _has_policy_budget() -> bool:
     """Return whether the administrator sets a budget.
 
-    If so, no environment variable that a notebook sets can move the ledger or shift its days.
+    If so, the ledger's path and its days must not depend on environment variables, which a notebook could set.
     """
     policy = class_settings().policy
     return policy is not None and (policy.daily_budget or policy.monthly_budget) is not None
@@ -186,7 +187,7 @@ def _has_policy_budget() -> bool:
 def own_state_folder() -> Path:
     """Return the user's state folder from the system's user database or registry, not from environment variables.
 
-    A user who is not in the database, as in some containers, gets a folder named by the user's number.
+    A user who is not in the database, as in some containers, gets a folder named after the user's id number.
     """
     if sys.platform == "win32":
         return cast("Path", windows_folder("HKEY_CURRENT_USER", "Local AppData")) / "agentmagic"
@@ -200,7 +201,7 @@ def own_state_folder() -> Path:
 
 
 def today() -> str:
-    """Return the local date, or the date in UTC if the administrator sets a budget."""
+    """Return today's local date, or the date in UTC if the administrator sets a budget."""
     return _day(time.time())
 
 
@@ -214,16 +215,16 @@ def _last_byte(number: int, size: int) -> bytes:
 
 
 def _whole_lines(read: bytes) -> bytes:
-    """Return the data up to its last line end; all data if it has PIECE bytes and no line end.
+    """Return the data up to its last line end. Data of PIECE bytes without a line end is returned whole.
 
-    Such a line is too long to be from the ledger, and is skipped later.
+    A line of that length cannot be a ledger line, and the parser skips it later.
     """
     end = read.rfind(b"\n") + 1
     return read[:end] if end or len(read) < PIECE else read
 
 
 def _parse_line(line: bytes) -> tuple[tuple[str, str], CostSum] | None:
-    """Return the day, the folder and the cost in a line of the ledger; None if the line has another format."""
+    """Return ((day, folder), cost) from a line of the ledger, or None if the line has another format."""
     if len(line) > LONGEST_LINE:
         return None
     try:
@@ -242,7 +243,7 @@ def _parse_line(line: bytes) -> tuple[tuple[str, str], CostSum] | None:
 
 @cache
 def ledger() -> PaidRequests:
-    """Return the ledger of this process."""
+    """Return this process's ledger, the record of paid requests."""
     return PaidRequests()
 
 
@@ -251,18 +252,18 @@ def ledger() -> PaidRequests:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The payer of requests: a session, by its name and the id of its conversation."""
+    """The session to which model requests are charged in the ledger, with its name and the id of its conversation."""
 
     name: str = ""
     conversation: str = ""
 
     def pay(self, model: str, usage: Usage) -> None:
-        """Record a request to a model in the ledger."""
+        """Record the cost of one model request in the ledger, charged to this session."""
         ledger().pay(work_folder(), self.name, model, usage)
 
 
 def work_folder() -> str:
-    """Return the folder whose sessions share a budget: the notebook's folder, or the folder where the script began."""
+    """Return the notebook's folder, or the folder where the script began. All sessions in it share a budget."""
     return str(own_folder() or "")
 
 
@@ -271,8 +272,8 @@ class PeriodCap:
     """The budget of a day or a month.
 
     `limit` is in US dollars. `setting` is the name of the setting or variable that sets the budget. `folder` is the
-    folder to which it applies, None for all folders, as for the budget of a class. `class_setting` names the class
-    setting and its file, "" for a variable.
+    folder to which it applies, None for all folders, as for a classroom budget. `class_setting` names the setting and
+    its file if classroom settings have set the budget, "" if an environment variable has.
     """
 
     period: Period
@@ -283,11 +284,11 @@ class PeriodCap:
 
     @property
     def when(self) -> str:
-        """The period in words, for messages."""
+        """The budget's period in words, for messages to users."""
         return "today" if self.period == "day" else "this month"
 
     def costs(self) -> CostSum:
-        """Return the costs of the present day or month."""
+        """Return what has been spent on the present day or in the present month, to compare with `limit`."""
         return ledger().costs(self.period, self.folder)
 
     def problem(self) -> str:
@@ -297,7 +298,7 @@ class PeriodCap:
         return f"{why}, so {self.setting} cannot be kept and no request was sent. Make the file writable and try again."
 
     def warning(self) -> str:
-        """Return a warning, once in a period, if the share WARN_AT of the budget is spent, else ""."""
+        """Return a warning if the fraction WARN_AT of the budget is spent, once in each day or month; else ""."""
         total, key = self.costs(), (f"{self.setting} {self.limit}", today()[: 10 if self.period == "day" else 7])
         if total.cost < WARN_AT * self.limit or key in ledger().shown_warnings:
             return ""
@@ -318,7 +319,7 @@ def _unpriced_note(total: CostSum) -> str:
 
 
 def period_caps() -> list[PeriodCap]:
-    """Return the budgets of days and months that apply here. Raises UsageError for a variable that is not a number."""
+    """Return the day and month budgets that apply here. Raises UsageError if a variable for one is not a number."""
     bounds, caps = class_settings(), list[PeriodCap]()
     for variable, period in _VARIABLES:
         if (limit := _dollars(variable)) is not None:
@@ -348,7 +349,7 @@ COLUMNS = ("day", "notebook", "session", "model", "requests", "tokens", "cached"
 
 @dataclass(frozen=True, slots=True)
 class FolderBill:
-    """The usage of a folder's saved sessions: a row for each day, notebook, session and model.
+    """The cost report on a folder's saved sessions, with a row for each set of day, notebook, session and model.
 
     In a row, `cost` is in US dollars, None if the price of a request is unknown; `failures` counts turns that ended in
     an error, ran out of time, or were cut off with their kernel. `files` counts the journals that were read, `damaged`
@@ -362,7 +363,7 @@ class FolderBill:
 
     @property
     def frame(self) -> Any:
-        """The rows as a data frame of pandas, or as a list of dicts if pandas is not installed."""
+        """The report's rows as a pandas data frame, or as a list of dicts if pandas is not installed."""
         try:
             pd: Any = import_module("pandas")
         except ImportError:
@@ -372,7 +373,7 @@ class FolderBill:
         return frame
 
     def sums(self, *names: str) -> dict[tuple[str, ...], "UsedTogether"]:
-        """Return the total usage of the rows that are equal in the named columns, by their values, sorted."""
+        """Group the rows by the named columns. Return the total usage of each group by its values, sorted by these."""
         totals: dict[tuple[str, ...], UsedTogether] = {}
         for row in self.rows:
             key = tuple(str(row[name]) for name in names)
@@ -382,7 +383,7 @@ class FolderBill:
 
 @dataclass(frozen=True, slots=True)
 class UsedTogether:
-    """The total usage of several rows; `unpriced` counts the requests in rows whose cost is unknown."""
+    """The total usage in several rows of a `FolderBill`; `unpriced` counts the requests in rows of unknown cost."""
 
     requests: int = 0
     tokens: int = 0
@@ -393,7 +394,7 @@ class UsedTogether:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """Return the usage of one row."""
+        """Return the usage in one row of a `FolderBill`."""
         figures = (row["requests"], row["tokens"], row["cached"], row["cost"] or 0.0, row["failures"])
         return cls(*figures, row["requests"] if row["cost"] is None else 0)
 
@@ -442,7 +443,7 @@ def _row(key: tuple[str, ...], total: Usage, failures: int) -> Mapping[str, Any]
 
 
 def _notebook(folder: Path, place: Path) -> str:
-    """Return the name of the notebook whose conversations are in a folder of journals, "" if there is none."""
+    """Return the name of the notebook whose saved conversations are in the folder `place`, "" if there is none."""
     if place.parent.name != FOLDER or place == folder:
         return ""
     try:

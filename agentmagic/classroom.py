@@ -1,6 +1,6 @@
-"""The limits of a machine and of a class, which a notebook's options, magics and Agent arguments cannot widen.
+"""The limits of a machine and of a classroom, which a notebook's options, magics and Agent arguments cannot widen.
 
-An administrator sets the limits of a machine in `POLICY_FILE`. A teacher sets the limits of a class in the table
+An administrator sets the limits of a machine in `POLICY_FILE`. A teacher sets those of a classroom in the table
 `[tool.agentmagic.class]` of each `pyproject.toml` in the notebook's folder and above it, and of the TOML file that
 `AGENTMAGIC_CLASS` names. The limits of all these files apply: a file can narrow what a file further out allows, but not
 widen it; the administrator's file is the outermost. The files are read once in a process.
@@ -44,8 +44,8 @@ def windows_folder(hive: Literal["HKEY_LOCAL_MACHINE", "HKEY_CURRENT_USER"], nam
 
 
 def _policy_file() -> Path:
-    """Return the administrator's file. Its path does not depend on variables, which a notebook could set."""
-    folder = windows_folder("HKEY_LOCAL_MACHINE", "Common AppData")  # the usual %PROGRAMDATA%, which a user can change
+    """Return the path of the administrator's policy file. It depends on no variable that a notebook could set."""
+    folder = windows_folder("HKEY_LOCAL_MACHINE", "Common AppData")  # %PROGRAMDATA%, which users can change
     return Path("/etc/agentmagic.toml") if folder is None else folder / "agentmagic" / "agentmagic.toml"
 
 
@@ -68,7 +68,7 @@ _STRICTNESS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassSettings:
-    """The limits of a machine or a class. A setting that is None sets no limit.
+    """The limits of a machine or a classroom. A setting that is None sets no limit.
 
     `models` are patterns of allowed "provider:model" names, `addresses` patterns of the allowed addresses of models,
     and `servers` the MCP servers that may be started or connected. `prices`, by pattern of model, override all other
@@ -115,27 +115,27 @@ class ClassSettings:
 
     @property
     def policy(self) -> "ClassSettings | None":
-        """The settings of the administrator's file alone, None if there is no such file."""
+        """The settings of the administrator's policy file alone, None if there is no such file."""
         return next((one for one in self._parts if one.file == POLICY_FILE), None)
 
     @property
     def classes(self) -> "tuple[ClassSettings, ...]":
-        """The settings of each file of a class, the outermost first."""
+        """The settings of each classroom file, the file of the outermost folder first, without the administrator's."""
         return tuple(one for one in self._parts if one.file not in (None, POLICY_FILE))
 
     @property
     def names(self) -> list[str]:
-        """The names of the settings that are set, spelled as in a file."""
+        """The names of the settings that are not None, spelled as in a settings file: "max-cost"."""
         return list(map(_file_spelling, self.settings))
 
     @property
     def settings(self) -> list[str]:
-        """The field names of the settings that are set."""
+        """The names of the settings that are not None, spelled as the fields: "max_cost"."""
         return [name for name in _SETTINGS if getattr(self, name) is not None]
 
     @property
     def bounds_costs(self) -> bool:
-        """Whether there is a limit on costs. If so, a notebook cannot change the price of a model that has a price."""
+        """Whether there is a limit on costs. If so, a notebook cannot change a model's known price."""
         costs = (self.max_cost, self.session_max_cost, self.daily_budget, self.monthly_budget)
         return any(cost is not None for cost in costs)
 
@@ -150,7 +150,7 @@ class ClassSettings:
         return "ask" in (self.permission, self.code, self.web)
 
     def check_model(self, name: str, chosen_by: str = "") -> None:
-        """Raise UsageError if the class does not allow a model; `chosen_by` is the setting that chose it, if known."""
+        """Raise UsageError if a model is not allowed here; `chosen_by` is the setting that chose it, if known."""
         for one in self._parts:
             if one.models is not None and not any(fits_pattern(name, pattern) for pattern in one.models):
                 by = f", which {chosen_by} names," if chosen_by else ""
@@ -158,13 +158,13 @@ class ClassSettings:
                 raise UsageError(f"The model {name}{by} {among}.")
 
     def allows_model(self, name: str) -> bool:
-        """Return whether the class allows a model."""
+        """Return whether these limits allow a model."""
         return all(
             one.models is None or any(fits_pattern(name, pattern) for pattern in one.models) for one in self._parts
         )
 
     def check_address(self, name: str, address: str | None) -> None:
-        """Raise UsageError if the class does not allow the address of a model; None is an unknown address."""
+        """Raise UsageError if a model's address is not allowed here; None is an unknown address."""
         for one in self._parts:
             if not is_among(address, one.addresses):
                 place = f"at {address}" if address else "at an address that is not known"
@@ -172,7 +172,7 @@ class ClassSettings:
                 raise UsageError(f"The model {name} is asked {place}, which {among}.")
 
     def allows_address(self, address: str) -> bool:
-        """Return whether the class allows an address of models."""
+        """Return whether these limits allow requests to models at an address."""
         return all(is_among(address, one.addresses) for one in self._parts)
 
     def price(self, name: str) -> Prices | None:
@@ -181,12 +181,12 @@ class ClassSettings:
         return next((price for pattern, price in prices if fits_pattern(name, pattern)), None)
 
     def check_switch(self, name: str, refusal: str) -> None:
-        """Raise UsageError if a setting is false; `refusal` is the first half of the message."""
+        """Raise UsageError if the setting called `name` is false; `refusal` is the first half of the error message."""
         if getattr(self, name) is False:
             raise UsageError(f"{refusal}: {self.scope(name)} has {self.setting_with_file(name)}.")
 
     def server_problem(self, entry: EntryPattern) -> str:
-        """Return why the class does not allow an MCP server, "" if it is allowed."""
+        """Return why these limits forbid an MCP server, "" if they allow it."""
         for one in self._parts:
             if one.servers is not None and not any(pattern.allows(entry) for pattern in one.servers):
                 return f"{entry} is not among those of {one.scope('servers')}: {one.setting_with_file('servers')}."
@@ -195,7 +195,7 @@ class ClassSettings:
     def cap(self, name: str, value: float | None, *, session: bool = False) -> float | None:
         """Return the limit that applies to a turn or a session.
 
-        `value` is the notebook's limit, None if it sets none. Raises UsageError if `value` is above the class's limit.
+        `value` is the notebook's limit, None if it sets none. Raises UsageError if it is above the limit set here.
         """
         own = f"session_{name}" if session else name
         most = cast("float | None", getattr(self, own))
@@ -208,8 +208,8 @@ class ClassSettings:
     def limit(self, name: str, value: float | None, usual: float) -> float | None:
         """Return the `max_iterations` or `timeout` that applies to a turn; None means no limit.
 
-        `value` is the notebook's limit; if it equals `usual`, it counts as not set. Raises UsageError if it is above
-        the class's limit.
+        `value` is the notebook's limit. If it equals the default value `usual`, it counts as not set. Raises UsageError
+        if it is above the limit set here.
         """
         most = cast("float | None", getattr(self, name))
         if most is None or value == usual:
@@ -217,7 +217,7 @@ class ClassSettings:
         return self.cap(name, float("inf") if value is None else value)
 
     def mildest_verdict(self, *, asks: bool, code: bool, web: bool = False) -> Literal["ask", "deny"] | None:
-        """Return the mildest decision ("ask" or "deny") that the class permits for a call, None if it sets no limit.
+        """Return the mildest decision ("ask" or "deny") that is permitted for a tool call; None sets no limit.
 
         `code` says that the call runs a program, `web` that it searches or reads the web, `asks` that its tool
         asks the user by default.
@@ -229,12 +229,12 @@ class ClassSettings:
         return self.permission if asks else None
 
     def verdict_reason(self, verdict: Literal["ask", "deny"], *, code: bool, web: bool = False) -> str:
-        """Return why the user is asked about a call, or the call is denied. The model reads it too: it has no path."""
+        """Return why the user must approve a tool call, or why it is denied. No path is named, since models read it."""
         name = "permission" if self.permission == verdict or not (code or web) else "code" if code else "web"
         return f'The settings of {self.scope(name)} have {name} = "{verdict}".'
 
     def check_mode(self, mode: str, chosen_by: str = "") -> None:
-        """Raise UsageError if a replay mode is not the class's; `chosen_by` is the setting that chose it, if known."""
+        """Raise UsageError if a replay mode is not the required one; `chosen_by` is the setting that chose it."""
         if self.replay not in (None, mode):
             by = f", which {chosen_by} names," if chosen_by else ""
             raise UsageError(
@@ -252,12 +252,12 @@ class ClassSettings:
         return f"{_file_spelling(name)} = {text!r}"
 
     def scope(self, name: str) -> str:
-        """Return whose setting it is, for a message: "this machine" or "this class"."""
-        is_set = getattr(self, name) is not None  # `code` has the default "ask" in every class, even if it is not set
+        """Return whose setting `name` is, for a message: "this machine" (the administrator's) or "this class"."""
+        is_set = getattr(self, name) is not None  # a classroom that does not set `code` has "ask"
         return "this machine" if is_set and self._source(name).file == POLICY_FILE else "this class"
 
     def _source(self, name: str) -> "ClassSettings":
-        """Return the settings of the file from which the present value of a setting comes."""
+        """Return the settings of the file that set the value of the setting `name`."""
         value = getattr(self, name)
         return next((one for one in self._parts if getattr(one, name) == value), self)
 
@@ -277,7 +277,7 @@ def _file_spelling(name: str) -> str:
 
 
 def _working_folder() -> Path | None:
-    with suppress(OSError):  # the folder was deleted
+    with suppress(OSError):  # raised if the working directory was deleted
         return Path.cwd()
     return None
 
@@ -287,7 +287,7 @@ _FOLDER = _working_folder()
 
 
 def notebook_of(variables: Mapping[str, Any]) -> Path | None:
-    """Return the notebook's path according to the front end, or None. If it was renamed, the path may not exist."""
+    """Return the notebook's path according to the front end, or None. After a rename, the path may not exist."""
     files = [
         Path(one) for one in (variables.get(VS_CODE_VARIABLE), os.environ.get(SERVER_VARIABLE)) if isinstance(one, str)
     ]
@@ -296,7 +296,7 @@ def notebook_of(variables: Mapping[str, Any]) -> Path | None:
 
 
 def _start_folders() -> Iterator[Path]:
-    """Yield the folders at which the search for settings starts: where the kernel or script began, the notebook's."""
+    """Yield where the search for settings files starts: the folder where the kernel or script began, the notebook's."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     began = _FOLDER if shell is None else Path(shell.starting_dir)
     if began is not None:
@@ -311,7 +311,7 @@ def own_folder() -> Path | None:
 
 
 def _settings_files() -> list[Path]:
-    """Return the files that may have settings, the outermost first; the file in `AGENTMAGIC_CLASS` is the last."""
+    """Return the files that may set limits, the outermost folder's first; that of `AGENTMAGIC_CLASS` is the last."""
     above = [folder for start in _start_folders() for folder in (start, *start.parents)]
     in_order = sorted(dict.fromkeys(above), key=lambda folder: len(folder.parts))
     class_file = os.environ.get(VARIABLE)
@@ -321,13 +321,13 @@ def _settings_files() -> list[Path]:
 
 @cache
 def class_settings() -> ClassSettings:
-    """Return the limits that apply. Raises UsageError for a file that cannot be read or has an unknown setting."""
+    """Return the limits of this process. Raises UsageError for an unreadable file or an unknown setting in it."""
     parts = [settings for file in dict.fromkeys(_settings_files()) if (settings := _read(file)) is not None]
     return _combine(parts)
 
 
 def _read_policy() -> ClassSettings | None:
-    """Return the settings of the administrator's file, or None if there is no such file."""
+    """Return the settings in the administrator's policy file, or None if there is no such file."""
     try:
         return _parse_table(POLICY_FILE, tomllib.loads(POLICY_FILE.read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):
@@ -340,7 +340,7 @@ def _read_policy() -> ClassSettings | None:
 
 
 def _read(file: Path) -> ClassSettings | None:
-    """Return the settings of a file, or None if it has none."""
+    """Return the limits that a file sets, or None if it sets none."""
     if file == POLICY_FILE:
         return _read_policy()
     is_class_file = file == Path(os.environ.get(VARIABLE) or os.devnull).absolute()
@@ -350,7 +350,7 @@ def _read(file: Path) -> ClassSettings | None:
         data = tomllib.loads(text)
     except (OSError, ValueError) as error:
         if not is_class_file and _TABLE not in text:
-            return None  # no such file, or invalid TOML of the project, which the project's own tools report
+            return None  # no such file, or a broken pyproject.toml without limits, which other tools report
         which = f"the file that {VARIABLE} names" if is_class_file else "it"
         raise UsageError(f"The class settings {file} cannot be read: {error}. Correct {which}.") from error
     match data:
@@ -363,7 +363,7 @@ def _read(file: Path) -> ClassSettings | None:
 
 
 def _combine(parts: list[ClassSettings]) -> ClassSettings:
-    """Return the strictest value of each setting. `wider` names each setting that is wider than one before it."""
+    """Return the strictest values of several files' settings. `wider` names values that an earlier file forbids."""
     if len(parts) < 2:  # noqa: PLR2004
         return parts[0] if parts else ClassSettings()
     whole, wider = parts[0], list[str]()
@@ -386,7 +386,7 @@ def _combine(parts: list[ClassSettings]) -> ClassSettings:
 
 
 def _is_within(name: str, value: Any, most: Any) -> bool:  # noqa: PLR0911  (one return for each kind)
-    """Return whether a value of a setting allows no more than the value `most` does."""
+    """Return whether `value` is at least as strict as `most`, for the setting called `name`."""
     if most is None:
         return True
     if name in _STRICTNESS:

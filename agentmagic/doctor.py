@@ -33,7 +33,7 @@ OLDEST_PYTHON = (3, 11)
 SERVER_FILES = (".mcp.json", ".vscode/mcp.json")
 FETCH = "from agentmagic.providers.local.downloads import fetch; fetch()"
 OWN_SOURCE = "FOLDER, with your clone of agentmagic as FOLDER"  # agentmagic is not on PyPI
-_PIP = f"{quote_word(sys.executable)} -m pip install"  # the full path, since `python` may be another Python
+_PIP = f"{quote_word(sys.executable)} -m pip install"  # not `python`, which may be another Python
 _NAME = re.compile(r"[^\w.-]")
 """Matches the first character after the name of a package in a requirement."""
 _SYSTEM = re.compile(r"""\s*sys_platform\s*([!=]=)\s*['"](\w+)['"]\s*""")
@@ -47,7 +47,7 @@ _QUOTES = "\"'`\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}\N{L
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. `command` fixes the problem, "" if there is none."""
+    """The result of one check of `doctor`. `command` fixes the problem; it is "" if nothing has to be fixed."""
 
     health: Health
     about: str
@@ -59,9 +59,9 @@ class Finding:
 
 
 def examine(folder: Path | None = None) -> Iterator[Finding]:
-    """Yield a finding for each thing that notebooks in the folder may need; by default in the working directory.
+    """Yield a finding for each thing that notebooks in `folder` (by default the working directory) may need.
 
-    If a check itself raises, for example because a package that it imports is broken, that is a finding too.
+    If a check itself raises an exception, for example because a package is broken, that becomes a finding too.
     """
     place = folder or Path.cwd()
     checks: tuple[tuple[str, Callable[[], Iterator[Finding]]], ...] = (
@@ -90,7 +90,7 @@ def _reason(error: Exception) -> str:
 
 
 def _install_command(error: Exception) -> str:
-    """Return the command that installs the package named in an import error again, "" for another error."""
+    """Return the command that reinstalls the package that an import error names, "" for any other error."""
     module = (getattr(error, "name", None) or "").partition(".")[0]
     if not module:
         return ""
@@ -100,7 +100,7 @@ def _install_command(error: Exception) -> str:
 
 
 def _import_problem(module: str) -> str:
-    """Return why a module that is installed cannot be imported, "" if it can."""
+    """Return why an installed module cannot be imported, "" if it can be imported."""
     try:
         import_module(module)
     except Exception as error:  # noqa: BLE001  (see `examine`)
@@ -142,7 +142,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _required_by_source() -> list[str]:
-    """Return the requirements in the pyproject.toml of the clone from which agentmagic runs, [] without a clone."""
+    """Return the requirements in pyproject.toml of the git clone from which agentmagic runs, [] without a clone."""
     with suppress(OSError, ValueError, KeyError):
         text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
         return tomllib.loads(text)["project"]["dependencies"]
@@ -150,7 +150,7 @@ def _required_by_source() -> list[str]:
 
 
 def _is_needed(line: str) -> bool:
-    """Return whether a requirement applies to this system, without any extra."""
+    """Return whether a line of requirements applies to this operating system if no extra is installed."""
     marker = line.partition(";")[2]
     system = _SYSTEM.fullmatch(marker)
     return not marker or (system is not None and (system[1] == "==") == (system[2] == sys.platform))
@@ -184,7 +184,7 @@ def _jupyter() -> Iterator[Finding]:
 
 
 def _extensions() -> Iterator[Finding]:
-    """Check the extensions of JupyterLab: widgets, without which turns are shown as HTML, and the docked panel."""
+    """Check the JupyterLab extensions: one for widgets (without it, turns are plain HTML), one for the panel."""
     if not _version_of("jupyterlab") and not _version_of("notebook"):
         return  # the extensions of a Jupyter in another Python cannot be checked
     paths = [Path(path) for path in import_module("jupyter_core.paths").jupyter_path("labextensions")]
@@ -207,7 +207,7 @@ def _extensions() -> Iterator[Finding]:
 
 
 def _disabled_extensions() -> list[str]:
-    """Return the extensions and plugins that are disabled in any configuration file of JupyterLab and Notebook."""
+    """Return the names of the extensions and plugins that a configuration file of JupyterLab or Notebook disables."""
     core, lab, config = map(import_module, ("jupyter_core.paths", "jupyterlab.commands", "jupyterlab_server.config"))
     settings_folder = str(Path(lab.get_app_dir()) / "settings")
     return list(config.get_page_config(core.jupyter_path("labextensions"), settings_folder)["disabledExtensions"])
@@ -241,13 +241,13 @@ def _keys() -> Iterator[Finding]:
 
 
 def _provider(row: "Provider") -> Finding:
-    """Return the finding about one provider: its key and its SDK."""
+    """Return the finding about one provider of models: whether its API key is set and its SDK can be imported."""
     key, names = _key(row), " or ".join(row.keys)
     if row.package and not _can_import(row.package):
         return _extra(f"{row.name}: has a key, but its SDK" if key else f"{row.name}: its SDK", row.extra)
     if not key:
         return Finding("note", f"{row.name}: has no key here.", f"set {names}, if you mean to use it")
-    if row.package and (why := _import_problem(row.package)):  # only with a key, since an import can take a second
+    if row.package and (why := _import_problem(row.package)):  # only with a key: an import takes up to a second
         name = _PACKAGES.get(row.package.partition(".")[0], row.package)
         about = f"{row.name}: has a key, but its SDK cannot be imported: {why}."
         return Finding("note", about, f"{_PIP} --force-reinstall {name}")
@@ -257,7 +257,7 @@ def _provider(row: "Provider") -> Finding:
 
 
 def _key(row: "Provider") -> str:
-    """Return the key that is set, "" if there is none. The keyring is not searched, since it may ask the user."""
+    """Return the provider's API key, "" if none is set. The system keyring is left out, since it may ask the user."""
     return settings.find_key(row.keys, keyring=False) or ""
 
 
@@ -277,7 +277,7 @@ _ODD_KEYS = (
 
 
 def _key_problem(key: str) -> str:
-    """Return why a key is probably wrong, "" if it looks right. The text never contains a part of the key."""
+    """Return why an API key is probably wrong, "" if it looks right. The reason never contains a part of the key."""
     return next((problem for odd, problem in _ODD_KEYS if re.fullmatch(odd, key, re.DOTALL)), "")
 
 
@@ -293,7 +293,7 @@ def _mcp() -> Iterator[Finding]:
 
 
 def _agents() -> Iterator[Finding]:
-    """Check the outside agents that are installed, or of which only the adapter is missing."""
+    """Check the outside agents, such as command-line programs, that are installed or lack only their adapter."""
     from agentmagic.acp import agents
     from agentmagic.tools.mcp.stdio import locate
 
@@ -358,7 +358,7 @@ def _bounds() -> Iterator[Finding]:
 def _policy(policy: ClassSettings) -> Finding:
     about = f"The administrator's policy {policy.file}: {', '.join(map(policy.setting_text, policy.settings))}."
     places = [] if policy.file is None or os.name == "nt" else [policy.file, policy.file.parent]
-    if not any(os.access(place, os.W_OK) for place in places):  # on Windows, `os.access` does not know permissions
+    if not any(os.access(place, os.W_OK) for place in places):  # `os.access` ignores permissions on Windows
         return Finding("ok", about)
     names = join_command([*map(str, places)])
     mend = f"sudo chown root {names} && sudo chmod go-w {names}" if os.geteuid() else "run kernels as another user"
@@ -368,7 +368,7 @@ def _policy(policy: ClassSettings) -> Finding:
 def _servers(place: Path) -> Iterator[Finding]:
     files = [path for name in SERVER_FILES if (path := place / name).is_file()]
     if files and not _version_of("mcp"):
-        return  # `_mcp` has reported that the package is missing
+        return  # the check `_mcp` reports that the package mcp is missing
     for file in files:
         from agentmagic.tools.mcp import config
 

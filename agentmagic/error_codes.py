@@ -1,4 +1,4 @@
-"""A general explanation of each error code, with advice. The message of an error says more about the single case."""
+"""A general explanation of each error code, with advice. The message of an error describes the single case."""
 
 from collections.abc import Mapping
 
@@ -234,13 +234,13 @@ MEANINGS: Mapping[str, str] = {
 
 
 def find_code(text: str = "") -> str:
-    """Return the code that a user typed, with or without brackets, or as the name of a class; "" if it is unknown."""
+    """Return the error code for a code (also in brackets) or an error class that a user typed, "" if unknown."""
     code = _codes_of_classes().get(text, text.strip("[].,"))
     return code if code in MEANINGS else ""
 
 
 def _codes_of_classes() -> dict[str, str]:
-    """Return the codes of all imported error classes, by class name."""
+    """Return the code of each error class that has been imported so far, by the name of the class."""
     codes, waiting = dict[str, str](), [errors.AgentMagicError]
     while waiting:
         one = waiting.pop()
@@ -250,7 +250,7 @@ def _codes_of_classes() -> dict[str, str]:
 
 
 def explain(text: str) -> str:
-    """Return the explanation of a code and the page with its messages. Raises UsageError for an unknown code."""
+    """Return the explanation of an error code and the address of its docs. Raises UsageError for an unknown code."""
     if not (code := find_code(text)):
         suggestion = did_you_mean(text, MEANINGS)
         raise errors.UsageError(

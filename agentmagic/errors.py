@@ -41,7 +41,7 @@ MOST_INSIDE = 10
 
 
 def describe_group(error: BaseException) -> str:
-    """Return the exceptions in an exception group and in its inner groups as text, "" for another error."""
+    """Return the exceptions in an exception group, and in the groups inside it, as text; "" if it is not a group."""
     waiting: list[Any] = [error] if isinstance(error, BaseExceptionGroup) else []
     errors: list[str] = []
     while waiting and len(errors) < MOST_INSIDE:
@@ -62,9 +62,9 @@ def describe(error: BaseException) -> str:
 
 
 def usage_code(module: str) -> str:
-    """Return the code of the usage errors that a module creates: "usage-" and the package of agentmagic it is in."""
+    """Return the code of the usage errors that a module creates: "usage-" and the module's package in agentmagic."""
     root, *path = module.split(".")
-    if root != "agentmagic" or not path:  # the error was created by other code
+    if root != "agentmagic" or not path:  # a module outside agentmagic created the error
         return UsageError.code
     return f"{UsageError.code}-{path[-2:][0].strip('_').replace('_', '-')}"
 
@@ -91,8 +91,8 @@ class AgentMagicError(Exception):
 
     `code` is a short name for the kind of failure. Users see it after the message; it is not part of `str(error)`,
     which models, journals and cassettes get. `result` is the partial `RunResult` if a turn failed because of this
-    error, else None. `is_shown` says that the output of the cell already has the message, so that its last line need
-    not repeat it.
+    error, else None. `is_shown` says that the output of the notebook cell has shown the message already, and need not
+    show it again at the end.
     """
 
     code = "turn-failed"
@@ -114,16 +114,16 @@ class UsageError(AgentMagicError, ValueError):
             self.code = usage_code(_maker_of(self))
 
     def _render_traceback_(self) -> list[str]:
-        """Return only the message, which IPython shows in place of a traceback: the mistake is in the caller's line."""
+        """Return only the error's message. IPython shows it instead of a traceback of agentmagic's own code."""
         return [f"{type(self).__name__}: {with_code(self)}"]
 
 
 def _maker_of(error: BaseException) -> str:
-    """Return the name of the module that creates an error; called from the error's `__init__`."""
+    """Return the name of the module whose code creates `error`. The error's `__init__` calls this function."""
     frame = inspect.currentframe()
     while frame is not None and (frame.f_code is _maker_of.__code__ or frame.f_locals.get("self") is error):
         frame = frame.f_back
-    # Not `__name__`, which is "__main__" for the module that `python -m agentmagic` runs.
+    # The spec has the module's real name; `__name__` is "__main__" in a module run by `python -m agentmagic`.
     spec = frame and frame.f_globals.get("__spec__")
     return spec.name if spec else ""
 
@@ -153,7 +153,7 @@ class CassetteError(UsageError):
 
 
 class ReplayMismatch(AgentMagicError):
-    """Raised when a replayed turn differs from its recording; `differences` is the list from `replay.comparison`."""
+    """Raised when a replayed turn differs from its recording; `differences`, from `replay.comparison`, says where."""
 
     code = "replay-mismatch"
 
@@ -163,9 +163,9 @@ class ReplayMismatch(AgentMagicError):
 
 
 def requirement(extra: str) -> str:
-    """Return the requirement with which pip installs an extra of agentmagic.
+    """Return the requirement for `pip install` that adds an extra of agentmagic.
 
-    agentmagic is not on PyPI. If it is installed, pip finds it by its name; else pip needs its source folder.
+    agentmagic is not on PyPI. If it is already installed, its name is enough; else pip needs its source folder.
     """
     try:
         distribution("agentmagic")
@@ -186,7 +186,7 @@ class MissingExtra(AgentMagicError, ImportError):
 
 
 class SessionBusy(AgentMagicError, RuntimeError):
-    """Raised when a turn of this session is still running."""
+    """Raised when a session cannot do something because one of its turns is still running."""
 
     code = "session-busy"
 
@@ -202,8 +202,8 @@ class ProviderError(AgentMagicError):
 
     `retryable` says whether the same request may succeed later, `retry_after` is the wait in seconds that the provider
     asked for, `status` the HTTP status if there was one. `usage` is the usage of the failed attempts if the provider
-    reported it, else None. If `mended` is not empty, the model object now leaves something out of its requests,
-    which this sentence names, and the request is sent again at once.
+    reported it, else None. `mended` is a sentence that names what the model object leaves out of its requests from now
+    on, so that the request can be sent again at once; else "".
     """
 
     code = "provider"

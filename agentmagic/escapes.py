@@ -1,8 +1,8 @@
 """Removes escapes from a text: backslashes, percent signs, HTML entities, hidden characters.
 
 A secret does not always stand in a text literally. JSON, `repr`, URLs and HTML escape characters in it or beside it,
-sometimes more than once, and colour codes or invisible characters may stand inside it. `decode` returns the text as a
-reader would understand it, and `Places` converts positions in the decoded text to positions in the original text.
+sometimes more than once, and colour codes or invisible characters may stand inside it. `decode` returns the text that
+the escapes stand for, and `Places` converts positions in the decoded text to positions in the original text.
 """
 
 import re
@@ -15,12 +15,12 @@ HIDDEN = (
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # characters that set the direction of text
     "\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
     "\ufe00-\ufe0e\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"  # can hide a text
-    "\ud800-\udfff"  # surrogates: halves of characters
+    "\ud800-\udfff"  # lone surrogates: half of a character's UTF-16 code
 )
 """Characters that cannot be seen, or that reorder or overwrite others, as the inside of a regex character class."""
 TERMINAL = (
-    r"\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements
-    r"|[\]PX^_][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)"  # titles, links and other strings of a terminal
+    r"\[[0-?]*[ -/]*[@-~]"  # terminal escapes for colours and cursor movements
+    r"|[\]PX^_][^\x07\x1b]{0,1000}(?:\x07|\x1b\\)"  # terminal escapes for titles, links and other strings
     r"|[ -/]*[0-~]?"
 )
 """A pattern of a terminal command, without the escape character before it."""
@@ -35,7 +35,7 @@ _SIMPLE = {"n": "\n", "t": "\t", "r": "", **{mark: mark for mark in "\"'/-_.:=@+
 """The meaning of a backslash and the character after it; an escaped carriage return is dropped."""
 _MARKS = re.compile(r"\\([/_.:=@+-])")
 _CODES = re.compile(r"\\[uxU]")
-# Each pattern begins with a fixed character or a class of characters, because Python searches for that quickly.
+# Each pattern below begins with a fixed character or a character class, since Python searches fast for these.
 _HIDDEN_TEXT = re.compile(rf"[{HIDDEN}\r\u200c\u200d](?:(?<=\x1b)(?:{TERMINAL})|(?<=\r)(?!\n)|(?<![\x1b\r]))")
 _ESCAPES: tuple[_Escape, ...] = (
     (
@@ -45,7 +45,7 @@ _ESCAPES: tuple[_Escape, ...] = (
             rf"|[{re.escape(''.join(_SIMPLE))}])|\\+)"
         ),
     ),
-    # Only ASCII is decoded. `secrets` looks for the percent escapes of other characters as a spelling of its own.
+    # Percent escapes of ASCII characters only. `secrets` searches for values with others in their escaped form.
     ("%", re.compile(r"%(?:25)*[0-7][0-9A-Fa-f]")),
     ("&", re.compile(r"&(?:amp;)*(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,8});")),
 )
@@ -59,11 +59,11 @@ _UNFINISHED = re.compile(
 
 
 def decoded_forms(text: str) -> tuple[str, ...]:
-    """Return one or two decoded forms of the text.
+    """Return the text in one or two decoded forms, for the search for secrets.
 
-    The first form is without hidden characters and backslash escapes. If it has percent escapes or HTML entities, the
-    second form is without them too. Both are needed, since a decoded percent escape or entity can be a character that
-    wrongly ends an address or a value.
+    In the first form, backslash escapes are decoded and hidden characters removed. If it has percent escapes or HTML
+    entities, they are decoded too in a second form. Both forms are needed: a decoded character, such as a quote, can
+    wrongly end an address or a value.
     """
     first = _decode(_drop_hidden(text), _ESCAPES[:1])
     if any(mark in first and escape.search(first) for mark, escape in _ESCAPES[1:]):
@@ -72,7 +72,7 @@ def decoded_forms(text: str) -> tuple[str, ...]:
 
 
 def decode(text: str) -> str:
-    """Return the text without escapes and without hidden characters."""
+    """Return the text with all escapes decoded and hidden characters removed."""
     return decoded_forms(text)[-1]
 
 
@@ -91,7 +91,7 @@ def _decode(text: str, escapes: tuple[_Escape, ...]) -> str:
 
 
 class Places:
-    """A map from positions in a decoded text to positions in the original `text`.
+    """Converts positions in a decoded text to positions in the original `text`.
 
     `number` is the index of the decoded form in the tuple that `decoded_forms` returns.
     """
@@ -109,9 +109,9 @@ class Places:
         self.text = text
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Return the span in the original text of the decoded characters from `start` to `end` (exclusive).
+        """Return the span of the original text that became the decoded characters from `start` to `end` (exclusive).
 
-        The decoded span must have at least one character.
+        There must be at least one character between `start` and `end`.
         """
         for level in reversed(self._levels):
             start, end = level.place(start)[0], level.place(end - 1)[1]
@@ -119,7 +119,7 @@ class Places:
 
 
 class _Level:
-    """A text without one kind of escapes, and the positions where the escapes were."""
+    """A text in which escapes of one kind are decoded, and the positions of these escapes."""
 
     def __init__(self, text: str, escape: re.Pattern[str]) -> None:
         # For each escape: its position and length in the decoded text, and its span in the original text.
@@ -140,7 +140,7 @@ class _Level:
         self.text = "".join((*pieces, text[position:]))
 
     def place(self, at: int) -> tuple[int, int]:
-        """Return the span in the original text of the character at this position of the decoded text."""
+        """Return the span of the original text from which the character at position `at` of the decoded text comes."""
         number = bisect_right(self._at, at) - 1
         if number < 0:
             return at, at + 1
@@ -152,7 +152,7 @@ class _Level:
 
 
 def find_unfinished(text: str) -> int:
-    """Return the start of an escape that is incomplete at the end of the text, the text's length if there is none."""
+    """Return where an escape starts that is cut off by the end of the text, or the text's length if there is none."""
     match = _UNFINISHED.search(text, max(0, len(text) - 1100))
     return match.start() if match else len(text)
 
@@ -165,7 +165,7 @@ def _drop_hidden(text: str) -> str:
 
 
 def _decode_simple(text: str) -> str:
-    """Decode simple backslash escapes with `str.replace`, which is fast; most texts have only such escapes."""
+    """Return a text with its backslash escapes decoded. It has only simple ones, for which `str.replace` is fastest."""
     while "\\\\" in text:
         text = text.replace("\\\\", "\\")
     for mark in "nrt\"'":

@@ -1,6 +1,6 @@
 """The events of a turn, the user's answers (intents), and `Fold`, which turns events into messages.
 
-The loop emits the events of a turn in this order:
+The agent loop emits the events of a turn in this order:
 
 1. `TurnStarted`, and `Working` while the model is loaded.
 2. For each step: `StepStarted`; for each part `PartStarted`, `PartDelta`..., `PartFinished`; then `StepFinished`.
@@ -11,8 +11,8 @@ The loop emits the events of a turn in this order:
 4. At the end, `VariablesChanged` if tools changed the notebook, and one `TurnFinished`.
 
 `PromptAdded` and `Compacted` come between steps; `Compacted` also comes within a step if its request did not fit.
-`ProposalSettled` comes when the user decides. If that is between two turns, the log has it before the `TurnFinished` of
-the earlier turn. A log without its deltas folds to the same messages.
+`ProposalSettled` comes when the user decides about a proposed cell. If that is between two turns, it is put into the
+event log before the `TurnFinished` of the earlier turn. `Fold` makes the same messages of a log without `PartDelta`s.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -59,8 +59,8 @@ class PromptValue:
     """A value that a prompt names with `{...}` or `@...`, and the text that the model gets for it, secrets blanked.
 
     `written` is the name as it stands in the prompt, `shown` a description of the value in one line, `tokens` an
-    estimate of its size. `text` is the text for the model, "" for an image, which is a part of the prompt itself. A
-    value of the kind "command" is a command file of the project from which the prompt was made.
+    estimate of its size. `text` is the text for the model, "" for an image, which is a part of the prompt itself. If
+    the prompt was made from a command file of the project, that file is a value of the kind "command".
     """
 
     type: ClassVar[str] = "prompt_value"
@@ -72,7 +72,7 @@ class PromptValue:
 
     @property
     def in_place(self) -> bool:
-        """Whether the text is inside the prompt's own text, as for `{...}` and commands, not in a part of its own."""
+        """Whether the value's text is in the prompt's own text, as for `{...}`, and not in a separate part."""
         return self.kind == "command" or (self.written.startswith("{") and bool(self.text))
 
 
@@ -92,7 +92,7 @@ class TurnStarted:
 
     @property
     def client(self) -> str:
-        """The name of the client of the served notebook that makes the turn's call, "" if a model answers a prompt."""
+        """The name of the MCP client that calls a tool of the notebook in this turn, "" if a model answers a prompt."""
         return self.model.removeprefix(SERVED) if self.model.startswith(SERVED) else ""
 
 
@@ -151,9 +151,9 @@ class PartFinished:
 
 @value_class
 class StepFinished:
-    """The model's response ended; `reason` is the provider's own word for the cause, `seconds` the duration.
+    """The model's response ended; `reason` is the provider's own word for why, `seconds` the duration.
 
-    `interrupted` marks a response that was cut off: it has only the parts that had arrived.
+    `interrupted` marks a response that was cut off, so that only its first parts have arrived.
     """
 
     type: ClassVar[str] = "step_finished"
@@ -166,7 +166,7 @@ class StepFinished:
 
 @value_class
 class StepRetried:
-    """The request failed and is sent again after `delay` seconds; the parts since `StepStarted` are withdrawn.
+    """A model request failed and is sent again after `delay` seconds. Its parts, emitted since `StepStarted`, are void.
 
     `attempt` is the number of tries that failed so far; `tries` is the maximum.
     """
@@ -221,12 +221,12 @@ class ApprovalGiven:
 class QuestionAsked:
     """A tool or the model asks the user a question; answer with `Reply` of the same `id`.
 
-    `suggested` is an answer that the user can send unchanged or edit. `step` marks a pause of step mode before a
+    `suggested` is an answer that the user can send unchanged or edit. `step` marks a pause of step mode before a model
     request, which `text` shows: `Approve` continues, and a `Reply` replaces the prompt if `suggested` is the prompt.
-    `choices` are the only possible answers; if it is empty, any text is. With `plan`, `suggested` is the lines of a
-    plan: "new" for a plan of the model, "refused" for the user's own version, which cannot be run for the reason in
-    `text`. `files` is the whole text of project files that the user has to approve; such a question is always put to
-    the user, and never answered from a recording.
+    `choices` are the only possible answers; if it is empty, the answer can be any text. `plan` says that `suggested`
+    is a plan, a line for each task: "new" for a plan of the model, "refused" for the user's own version, which cannot
+    be run for the reason in `text`. `files` is the whole text of project files that the user has to approve; such a
+    question is always put to the user, and never answered from a recording.
     """
 
     type: ClassVar[str] = "question_asked"
@@ -283,10 +283,10 @@ class ToolProgress:
 
 @value_class
 class ToolFinished:
-    """A tool call has its result: from the tool, or made by the loop (the call was denied, unknown or interrupted).
+    """A tool call has its result, from the tool or from the agent loop (for a denied, unknown or interrupted call).
 
     `traceback` is the traceback of an exception in the user's function. `rich` has, for each part of the content, the
-    HTML that is shown to the user in its place, "" for none. Neither is sent to a model. The HTML is not yet sanitised;
+    HTML that the user sees instead of the part, "" for none. Neither is sent to a model. The HTML is not yet sanitised;
     for an image it contains only the width of the displayed image.
     """
 
@@ -299,7 +299,7 @@ class ToolFinished:
 
 @value_class
 class Sampled:
-    """A tool or its server sent a request to the model, outside the conversation; `usage` is its cost."""
+    """A tool or an MCP server sent its own request to the model, outside the conversation; `usage` is its cost."""
 
     type: ClassVar[str] = "sampled"
     call_id: str
@@ -309,9 +309,9 @@ class Sampled:
 
 @value_class
 class Routed:
-    """A turn with a plan chose its route: answer at once, ask the user a question, or use tools.
+    """In a turn with a plan, the model decided what to do first: answer at once, ask the user, or plan to use tools.
 
-    `usage` is the cost of the request that chose the route.
+    `usage` is the cost of the model request that made this decision.
     """
 
     type: ClassVar[str] = "routed"
@@ -346,7 +346,7 @@ class Task:
 
 @value_class
 class TaskFinished:
-    """A task is over: done, failed, or skipped; `summary` is its outcome, or why it failed."""
+    """A task of a plan is over: done, failed, or skipped; `summary` is its outcome, or why it failed."""
 
     type: ClassVar[str] = "task_finished"
     id: str
@@ -359,7 +359,7 @@ class TaskFinished:
 class Planned:
     """The turn has a plan from now on; a second plan replaces the first. `usage` is the cost of making the plan.
 
-    A `resumed` plan of an earlier turn continues where it was cut off; `finished` has its tasks that are over.
+    `resumed` marks a plan that an earlier turn left unfinished; `finished` has the tasks of it that are over already.
     """
 
     type: ClassVar[str] = "planned"
@@ -380,9 +380,9 @@ class PlanRejected:
 
 @value_class
 class TaskStarted:
-    """A task is about to make its call, with these parameters; attempts count from 1.
+    """A task of a plan is about to call its tool, with these parameters; attempts count from 1.
 
-    `usage` is the cost of the request that chose the parameters, if there was one.
+    `usage` is the cost of the model request that chose the parameters, if there was one.
     """
 
     type: ClassVar[str] = "task_started"
@@ -395,10 +395,10 @@ class TaskStarted:
 
 @value_class
 class TaskJudged:
-    """The model judged the result of a task.
+    """The model checked the tool result of a task of a plan.
 
-    With `retry` the task is tried again, with new `parameters` unless they are None. `result` is the short form of the
-    result for later tasks, `summary` the one for the user.
+    With `retry`, the task is tried again, with new `parameters` unless they are None. `result` is a short form of the
+    tool result that later tasks get, `summary` a short form for the user.
     """
 
     type: ClassVar[str] = "task_judged"
@@ -432,11 +432,11 @@ class PromptEdited:
 class Compacted:
     """Later requests send less of the history to the model; the history itself stays whole.
 
-    All positions count the messages of all turns from 0. `summary` replaces the messages before position `covers`, and
-    is sent at the beginning of the message at `prompt`, the prompt of the turn that position `covers` is in. An empty
-    summary, with `covers` 0, replaces nothing. Tool results in messages before `shrunk` are sent as previews. `before`
-    and `after` are the estimated tokens of the request without and with compaction; `usage` is the cost of making the
-    summary.
+    The positions `covers`, `prompt` and `shrunk` are indexes into the messages of all turns. `summary` replaces the
+    messages before `covers`. It is sent at the beginning of the message at `prompt`, which is the prompt of the turn
+    that contains `covers`. An empty summary, with `covers` 0, replaces nothing. Tool results in messages before
+    `shrunk` are sent as previews. `before` and `after` are the estimated tokens of the request without and with
+    compaction; `usage` is the cost of making the summary.
     """
 
     type: ClassVar[str] = "compacted"
@@ -453,7 +453,7 @@ class Compacted:
 class VariableChange:
     """One change of a notebook variable.
 
-    `before` and `after` describe its type and size, "" if the variable did not exist.
+    `before` and `after` describe the value's type and size, "" if the variable did not exist then.
     """
 
     type: ClassVar[str] = "variable_change"
@@ -467,8 +467,8 @@ class VariableChange:
 class VariablesChanged:
     """The changes that the turn's tools made in the notebook; emitted once, at the end of the turn.
 
-    `files` are the files that a tool opened for writing. `unwatched` are variables that may have changed, but that
-    could not be watched.
+    `files` are the files that a tool opened for writing. `unwatched` are variables whose changes cannot be detected,
+    and which may therefore have changed.
     """
 
     type: ClassVar[str] = "variables_changed"
@@ -479,7 +479,7 @@ class VariablesChanged:
 
 @value_class
 class CellProposed:
-    """A tool proposed to insert, change or remove a cell. The cell is not run, and the user decides.
+    """A tool proposed to insert, change or remove a notebook cell. The user decides; until then, nothing is run.
 
     `source` is the proposed text, `before` the present text of the cell to change or remove. `cell` and `number` are
     the id and number of that cell, or of the cell below which the new cell is inserted; "" and 0 if unknown. `place` is
@@ -526,12 +526,13 @@ class Notice:
 class RunResult:
     """The result of a turn.
 
-    `history_delta` has the messages that the turn added, the prompt first; `events` ends before `TurnFinished`.
+    `history_delta` has the messages that the turn added, the prompt first. `events` are the turn's events without the
+    last one, `TurnFinished`.
     `seconds` is wall time without the time that the user took to answer. `error` says in a sentence what failed, ""
     if nothing did, and `error_code` is the `code` of the error. `value` is the validated answer if the turn has an
-    `output` type, else None. Providers need a JSON object as an answer: if the type of `value` is not one,
-    `wrapped_in` is the name of the object's only property, which holds the value. `trace` is the id of the
-    OpenTelemetry trace, "" if OpenTelemetry is not set up.
+    `output` type, else None. Providers accept only JSON objects as answers, so a value that is not an object, such as
+    a list, is wrapped in an object with one property; `wrapped_in` is the name of this property, else "". `trace` is
+    the id of the OpenTelemetry trace, "" if OpenTelemetry is not set up.
     """
 
     type: ClassVar[str] = "run_result"
@@ -563,7 +564,7 @@ class RunResult:
 
     @property
     def unsent(self) -> bool:
-        """Whether the turn ended before the model finished a message: later requests then leave the prompt out."""
+        """Whether the turn ended before the model finished any message. Later requests leave out its prompt."""
         alone = bool(self.history_delta) and all(message.role == "user" for message in self.history_delta)
         return alone and self.stop_reason != "answer"
 
@@ -585,10 +586,10 @@ class TurnFinished:
 
 @value_class
 class HistoryCut:
-    """Comes between turns: from now on the history is only the first `turns` turns of the session.
+    """The history was changed between turns: from now on, it has only the first `turns` turns of the session.
 
-    Without `step`, the next turn replaces the turns that were cut (an edit). With `cleared`, all turns were cut. With
-    `step`, the last change was undone or redone, and the history has `turns` turns, which may be more than before.
+    Without `step`, turns were cut because the user edits a turn, and the next turn replaces them. `cleared` says that
+    all turns were cut. With `step`, the last change was undone or redone, so `turns` may also be more than before.
     """
 
     type: ClassVar[str] = "history_cut"
@@ -604,9 +605,9 @@ MapEnd = Literal["", "done", "stopped", "budget", "failed"]
 class MapProgress:
     """The progress of a map: one prompt over many rows, each row a turn of its own.
 
-    `total` is the number of rows, None while it is unknown. `answered`, `failed` and `running` count rows; `kept` of
-    the answered rows have their answer from an earlier run. `in_doubt` counts rows whose request was sent but whose
-    answer was lost, and which may have been paid. `usage` is the cost of all rows so far, kept rows included;
+    `total` is the number of rows, None while it is unknown. `answered`, `failed` and `running` count rows. `kept` is
+    the number of answered rows whose answer is from an earlier run. `in_doubt` counts rows whose request was sent and
+    perhaps charged, but whose answer was lost. `usage` is the cost of all rows so far, kept rows included;
     `projected` is the estimated cost of all rows in US dollars, None if unknown. `rate` is in rows a minute, `seconds`
     the duration of this run so far, `left` the estimated remaining seconds, None if unknown. `errors` has the first
     kinds of error, each with the number of its rows. `ended` says why the map is over, "" while it runs.
@@ -632,7 +633,7 @@ class MapProgress:
 
     @property
     def done(self) -> int:
-        """How many rows have an outcome."""
+        """The number of rows that are answered, failed or in doubt."""
         return self.answered + self.failed + self.in_doubt
 
 
@@ -677,9 +678,9 @@ TurnEvent = (
 class InnerEvent:
     """An event of an inner turn: the turn of an agent that was called as a tool.
 
-    `path` has the ids of the tool calls around the inner turn, the outermost first: an agent that is a tool can call
-    another agent. The result of the inner `TurnFinished` has no events and messages, since the events before it have
-    them.
+    `path` has the ids of the tool calls in which the inner turn runs, the outermost first: an agent that is a tool can
+    call another agent. The result in an inner `TurnFinished` lacks its events and messages, because the earlier inner
+    events contain them.
     """
 
     type: ClassVar[str] = "inner_event"
@@ -688,7 +689,7 @@ class InnerEvent:
 
     @property
     def usage(self) -> Usage:
-        """The usage in the inner event, which counts for the outer turn too."""
+        """The tokens and the cost that the inner event reports. They count for the outer turn too."""
         return getattr(self.event, "usage", Usage())
 
 
@@ -701,7 +702,7 @@ def innermost(event: Any) -> Any:
 
 
 def as_inner_event(call_id: str, event: Event) -> InnerEvent:
-    """Return an event of an inner turn as an `InnerEvent` of the outer turn; `call_id` is the call between them."""
+    """Wrap an event of an inner turn for the outer turn; `call_id` is the tool call that started the inner turn."""
     if isinstance(event, InnerEvent):
         return replace(event, path=(call_id, *event.path))
     if isinstance(event, TurnFinished):
@@ -711,10 +712,10 @@ def as_inner_event(call_id: str, event: Event) -> InnerEvent:
 
 @value_class
 class Approve:
-    """Let the call run; with `always`, later calls of the tool run without asking for the rest of the session.
+    """The user lets a tool call run; with `always`, the tool runs without asking for the rest of the session.
 
-    In step mode, the turn continues to the next pause, with `always` to its end without pauses. `arguments` replaces
-    the model's arguments. If they do not fit the tool, the user is asked again.
+    In step mode, the turn continues to the next pause, or with `always` to its end. `arguments` replaces the model's
+    arguments unless it is None. If they do not fit the tool, the user is asked again.
     """
 
     id: str
@@ -724,7 +725,7 @@ class Approve:
 
 @value_class
 class Deny:
-    """Do not let the call run. The reason is sent to the model."""
+    """The user does not let a tool call run. The reason is sent to the model."""
 
     id: str
     reason: str = ""
@@ -732,7 +733,7 @@ class Deny:
 
 @value_class
 class Reply:
-    """Answer a question."""
+    """The user's answer to a `QuestionAsked`."""
 
     id: str
     text: str
@@ -740,21 +741,21 @@ class Reply:
 
 @value_class
 class Stop:
-    """End the run."""
+    """The user ends the run."""
 
 
 Intent = Approve | Deny | Reply | Stop
 
 
 def is_delta(event: object) -> bool:
-    """Return whether an event only shows progress, so that it can be dropped: the event that ends it has everything."""
+    """Return whether an event only reports progress. It can be dropped, as later events have the full content."""
     return isinstance(innermost(event), (Working, PartStarted, PartDelta, ToolProgress))
 
 
 def without_deltas(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Return the events without deltas, which is the log that the history, the journal and the exports use.
+    """Return the events without `PartDelta`s and progress: the log for the history, the journal and the exports.
 
-    A tuple that has no deltas is returned itself, not as a copy, so that readers share one log.
+    A tuple without such events is returned itself, not as a copy, to save memory.
     """
     if isinstance(events, tuple) and not any(map(is_delta, events)):
         return events
@@ -768,7 +769,8 @@ NOT_RUN = "Interrupted before it was run."
 class Fold:
     """A converter of events into messages; call `feed` with each event, and `messages` grows.
 
-    The loop feeds its events while it runs, and a reader of a journal feeds a saved log: both get the same messages.
+    The agent loop feeds the events of a running turn, and the journal reader those of a saved turn. So the messages of
+    a turn are the same after it was saved and loaded.
     """
 
     def __init__(self) -> None:
@@ -781,7 +783,7 @@ class Fold:
         self._started: set[str] = set()
 
     def feed(self, event: Event) -> None:  # noqa: C901  (one arm for each event, in one place)
-        """Process the next event."""
+        """Process the next event, and add to `messages` each message that it completes."""
         match event:
             case PartDelta():
                 self._open[event.index][1].append(event.text)
@@ -828,7 +830,7 @@ class Fold:
         return 1 + max((*self._open, *self._parts), default=-1)
 
     def closing(self) -> Iterator[Event]:
-        """Yield, in order, the events that complete a log that was cut off after the last event fed.
+        """Yield, in order, the events that are missing at the end of an event log that was cut off.
 
         An incomplete answer is kept and marked as interrupted. A call whose arguments are incomplete is dropped, since
         it must not run. Every other call without a result gets an "interrupted" result, which says whether the call
@@ -843,21 +845,21 @@ class Fold:
             yield ToolFinished(_interrupted_result(call, INTERRUPTED if call.id in self._started else NOT_RUN))
 
     def closing_parts(self) -> Iterator[PartFinished]:
-        """Yield the events that finish the open parts of text and reasoning; other open parts are dropped."""
+        """Yield a `PartFinished` for each part of text or reasoning that is incomplete. Other parts are dropped."""
         for index, (kind, pieces) in sorted(self._open.items()):
             text = "".join(pieces)
             if text and kind in ("text", "reasoning"):
                 yield PartFinished(index, Text(text) if kind == "text" else Reasoning(text))
 
     def close(self) -> tuple[Event, ...]:
-        """Complete the log: feed the events of `closing`, and return them."""
+        """Feed the events of `closing`, which complete an event log that was cut off, and return them."""
         closing = tuple(self.closing())
         for event in closing:
             self.feed(event)
         return closing
 
     def _settle(self) -> None:
-        # A damaged log may lack the results of some calls. Providers refuse a history with such calls.
+        # A damaged event log may lack results of tool calls. Providers refuse a history with calls without results.
         for call in self.unanswered:
             self._results[call.id] = _interrupted_result(call, INTERRUPTED)
         self._finish_tools()
@@ -890,7 +892,7 @@ def _interrupted_result(call: ToolCall, text: str) -> ToolResult:
 
 
 def fold(events: Iterable[Event]) -> tuple[Message, ...]:
-    """Return the messages of a log. A log that was cut off is completed first, see `Fold.closing`."""
+    """Return the messages that the events of a turn make. Missing last events are added, see `Fold.closing`."""
     state = Fold()
     for event in events:
         state.feed(event)

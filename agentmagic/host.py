@@ -1,4 +1,4 @@
-"""The `Host` protocol: the services that a front end, such as Jupyter, offers to the core. `ScriptHost` is the default.
+"""The `Host` protocol: what a front end, such as Jupyter, does for the rest of agentmagic. `ScriptHost` is the default.
 
 The protocols refer only to events and messages. Sessions and runs have the type `Any`, to avoid import cycles.
 """
@@ -29,19 +29,19 @@ class Person(Protocol):
         ...
 
     def ask(self, question: str) -> str:
-        """Ask the user, and return the answer, "" for none. What is typed is not shown and not saved."""
+        """Ask the user, and return the answer, "" for none. The answer is hidden while it is typed, and not saved."""
         ...
 
 
 class Capture(Protocol):
-    """A capture of the main thread's prints, displays and plots from `start` to `stop`; it can be started again."""
+    """Captures the main thread's prints, displays and plots from `start` to `stop`. It can be started again."""
 
     def start(self) -> None:
-        """Capture the output from now on, so that the cell does not show it."""
+        """Capture the output from now on, so that the running notebook cell does not show it."""
         ...
 
     def stop(self) -> None:
-        """Stop capturing, so that output goes to the cell again."""
+        """Stop capturing, so that the running notebook cell shows output again."""
         ...
 
     def draw(self) -> None:
@@ -49,7 +49,7 @@ class Capture(Protocol):
         ...
 
     def leave_out(self, value: Any, parts: Sequence[Content]) -> None:
-        """Drop captured figures that are also in the value that the tool returned; `parts` are the value's parts."""
+        """Drop captured figures that the tool's return value contains too; `parts` is that value as message parts."""
         ...
 
     def parts(self) -> Sequence[Output]:
@@ -90,19 +90,19 @@ class RunningNotebook(Protocol):
         ...
 
     def fate(self, proposal: CellProposed) -> ProposalSettled | None:
-        """Return the fate of a proposed cell if the notebook's cells show it.
+        """Return whether the user kept a proposed cell, if this can be seen from the notebook's cells.
 
-        Returns None if they do not show it, or if the front end will report it.
+        Returns None if it cannot be seen, or if the front end reports the decision itself.
         """
         ...
 
     def cells(self) -> tuple[Sequence[NotebookCell], str]:
-        """Return the cells, and a sentence that says how they were read and whether they may be outdated."""
+        """Return the notebook's cells, and a sentence on how they were read and whether they may be outdated."""
         ...
 
 
 class RunView(Protocol):
-    """The display of a run, below the code that started it; `attended` says whether the user can answer there."""
+    """The display of a turn, below the code that started it; `attended` says whether the user can answer there."""
 
     attended: bool
 
@@ -111,24 +111,24 @@ class RunView(Protocol):
         ...
 
     def finish(self) -> None:
-        """Replace the live display by the final output; called by the code that waits for the run."""
+        """Replace the live display by the final output. The code that waits for the run calls this."""
         ...
 
 
 class MapView(Protocol):
-    """The display of a map, below the code that started it."""
+    """The display of a map (one prompt for many rows), below the code that started it."""
 
     def begin(self, run: Any) -> None:
         """Start to show a `MapRun`."""
         ...
 
     def finish(self) -> None:
-        """Replace the live display by the final output; called by the code that waits for the map."""
+        """Replace the live display by the final output. The code that waits for the map calls this."""
         ...
 
 
 class ServedView(Protocol):
-    """The display of the calls of clients, in the output of the cell that serves the notebook.
+    """The display of the tool calls of MCP clients, in the output of the cell that serves the notebook to them.
 
     `place` is the name of the notebook's file, "" if unknown, and its folder. `attended` and `begin` can be used from
     any thread except the engine's.
@@ -142,25 +142,25 @@ class ServedView(Protocol):
         ...
 
     def show(self, *, recorded: bool) -> None:
-        """Show how clients connect, or that `recorded` calls are played; later calls appear below."""
+        """Show how MCP clients connect, or that `recorded` calls are played back. Later calls appear below."""
         ...
 
     def begin(self, run: Any) -> None:
-        """Show the turn of a call, below the earlier calls."""
+        """Show the turn of an MCP client's call, below the earlier calls."""
         ...
 
     def close(self, why: str) -> None:
-        """Show the final output, with the reason why no more calls are shown there; "" shows no reason."""
+        """Replace the live display by the final output. `why` says why no more calls appear; "" is not shown."""
         ...
 
 
 class Host(Protocol):
-    """The services that a front end offers to the core; an attribute that it does not support is None.
+    """What a front end does for the rest of agentmagic; an attribute that it does not support is None.
 
     `takes_tools` says that synchronous tools run in the main thread, as in a kernel. `wake` schedules a callback in the
-    main thread for the next time that no code blocks it. `person` answers questions that are not part of a run. `cell`
-    is the id of the running cell and the number of its run: if two sessions of the same name are made within one run,
-    the second gets a recording of its own.
+    main thread for the next time that no code blocks it. `person` answers questions that are not part of a turn. `cell`
+    is the id of the running notebook cell and a count of cell executions: if two sessions of the same name are made
+    within one execution, the second gets a recording of its own.
     """
 
     takes_tools: bool
@@ -171,7 +171,7 @@ class Host(Protocol):
 
     @property
     def folder(self) -> Path:
-        """The notebook's folder, or else the working directory. Not for the engine's thread, since it may block."""
+        """The notebook's folder, or else the working directory. May block: do not use it in the engine's thread."""
         return Path.cwd()
 
     def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture | None:
@@ -182,23 +182,23 @@ class Host(Protocol):
         ...
 
     def view(self, session: Any) -> RunView | None:
-        """Return a view for a run that the user's code starts now, or None."""
+        """Return a display for a run that the user's code starts now, or None to show nothing."""
         ...
 
     def map_view(self, session: Any) -> MapView | None:
-        """Return a view for a map that the user's code starts now, or None."""
+        """Return a display for a map that the user's code starts now, or None to show nothing."""
         ...
 
     def serve_view(self, session: Any) -> ServedView | None:
-        """Return a view for the calls of clients of a session that is served from now on, or None."""
+        """Return a display for the calls of MCP clients to a session that is now served, or None to show nothing."""
         ...
 
     def join(self, session: Any) -> None:
-        """Set the cassette of a session to the notebook's recording; called before each of its turns."""
+        """Give a session the notebook's recording as its cassette. Called before each turn of the session."""
         ...
 
     def tell_undone(self, session: Any, *, redo: bool) -> bool:
-        """Show the user the outcome of an undo or redo that code called; return whether it was shown."""
+        """Show the user the outcome of `session.undo()` or `session.redo()`; return whether it was shown."""
         ...
 
     def show_panel(self, session: Any) -> None:
@@ -255,18 +255,18 @@ class ScriptHost(Host):
         return ScriptMapView() if sys.stderr is not None and sys.stderr.isatty() else None
 
     def serve_view(self, session: Any) -> ServedView | None:  # noqa: ARG002
-        """Return None: a script shows no calls of clients."""
+        """Return None: a script shows no calls of MCP clients."""
         return None
 
     def join(self, session: Any) -> None:
         """Do nothing: each session of a script names its own cassette."""
 
     def tell_undone(self, session: Any, *, redo: bool) -> bool:  # noqa: ARG002
-        """Return False: a script shows nothing, so the session logs the problems."""
+        """Return False: a script shows nothing, so the session logs what it could not undo or redo."""
         return False
 
     def show_panel(self, session: Any) -> None:
-        """Load the extension if this is an IPython shell, and let its host show the panel; else raise UsageError."""
+        """Load the Jupyter extension and let its host show the chat panel. Raises UsageError if this is not IPython."""
         shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
         if shell is None:
             raise UsageError(NOWHERE)
@@ -278,17 +278,17 @@ _installed: list[Host] = [ScriptHost()]
 
 
 def current_host() -> Host:
-    """Return the host of this process."""
+    """Return the front end that this process uses."""
     return _installed[0]
 
 
 def install(host: Host) -> Host:
-    """Set the host of this process, and return the previous host."""
+    """Set the front end that this process uses, and return the previous one."""
     before, _installed[0] = _installed[0], host
     return before
 
 
 def begin_cell(cell: str = "") -> None:
-    """Count a new run of a cell, so that its sessions use the same recordings as those of the cell's last run."""
+    """Count an execution of a notebook cell. Sessions made in it use the same recordings as in the last execution."""
     host = current_host()
     host.cell = (cell, host.cell[1] + 1)
