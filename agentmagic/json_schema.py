@@ -34,8 +34,8 @@ class Signature:
     `parameters` is a JSON Schema; `model` is a pydantic model that validates and converts arguments. `context` is the
     name of the parameter for the `ToolContext`, if there is one. `examples` are (question, arguments) pairs. `by_name`
     has the parameters for which the model gives the name of a notebook variable, each with the classes that the
-    variable's value may have. `defaulted` are the parameters with a default inside a pydantic `Field`, which Python
-    does not apply, so that it must be passed in each call.
+    variable's value may have. `defaulted` are the parameters with a default inside a pydantic `Field`. Python does not
+    apply such a default, so it must be passed in each call.
     """
 
     name: str
@@ -49,11 +49,11 @@ class Signature:
 
 
 def read_signature(function: Callable[..., Any], context_type: type, *, variables: bool = False) -> Signature:
-    """Return the signature of a function, from its type hints and docstring.
+    """Return a function's description as a tool, made from its type hints and docstring.
 
-    A description in a hint or a `Field` overrides the one in the docstring. With `variables`, the model gives the name
-    of a notebook variable for a parameter whose class JSON cannot represent. Raises UsageError for a parameter that
-    cannot be described to a model.
+    A parameter's description in a hint or a `Field` overrides that in the docstring. With `variables`, the model gives
+    the name of a notebook variable for a parameter of a class that JSON cannot represent. Raises UsageError for a
+    parameter that cannot be described to a model.
     """
     from docstring_parser import parse
 
@@ -112,8 +112,8 @@ def name_of(function: Callable[..., Any]) -> str:
 def _docstring(function: Callable[..., Any]) -> str:
     """Return the docstring of a function, or of the function inside a `functools.partial`.
 
-    A partial with a docstring of its own has that. A callable object has the docstring of its `__call__`, else of its
-    class.
+    If the partial itself was given a docstring, that is returned. For a callable object, it is the docstring of its
+    `__call__`, else of its class.
     """
     for one in layers(function):
         if not isinstance(one, partial):
@@ -140,9 +140,9 @@ def _flatten_partial(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def split_examples(text: str) -> tuple[tuple[tuple[str, dict[str, Any]], ...], str]:
-    """Return the (question, arguments) pairs of the `Example:` lines of a text, and the text without these lines.
+    """Return the (question, arguments) pairs in a docstring's `Example:` lines, and the docstring without these lines.
 
-    Raises ValueError, whose message is the text of the arguments, if they are not valid JSON.
+    Raises ValueError if the arguments are not valid JSON; its message is the text of the arguments.
     """
     examples: list[tuple[str, dict[str, Any]]] = []
     for match in _EXAMPLE.finditer(text):
@@ -159,7 +159,7 @@ _REQUIRED = inspect.Parameter.empty
 
 
 def _field(hint: Any, default: Any) -> "FieldInfo":
-    """Return a parameter's hint and `Field` default as a pydantic field. A plain default is not included."""
+    """Return a pydantic field made of a parameter's type hint, and of its default if that is a `Field`."""
     from pydantic.fields import FieldInfo
 
     if _is_field(default):
@@ -192,7 +192,7 @@ def set_plain_defaults(function: Callable[..., Any]) -> None:
 
 
 def _plain(default: Any) -> Any:
-    """Return the default value in a `Field`; a `Field` without one, or a plain default, is returned as it is."""
+    """Return the default value inside a `Field`. A plain value, or a `Field` without a default, is returned as is."""
     from pydantic_core import PydanticUndefined
 
     value = default.default if _is_field(default) else default
@@ -216,7 +216,7 @@ def _arguments_model(
         fields[f"arg_{name}"] = hint_with_field if defaults[name] is _REQUIRED else (hint_with_field, defaults[name])
     try:
         model = create_model(function, __config__=ConfigDict(extra="forbid"), **fields)
-        with catch_warnings():  # pydantic warns that it leaves out a default that JSON cannot represent
+        with catch_warnings():  # pydantic warns of each default that JSON cannot represent, and omits it
             simplefilter("ignore", PydanticJsonSchemaWarning)
             return model, model.model_json_schema(schema_generator=_title_free_generator())
     except (PydanticUserError, TypeError) as error:
@@ -249,11 +249,11 @@ def _refusal(function: str, misfits: Sequence[str], hints: Mapping[str, Any], er
 
 
 def _beyond_json(hint: Any) -> tuple[type, ...]:
-    """Return the classes in a hint if none of them can be represented in JSON, else an empty tuple."""
+    """Return the classes in a type hint, such as `DataFrame`, if JSON can represent none of them; else ()."""
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     classes = tuple(get_origin(part) or part for part in parts if part is not NoneType)
-    # Python's own types match too many variables: for Callable, every function of the notebook would be offered.
+    # Types of Python's own modules are left out, as too many variables have them: all functions are Callable.
     checks = (isinstance(one, type) and one.__module__ not in _TOO_WIDE and not _fits_json(one) for one in classes)
     return classes if all(checks) else ()
 
@@ -266,9 +266,9 @@ def any_of(classes: Iterable[type]) -> str:
 
 
 def with_names(signature: Signature, names: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], str | None]:
-    """Return the schema in which each parameter of `names` accepts only those variable names.
+    """Return the tool's JSON Schema, in which each parameter of `names` accepts only the variable names given for it.
 
-    The second value is a required parameter for which there is no variable, else None. An optional parameter without a
+    The second value is None, or a required parameter for which there is no variable. An optional parameter without a
     variable is left out of the schema, or can only be null.
     """
     schema = deepcopy(signature.parameters)
@@ -293,7 +293,7 @@ def _fits_json(hint: Any) -> bool:
     try:
         TypeAdapter(hint).json_schema()
     except PydanticUserError as error:
-        return error.code == "typed-dict-version"  # JSON can represent it; the error message says what to import
+        return error.code == "typed-dict-version"  # JSON can represent a `TypedDict`; a later error says what to import
     except TypeError:
         return False
     return True
@@ -318,7 +318,7 @@ def _hints(function: Callable[..., Any], context_type: type) -> tuple[dict[str, 
         message = f"{function_name} cannot be a tool: {error} Write a function with type hints that calls it."
         raise UsageError(message) from None
     for keyword in plain.keywords if isinstance(plain, partial) else ():
-        parameters.pop(keyword, None)  # absent if the function accepts it through `**options`
+        parameters.pop(keyword, None)  # no such parameter if it is one of `**options`
     hints = {name: all_hints.get(name, Any) for name in parameters}
     context = next((name for name, hint in reversed(hints.items()) if hint is context_type), None)
     hints = {name: hint for name, hint in hints.items() if hint is not context_type}
@@ -333,7 +333,7 @@ def readable(hint: Any, copies: dict[Any, Any] | None = None) -> Any:
     """Return a type hint, and all hints inside it, in a form that pydantic accepts.
 
     The text in `Annotated[str, "text"]` or in a `Doc` becomes a description. Each `TypedDict` is replaced by a copy,
-    because before Python 3.12 pydantic refuses the `TypedDict` of `typing`; `known` has the copies made so far. Raises
+    because before Python 3.12 pydantic refuses the `TypedDict` of `typing`; `copies` has the copies made so far. Raises
     NameError if a `TypedDict` has a hint with an undefined name.
     """
     from pydantic import Field
@@ -351,7 +351,7 @@ def readable(hint: Any, copies: dict[Any, Any] | None = None) -> Any:
         return _subscript(Union if origin is UnionType else origin, inner) if is_changed else hint
     texts = [text for one in parts[1:] if (text := _description_in(one))]
     others = [one for one in parts[1:] if not _description_in(one)]
-    # The description comes first, so that a `Field` of the user overrides it.
+    # The `Field` with the description stands first, because a later `Field`, of the user, overrides it.
     metadata = (Field(description=" ".join(texts)), *others) if texts else others
     return _subscript(Annotated, (readable(parts[0], copies), *metadata)) if metadata else readable(parts[0], copies)
 
@@ -367,13 +367,13 @@ def _description_in(metadata: object) -> str:
 
 
 def _typed_dict(hint: Any, copies: dict[Any, Any]) -> Any:
-    """Return a `TypedDict` of `typing_extensions` with the same keys, which pydantic accepts on every Python."""
+    """Return a copy of a `TypedDict` made with `typing_extensions`, which pydantic accepts on every Python."""
     from typing_extensions import TypedDict
 
     original = get_origin(hint) or hint
     values: dict[Any, Any] = dict(zip(getattr(original, "__parameters__", ()), get_args(hint), strict=False))
     copy: Any = cast("Any", TypedDict)(original.__name__, {})
-    copies[hint] = copy  # stored before the keys are read, because a key's type may be this `TypedDict` again
+    copies[hint] = copy  # stored now, since a key's type below may be this same `TypedDict`
     for name in _OF_TYPED_DICTS:
         if hasattr(original, name):
             setattr(copy, name, getattr(original, name))
@@ -389,7 +389,7 @@ _OF_TYPED_DICTS = (
 
 
 def _substitute(hint: Any, values: Mapping[Any, Any]) -> Any:
-    """Return a hint with its type variables replaced by their values."""
+    """Return a type hint in which type variables, such as T, are replaced by the types that `values` has for them."""
     if hint in values:
         return values[hint]
     variables = getattr(hint, "__parameters__", ())
@@ -400,7 +400,7 @@ _TOO_WIDE = ("builtins", "collections.abc", "typing")
 
 
 def _tidy(schema: dict[str, Any]) -> None:
-    """Remove the titles that pydantic makes from class names, and the defaults that JSON cannot represent."""
+    """Remove pydantic's titles, made from class names, and defaults that JSON cannot represent from a schema."""
     for definition in (schema, *schema.get("$defs", {}).values()):
         definition.pop("title", None)
     _drop_odd_defaults(schema)
@@ -415,7 +415,7 @@ def _drop_odd_defaults(schema: dict[str, Any]) -> None:
 
 
 def arguments_for(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert JSON arguments to the types of the function's hints.
+    """Convert a tool call's JSON arguments to the types in the function's type hints.
 
     Raises ToolError, whose message is for the model, if they cannot be converted.
     """
@@ -440,7 +440,7 @@ def problem(name: str, parameters: Mapping[str, Any], arguments: Mapping[str, An
 def misfit(schema: Mapping[str, Any], value: Any) -> str | None:
     """Return how JSON data violates a schema, such as '"x" is not of type "integer" (at size)', or None if it fits.
 
-    If the schema itself is invalid, as a tool of other code may have one, no data fits.
+    If the schema itself is invalid, which is possible for a tool from other code, no data fits.
     """
     try:
         validator = _validator(json.dumps(schema, sort_keys=True))
@@ -471,7 +471,7 @@ def _first_line(error: Exception) -> str:
 
 @lru_cache(maxsize=1024)
 def compiles(pattern: str) -> bool:
-    """Return whether the schema library can use a regular expression. Results are cached."""
+    """Return whether the library for JSON Schema can use a regular expression. Results are cached."""
     try:
         _compile(json.dumps({"pattern": pattern}))
     except ValueError:
@@ -485,9 +485,9 @@ def _validator(parameters: str) -> Any:
 
 
 def _compile(parameters: str) -> Any:
-    """Compile a schema. A `$ref` to a URL is an error, since nothing is fetched.
+    """Return a validator for a JSON Schema. A `$ref` to a URL is an error, since nothing is fetched.
 
-    The backtracking of patterns is limited, except in Pyodide, for which there is no wheel of `jsonschema-rs`.
+    The backtracking of regular expressions is limited, except in Pyodide, where `jsonschema-rs` does not exist.
     """
     schema = json.loads(parameters)
     if sys.platform == "emscripten":

@@ -90,9 +90,9 @@ def pack(
 ) -> str:
     """Collect wheels, notebooks and docs in a folder, and with `model` also the weights of the local model.
 
-    The notebooks and docs are those of the clone, by default those that were installed with agentmagic. The wheels are
-    for each of the `targets`, by default for machines like this one; returns a text that names these machines. The
-    script `install.py` in the folder installs the wheels. With `student`, the lessons have no solutions. Raises
+    The notebooks and docs are copied from the git clone, by default from the installed agentmagic. The wheels are for
+    each of the `targets`, by default for machines like this one; the returned text names these machines. The script
+    `install.py` in the folder installs the wheels. With `student`, the lessons have no solutions. Raises
     UsageError as `lessons.course` does, or if wheels cannot be fetched.
     """
     source = lessons.course(clone)
@@ -102,7 +102,7 @@ def pack(
     folder.mkdir(parents=True, exist_ok=True)
     machines = gather(folder, source_requirement, f"agentmagic[{EXTRA}]", targets)
     shutil.copytree(notebooks, folder / "notebooks", ignore=lessons.LEFT_OUT, dirs_exist_ok=True)
-    lessons.copy_docs(source, folder)  # the notebooks link to the docs
+    lessons.copy_docs(source, folder)  # copied because the notebooks link to them
     for name, text in without.items():
         (folder / "notebooks" / "lessons" / name).write_text(text, encoding="utf-8")
     if model:
@@ -115,7 +115,7 @@ def pack(
 
 
 def _source_requirement(source: Path) -> str:
-    """Return the requirement that pip fetches: the clone that `source` is, or else the release that is installed."""
+    """Return the requirement that pip fetches: `source` if it is a git clone, else the release that is installed."""
     if lessons.is_clone(source):
         return f"{source.absolute()}[{EXTRA}]"
     version = own_version()
@@ -148,7 +148,7 @@ def gather(folder: Path, source_requirement: str, requirement: str, targets: Seq
 
 
 def place(models: str) -> None:
-    """Copy the weights of a kit to the cache folder of the local model, unless the weights are already found."""
+    """Copy the local model's weights from a kit's folder `models` to the cache folder, unless they are there."""
     if downloads.find() is None:
         downloads.cache().mkdir(parents=True, exist_ok=True)
         shutil.copyfile(Path(models) / downloads.FILE, downloads.cache() / downloads.FILE)

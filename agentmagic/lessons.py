@@ -1,4 +1,4 @@
-"""The notebooks that come with agentmagic, and copies of them for a class, with or without solutions."""
+"""The notebooks that come with agentmagic, and copies of them for students, with or without solutions."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _SOLUTION = "solution-"
 
 
 def course(clone: Path | None = None) -> Path:
-    """Return the folder with `notebooks` and `docs`: the clone, or by default the folder installed with agentmagic.
+    """Return the folder that has `notebooks` and `docs`: the git clone, or by default that of the installed agentmagic.
 
     Raises UsageError if `clone` is not a clone of agentmagic, or if agentmagic was installed without notebooks.
     """
@@ -42,10 +42,10 @@ def copy_docs(source: Path, folder: Path) -> None:
 
 
 def copy(folder: Path, clone: Path | None = None, *, student: bool = False) -> list[str]:
-    """Copy the lessons, the walkthroughs and the docs to which they link; return the names of the lessons.
+    """Copy the lessons, the walkthroughs and the docs to `folder`; return the names of the lessons.
 
-    They are copied from the clone, by default from the folder installed with agentmagic. The walkthroughs are put into
-    the subfolder `walkthroughs`. With `student`, the solutions and all outputs are left out. Raises UsageError as
+    They are copied from the git clone, by default from the installed agentmagic. The walkthroughs are put into the
+    subfolder `walkthroughs`. With `student`, the solutions and all outputs are left out. Raises UsageError as
     `course` does, if the folder is not empty, or if an exercise is already solved in the clone.
     """
     source = course(clone)
@@ -67,13 +67,13 @@ def copy(folder: Path, clone: Path | None = None, *, student: bool = False) -> l
 
 
 def _moved_links(page: str) -> str:
-    """Return a page of the docs with its links to notebooks changed to the folders of a copy."""
+    """Return the text of a docs page in which links to notebooks point to the folders that `copy` makes."""
     page = re.sub(r"(\]\((\.\./)+)notebooks/lessons/", r"\1", page)
     return re.sub(r"(\]\((\.\./)+)notebooks/", r"\1walkthroughs/", page)
 
 
 def _but_walkthroughs(folder: str, names: list[str]) -> set[str]:
-    """Return the names that are not copied with the walkthroughs: those of `LEFT_OUT`, and the lessons."""
+    """Return the names in a folder that are not copied to `walkthroughs`: those of `LEFT_OUT`, and "lessons"."""
     return LEFT_OUT(folder, names) | {"lessons"}
 
 

@@ -1,9 +1,9 @@
 """Logging with the standard `logging` under the logger "agentmagic", with secrets blanked.
 
 This module prints nothing: the handlers that the user configures decide where records go. In a notebook, `keep` stores
-the last records in memory for `%agent debug`. `logging.basicConfig()` alone does not make all of them appear in cells:
-the root's handlers get agentmagic's records only from WARNING on, or from the level that the user sets for the logger
-"agentmagic".
+the last records in memory for `%agent debug`. With `logging.basicConfig()` alone, cells do not show all these records:
+the root logger's handlers get agentmagic's records only from WARNING on, or from the level that the user sets for the
+logger "agentmagic".
 """
 
 import hashlib
@@ -66,8 +66,8 @@ class Redacting(logging.Filter):
 class Tap(logging.Handler):
     """A handler that stores log records at or above `level`, or none if `level` is None.
 
-    It passes records on to the handlers of the parent loggers, agentmagic's own only from WARNING on. The handlers of
-    the logger itself get the same records as before.
+    The handlers of the parent loggers get the records too, but records of agentmagic's work only from WARNING on. The
+    other handlers of `logger` get their records as without this one.
     """
 
     def __init__(self, logger: logging.Logger, level: int | None, lines: "deque[LogEntry]") -> None:
@@ -92,7 +92,7 @@ class Tap(logging.Handler):
             parent.callHandlers(record)
 
     def close(self) -> None:
-        """Remove this handler, and restore the logger's level and propagation."""
+        """Remove this handler from its logger, and restore the level and the propagation that the logger had before."""
         self._logger.removeHandler(self)
         if self._logger.level == self._set:
             self._logger.setLevel(self._before[0])
@@ -100,9 +100,9 @@ class Tap(logging.Handler):
         super().close()
 
     def _passing(self, parent: logging.Logger, record: logging.LogRecord) -> int:
-        """Return the lowest level of records that are passed on.
+        """Return the lowest level at which records are passed on to the handlers of the parent loggers.
 
-        It is the logger's level if the user set one, before or after this handler was added.
+        If the user has set a level for the logger, before or after this handler was added, it is that level.
         """
         own = self._before[0] if self._logger.level == self._set else self._logger.level
         return own or max(parent.getEffectiveLevel(), logging.WARNING if _is_ours(record) else logging.NOTSET)
@@ -127,7 +127,7 @@ _taps: list[Tap] = []
 
 
 def keep(*, detailed: bool = False) -> None:
-    """Start to store the last KEPT records: from INFO on, or with `detailed` from DEBUG on and also of the SDKs."""
+    """Start to store the last MOST_RECORDS log records, from INFO on; if `detailed`, from DEBUG on, and SDK records."""
     stop()
     _taps.append(Tap(logger, _DEBUG if detailed else _INFO, _lines))
     _taps.extend(Tap(logging.getLogger(name), _DEBUG if detailed else None, _lines) for name in SDKS)
@@ -135,26 +135,26 @@ def keep(*, detailed: bool = False) -> None:
 
 
 def stop() -> None:
-    """Stop storing records. Those already stored stay available."""
+    """Stop storing log records. Records that are already stored stay available."""
     while _taps:
         _taps.pop().close()
 
 
 def is_detailed() -> bool:
-    """Return whether records are stored from DEBUG on."""
+    """Return whether log records are stored from the level DEBUG on."""
     return bool(_taps) and _taps[0].stored_level == _DEBUG
 
 
 def recent(number: int) -> list[LogEntry]:
-    """Return the last `number` stored records, the oldest first."""
+    """Return the last `number` stored log records, the oldest first."""
     return list(_lines)[-number:]
 
 
 def event(turn_event: Event) -> None:
     """Log an event of a turn in one line, unless it is a delta.
 
-    The level is INFO or DEBUG, never a warning, since the screen shows the event too. An `InnerEvent` is skipped,
-    because the inner turn logs its events itself.
+    The level is INFO or DEBUG, never WARNING, since users see the event in the notebook anyway. An `InnerEvent` is
+    skipped, because the inner turn logs its own events.
     """
     if isinstance(turn_event, events.InnerEvent):
         return
@@ -241,7 +241,7 @@ def _part(part: Part) -> str:
 
 
 def _short(text: str) -> str:
-    """Return a text as a short line. Secrets are blanked before it is cut: half of a key would not be recognized."""
+    """Return a text as one short line. Secrets are blanked before the cut, as a cut key would not be recognized."""
     return single_line(redact(text), EXCERPT)
 
 

@@ -31,7 +31,7 @@ FRAME = 20
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value_class(kind: type[T]) -> type[T]:
-    """Decorate a class as a frozen dataclass with slots, whose `repr` is `brief` unless it has its own."""
+    """Decorate a class as a frozen dataclass with slots. `brief` makes its `repr`, unless the class defines one."""
     own = "__repr__" in vars(kind)
     frozen = dataclass(frozen=True, slots=True)(kind)
     if not own:
@@ -42,23 +42,23 @@ def value_class(kind: type[T]) -> type[T]:
 def brief(value: object) -> str:
     """Return the `repr` of a value, with a few thousand characters at most and secrets blanked.
 
-    A field with `repr=False` is shown only if it differs from its default. Fields that were added later are marked so,
-    to keep older recorded outputs the same.
+    A field with `repr=False` is shown only if it differs from its default. Fields that are newer than their class have
+    this mark, so that outputs in older notebooks stay the same.
     """
     return redact(_Brief().write(value))
 
 
 class _Brief:
-    """A writer of one value's `repr`, which leaves out the rest after a number of characters."""
+    """Writes the `repr` of one value, and stops after LONGEST_REPR characters."""
 
     def __init__(self) -> None:
         self._left = LONGEST_REPR
 
     def write(self, value: Any) -> str:  # noqa: PLR0911  (one return for each kind of value)
-        """Return the `repr` of a value, or of its beginning."""
+        """Return the `repr` of a value, cut off with "…" if it is too long."""
         match value:
             case str():
-                text = redact(value[: 2 * LONGEST_STRING])  # before it is cut: a part of a secret is not recognized
+                text = redact(value[: 2 * LONGEST_STRING])  # before `clip`: a cut secret is not recognized
                 return self._count(repr(clip(text, LONGEST_STRING)))
             case bytes():
                 return self._count(repr(value[:LONGEST_STRING]) + "…" * (len(value) > LONGEST_STRING))
@@ -78,7 +78,7 @@ class _Brief:
                 return self._count(clip(repr(value), LONGEST_STRING))
 
     def _join(self, items: Iterable[T], write: Callable[[T], str]) -> str:
-        self._left -= FRAME  # so that a value that contains itself also reaches the limit
+        self._left -= FRAME  # so that a value that contains itself also ends
         texts: list[str] = []
         for item in items:
             if self._left < 0:
@@ -96,7 +96,7 @@ class _Brief:
 class ProviderData:
     """Opaque data of a provider, which later requests send back to the same provider unchanged.
 
-    `provider` is its name in the registry ("openai", "openai-chat", "gemini", ...); `data` is plain JSON.
+    `provider` is the provider's name in the registry ("openai", "openai-chat", "gemini", ...); `data` is plain JSON.
     """
 
     type: ClassVar[str] = "provider_data"
@@ -224,9 +224,9 @@ Content = Text | Media | Resource
 
 @value_class
 class HostedCall:
-    """A call that the provider's own servers carry out within an answer: a search, a fetched page, a program.
+    """A tool call that the provider's servers carry out themselves within an answer: a web search, a program.
 
-    `host` is the provider. `name` is "web_search", "web_fetch", "code_execution", or the provider's own word.
+    `host` is the provider. `name` is "web_search", "web_fetch", "code_execution", or the provider's own tool name.
     """
 
     type: ClassVar[str] = "hosted_call"
@@ -239,9 +239,9 @@ class HostedCall:
 
 @value_class
 class HostedResult:
-    """The result of a call that the provider carried out: pages as resources, text, images.
+    """The result of a `HostedCall`, which the provider carried out: web pages as resources, text, images.
 
-    Like every tool result, it is untrusted.
+    Like every tool result, the content is untrusted.
     """
 
     type: ClassVar[str] = "hosted_result"
@@ -262,7 +262,7 @@ Part = Text | Reasoning | Media | Resource | ToolCall | ToolResult | HostedCall 
 
 @value_class
 class Message:
-    """One entry of the history; `interrupted` marks an answer that was cut off by the user or the clock."""
+    """One entry of the history; `interrupted` marks an answer that the user or the turn's timeout cut off."""
 
     type: ClassVar[str] = "message"
     role: Role
@@ -282,7 +282,7 @@ class Message:
 
 @value_class
 class Usage:
-    """Tokens and cost of one or more requests.
+    """Tokens and cost of one or more model requests.
 
     `cached_tokens` (read from a cache) and `cache_write_tokens` are part of `input_tokens`, `reasoning_tokens` part of
     `output_tokens`, and `cache_write_1h_tokens` (cached for an hour) part of `cache_write_tokens`. `searches` counts
@@ -365,7 +365,7 @@ class HostedTool:
 
 
 def sources_of(citations: Iterable[Citation], earlier: Iterable[Source] = ()) -> tuple[Source, ...]:
-    """Return the cited pages, each once, numbered in the order of citations; `earlier` pages keep their numbers."""
+    """Return the web pages in `citations`, each once, numbered in this order; `earlier` pages keep their numbers."""
     numbers = {source.url: source.number for source in earlier}
     sources: dict[str, Source] = {}
     for one in citations:
@@ -382,7 +382,7 @@ def with_source_links(part: Text) -> str:
     pieces: list[str] = []
     position = 0
     for end, citations in groupby(sorted(part.citations, key=_end_of), key=_end_of):
-        # Some texts already contain the link.
+        # A citation whose URL the text contains already needs no link.
         unlinked = (one for one in citations if one.url not in part.text[one.start : end])
         links = dict.fromkeys(f" [{_label(one)}](<{one.url}>)" for one in unlinked)
         pieces += (part.text[position:end], *links)
@@ -399,7 +399,7 @@ def _label(citation: Citation) -> str:
 
 
 def as_text(part: Content | HostedCall | HostedResult) -> str:
-    """Return a part as text, for models and screens that do not support the part itself."""
+    """Return a message part as text, for models and displays that do not support parts of its type."""
     match part:
         case Text():
             return part.text
@@ -416,7 +416,7 @@ def as_text(part: Content | HostedCall | HostedResult) -> str:
 
 
 def user(*content: str | Content) -> Message:
-    """Return a user message made of strings and parts."""
+    """Return a message of the user made of strings and message parts."""
     return Message("user", parts_of(content))
 
 
@@ -427,7 +427,7 @@ LONGEST_PROMPT = 2_000_000
 
 
 def as_prompt(prompt: Prompt) -> Message:
-    """Return a prompt, which can have several types, as a user message.
+    """Return a prompt (a text, parts or a message) as a message of the user.
 
     Raises UsageError if the prompt is empty, too long, or has parts that a user message cannot have.
     """
@@ -458,6 +458,6 @@ def as_prompt(prompt: Prompt) -> Message:
 
 
 def parts_of(content: Iterable[str | Content]) -> tuple[Content, ...]:
-    """Return the parts, with each string as a `Text`. Lone surrogates, which no provider accepts, are replaced."""
+    """Return message parts, with strings turned into `Text`s. Lone surrogates, which providers refuse, are replaced."""
     parts = (Text(item) if isinstance(item, str) else item for item in content)
     return tuple(replace(part, text=encodable(part.text)) if isinstance(part, Text) else part for part in parts)

@@ -1,4 +1,4 @@
-"""The patterns with which the settings of a class or an administrator name models, addresses and MCP servers."""
+"""The patterns with which a teacher's or an administrator's settings name models, addresses and MCP servers."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ _ORIGIN = re.compile(r"\A[^:/?#]+://[^/?#]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryPattern:
-    """The entry of an MCP server, or a pattern of the entries that a class allows.
+    """The configuration entry of an MCP server, or a pattern for the entries that a teacher or administrator allows.
 
     `address` is the command line or the URL; `cwd` is the folder in which the program starts, "" for the kernel's.
     `pairs` are the environment variables of the program, or the headers of the HTTP requests, by name.
@@ -34,7 +34,7 @@ class EntryPattern:
         )
 
     def __str__(self) -> str:
-        # The values of variables and headers are left out, since they may be secrets.
+        # only the names in `pairs`: the values of variables and headers may be secrets
         return ", ".join([self.address, *([f"cwd {self.cwd}"] if self.cwd else []), *self.pairs])
 
 
@@ -44,12 +44,12 @@ def fits_pattern(text: str, pattern: str) -> bool:
 
 
 def lower_host(url: str) -> str:
-    """Return a URL with its scheme and host in lower case, since their case does not matter."""
+    """Return a URL with its scheme and host in lower case, for comparisons, in which their case must not matter."""
     return _ORIGIN.sub(lambda match: match[0].lower(), url)
 
 
 def is_among(address: str | None, patterns: Iterable[str] | None) -> bool:
-    """Return whether patterns allow an address.
+    """Return whether one of the patterns matches an address (a URL or a command line).
 
     If `patterns` is None, every address is allowed. An unknown address (None) is not allowed by any pattern.
     """

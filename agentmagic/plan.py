@@ -1,6 +1,6 @@
 """The tasks of a plan and the progress of each, computed from the events of a turn with a plan.
 
-The loop uses the `Checklist` to run a plan and to resume a plan that was cut off, and the display shows it.
+The agent loop uses the `Checklist` to run a plan and to resume one that was cut off. The display shows it to the user.
 """
 
 import json
@@ -35,7 +35,7 @@ FINISHED_STATES: frozenset[TaskState] = frozenset({"done", "failed", "skipped"})
 
 @dataclass(slots=True)
 class TaskProgress:
-    """The progress of a task; `parameters` are the parameters of its last or next attempt."""
+    """The progress of a task of a plan; `parameters` are the parameters of its last or next attempt."""
 
     task: Task
     parameters: Mapping[str, Any]
@@ -48,7 +48,7 @@ class TaskProgress:
 
     @property
     def has_result(self) -> bool:
-        """Whether the call of the last attempt ended with a result."""
+        """Whether the tool call of the task's last attempt ended with a result."""
         return self.result is not None and self.result.status != "interrupted"
 
     @property
@@ -59,7 +59,7 @@ class TaskProgress:
 
 
 class Checklist:
-    """The tasks of the last plan in a log; `rows` has them by id, in the order of the plan."""
+    """The tasks of the last plan in a log of events; `rows` has them by id, in the order of the plan."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.rows: dict[str, TaskProgress] = {}
@@ -89,35 +89,35 @@ class Checklist:
             if row.state == "running" and not row.has_result:
                 row.state = "pending"
         for event in plan.finished:
-            if event.id in self.rows and event.id not in before:  # the log lacks the turn in which the task finished
+            if event.id in self.rows and event.id not in before:  # an earlier turn, missing here, finished the task
                 _change(self.rows[event.id], event)
 
     def resume_event(self) -> Planned:
-        """Return the event with which another turn resumes the plan."""
+        """Return the event that begins a turn which resumes this plan, with the results of the tasks done so far."""
         rows = (row for row in self.rows.values() if row.state in FINISHED_STATES)
         finished_tasks = tuple(TaskFinished(row.task.id, row.state, row.summary) for row in rows)
         return Planned(tuple(row.task for row in self.rows.values()), finished=finished_tasks, resumed=True)
 
     @property
     def open(self) -> bool:
-        """Whether a task is neither done, failed nor skipped."""
+        """Whether the plan has a task that is not yet over (neither done nor failed nor skipped)."""
         return any(row.state not in FINISHED_STATES for row in self.rows.values())
 
     @property
     def open_tasks(self) -> str:
-        """The number of open tasks as text: "2 open tasks"."""
+        """The number of tasks that are not over, as text: "2 open tasks"."""
         return plural(sum(row.state not in FINISHED_STATES for row in self.rows.values()), "open task")
 
     @property
     def open_plan_message(self) -> str:
-        """The message for a turn that cannot start because it neither resumes nor drops the open plan."""
+        """The error message for a turn that cannot start, because it neither resumes nor drops the unfinished plan."""
         return (
             f"The last turn left a plan with {self.open_tasks}. Go on with it by %agent resume (resume=True in code), "
             "or drop it with %%agent --drop (drop=True)."
         )
 
     def ready(self) -> list[TaskProgress]:
-        """Return the pending tasks that can run now, since every task that must be done first is done."""
+        """Return the pending tasks that can run now, because all tasks in their `after` are done."""
         return [
             row
             for row in self.rows.values()
@@ -155,10 +155,10 @@ def _change(row: TaskProgress, event: TaskStarted | TaskJudged | TaskFinished | 
 class PlanOptions:
     """The options of a turn with a plan.
 
-    `judge` says which results the model judges: all, those that look wrong ("odd"), or none. With `confirm`, the user
-    sees the plan and can change it before it runs. `open_plan` is the plan that the last turn left unfinished. With
-    `resume`, the turn continues this plan; otherwise the user is asked whether to continue it. `new` says that the
-    request gets a new plan.
+    `judge` says which task results the model checks: all, those that look wrong ("odd"), or none. With `confirm`, the
+    user sees the plan and can change it before it runs. `open_plan` is the plan that the last turn left unfinished.
+    With `resume`, the turn continues this plan; otherwise the user is asked whether to continue it. `new` says that
+    the turn makes a new plan instead.
     """
 
     judge: Judging = "odd"
@@ -174,13 +174,13 @@ class PlanOptions:
 
 def open_plan(turns: Sequence[Sequence[Event]]) -> Checklist | None:
     """Return the plan that the last turn left unfinished, or None. `turns` are the events of each turn."""
-    # A turn that ended before its first step does not count: for example, it was refused because of an open plan.
+    # Turns that ended before their first step are skipped, such as a turn that was refused because of an open plan.
     started_turns = (
         turn for turn in reversed(turns) if any(isinstance(event, Planned | StepStarted) for event in turn)
     )
     if not any(isinstance(event, Planned) for event in next(started_turns, ())):
         return None
-    # An earlier turn may have begun the plan: its events hold the results of the tasks done there.
+    # All turns are read, because earlier turns may have begun the plan and done some of its tasks.
     checklist = Checklist(event for turn in turns for event in turn)
     is_ours = all(row.task.tool for row in checklist.rows.values())  # the tasks of an outside agent have no tools
     return checklist if checklist.open and is_ours else None

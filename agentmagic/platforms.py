@@ -1,4 +1,4 @@
-"""Functions for which Windows differs from Linux and macOS: splitting command lines, and replacing files."""
+"""Functions for what Windows does in another way than Linux and macOS: splitting command lines, replacing files."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ _PIECES = re.compile(r'(?P<slashes>\\*)"|(?P<gap>[ \t\r\n])|\\+|[^\\" \t\r\n]+')
 
 
 def split_command(text: str) -> list[str]:
-    """Split a command line into words by the rules of this system, and remove the quotes.
+    """Split a command line into words by the rules of this operating system, and remove the quotes.
 
     Raises ValueError if a quote is not closed.
     """
@@ -62,8 +62,8 @@ def quote_word(word: str) -> str:
 def move_over(source: Path, target: Path) -> None:
     """Move a file to `target`, replacing a file of that name. Raises OSError.
 
-    Windows refuses this while a program has the target open. agentmagic opens such files only for milliseconds, so the
-    move is tried again for PATIENCE seconds.
+    Windows refuses this while any program has the target open. agentmagic itself opens such files only briefly, so a
+    refused move is tried again for PATIENCE seconds.
     """
     end = time.monotonic() + PATIENCE
     while True:

@@ -1,8 +1,8 @@
 r"""Checks JSON data against a schema in pure Python, for Pyodide, where the compiled `jsonschema-rs` does not exist.
 
-The checks are made by `jsonschema`. Its errors are put into the order and the wording of `jsonschema-rs`, and callers
-show the first error, so that a recorded turn has the same text everywhere. There are these differences from
-`jsonschema-rs`:
+The checks are made by the package `jsonschema`. Its errors get the order and the wording of `jsonschema-rs`, since
+callers show the first error, and a recorded turn must have the same text everywhere. These differences from
+`jsonschema-rs` remain:
 
 - Patterns are Python's, and may backtrack for a long time. A schema with `\p{L}` or `(?<name>a)` cannot be used; `\s`
   and `(?i)` know ASCII only; `$` is the end of the text, even with `(?m)`.
@@ -26,20 +26,20 @@ from typing import Any, cast
 
 @dataclass(frozen=True, slots=True)
 class SchemaProblem:
-    """An error with the attributes of `jsonschema_rs.ValidationError`; `instance_path` is the path to the value."""
+    """An error like `jsonschema_rs.ValidationError`; `instance_path` is the path to the invalid value in the data."""
 
     message: str
     instance_path: tuple[str | int, ...]
 
 
 class Checker:
-    """A validator of one schema, with the method of `jsonschema_rs` validators that agentmagic uses."""
+    """A validator for one schema. It has the one method of validators of `jsonschema_rs` that agentmagic calls."""
 
     def __init__(self, validator: Any) -> None:
         self._validator = validator
 
     def iter_errors(self, value: Any) -> Iterator[SchemaProblem]:
-        """Yield the errors in a value. Raises UnicodeEncodeError for a lone surrogate, which is not valid in JSON."""
+        """Yield the schema violations in a value. Raises UnicodeEncodeError for a lone surrogate, as JSON has none."""
         try:
             json.dumps(value, ensure_ascii=False).encode()
             for error in self._validator.iter_errors(value):
@@ -79,12 +79,12 @@ def _validator(schema: Any, retriever: Callable[[str], Any]) -> Any:
 
     dialect = _dialect(schema)
     dialect.check_schema(schema)
-    if isinstance(schema, dict):  # if it met a `$schema`, `jsonschema` would switch to its own validator class
+    if isinstance(schema, dict):  # without `$schema`, which would make `jsonschema` use its own validators
         schema = {key: value for key, value in cast("dict[str, Any]", schema).items() if key != "$schema"}
-    specifications = cast("Any", import_module("jsonschema_specifications"))  # the package has no type hints
+    specifications = cast("Any", import_module("jsonschema_specifications"))  # a package without type hints
     registry = specifications.REGISTRY.combine(Registry(retrieve=cast("Any", retriever)))
     dialect_uri = dialect.META_SCHEMA["$schema"]
-    old = dialect_uri.startswith("http:")  # drafts from 2019 on begin with "https:"; in them, `format` is not checked
+    old = dialect_uri.startswith("http:")  # drafts from 2019 on have "https:", and do not check `format`
     validator = dialect(schema, registry=registry, format_checker=Draft7Validator.FORMAT_CHECKER if old else None)
     as_resource = specification_with(dialect_uri).create_resource
     _resolve(dialect, as_resource, validator._resolver, schema, set())  # noqa: SLF001  (there is no other way to it)
@@ -96,7 +96,7 @@ def _dialect(schema: Any) -> Any:
 
     unknown: Any = None
     dialect_uri = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
-    if not isinstance(dialect_uri, str):  # no `$schema`, or an invalid one, which the meta-schema refuses later
+    if not isinstance(dialect_uri, str):  # no `$schema`, or an invalid one, which is refused later
         return _validator_class(Draft202012Validator)
     dialect: Any = cast("Any", validator_for)({"$schema": dialect_uri}, default=unknown)
     if dialect is None or dialect is Draft3Validator:
@@ -129,7 +129,7 @@ def _validator_class(dialect: Any) -> Any:
 
 
 def _applicable(dialect: Any, schema: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return the keywords that apply, with their values. In drafts before 2019, a `$ref` disables all others."""
+    """Return the schema's keywords that apply, with their values. Before draft 2019, a `$ref` disables all others."""
     return list(dialect._APPLICABLE_VALIDATORS(schema))  # noqa: SLF001  (`jsonschema` has no other way to it)
 
 
@@ -181,7 +181,7 @@ _ORDER: Mapping[str, int] = {keyword: place for place, keyword in enumerate(_IN_
 
 
 def _position(keyword: str, schema: dict[str, Any]) -> float:
-    """Return a keyword's position in the order of checks of `jsonschema-rs`, which combines a few checks."""
+    """Return a number for the place of a keyword in the order in which `jsonschema-rs` checks the keywords."""
     if keyword == "required" and len(schema["required"]) == 1 and schema.get("additionalProperties") is False:
         is_combined = "properties" in schema and "patternProperties" not in schema
         return _ORDER["additionalProperties"] + 0.5 if is_combined else _ORDER["required"]
@@ -192,7 +192,7 @@ def _position(keyword: str, schema: dict[str, Any]) -> float:
 
 @lru_cache(maxsize=1024)
 def _pattern(pattern: str) -> re.Pattern[str]:
-    r"""Compile a pattern with the meaning it has in JavaScript: `$` is the end, and `\d` and `\w` are ASCII."""
+    r"""Compile a regular expression of JavaScript: `$` is only the end of the text, and `\d` and `\w` are ASCII."""
     return re.compile(_DOLLAR.sub(lambda match: r"\Z" if match[0] == "$" else match[0], pattern), re.ASCII)
 
 
@@ -211,9 +211,9 @@ def _error(message: str) -> Any:
 
 
 def _below(validator: Any, value: Any, schema: Any, name: str) -> Iterator[Any]:
-    """Yield the errors in a property of an object."""
+    """Yield the schema violations in `value`, the property `name` of an object."""
     for error in validator.descend(value, schema, path=name):
-        if schema is False:  # in this case `jsonschema` does not add the path
+        if schema is False:  # for the schema `false`, `jsonschema` omits the path
             error.path.appendleft(name)
         yield error
 
@@ -258,7 +258,7 @@ def _properties(validator: Any, named: dict[str, Any], value: Any, schema: Any) 
 
 
 def _additional(validator: Any, additional: Any, value: Any, schema: Any) -> Iterator[Any]:
-    """Check `additionalProperties`, and also `properties` and `patternProperties`, in the order of the data."""
+    """Check `additionalProperties`, `properties` and `patternProperties` for one property of the data after another."""
     if not validator.is_type(value, "object") or additional is True:
         return
     properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
@@ -294,10 +294,10 @@ _KEYWORDS: Mapping[str, Callable[..., Iterator[Any]]] = {
 
 
 def _message(error: Any) -> str:
-    """Return the message with which `jsonschema-rs` reports an error of `jsonschema`."""
-    if error.validator is None:  # the schema is False
+    """Return the message that `jsonschema-rs` would have for an error which `jsonschema` found."""
+    if error.validator is None:  # the schema is `false`
         return _false_schema_message(error.instance)
-    if error.validator == "oneOf" and not error.context:  # no errors under the schemas: more than one of them fits
+    if error.validator == "oneOf" and not error.context:  # no inner errors: more than one schema fits
         return _keyword_message("valid under more than one", "oneOf", error.instance)
     write = _MESSAGES.get(error.validator)
     return error.message if write is None else write(error.validator_value, error.instance)
@@ -308,7 +308,7 @@ def _false_schema_message(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    finite = json.loads(json.dumps(value), parse_constant=lambda _: None)  # NaN is not valid JSON
+    finite = json.loads(json.dumps(value), parse_constant=lambda _: None)  # NaN becomes null
     return json.dumps(finite, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 

@@ -1,7 +1,7 @@
 """The pytest plugin: the fixture `agentmagic_session`, whose turns are recorded, and the option `--agentmagic-replay`.
 
-A recorded turn that the test does not replay fails the test, and with nbval the whole run. No other module of
-agentmagic is imported before a test uses the fixture, or a notebook did not replay a turn.
+If a test does not replay a recorded turn, the test fails; if a notebook under nbval does not, the whole test run fails.
+Other modules of agentmagic are imported only when a test uses the fixture, or when such a notebook is reported.
 """
 
 import os
@@ -41,14 +41,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set the variable UNASKED to a new folder for the kernels of nbval, unless it is set already."""
+    """If nbval runs notebooks, set the variable UNASKED to a new folder, where kernels report unreplayed turns."""
     if UNASKED not in os.environ and (config.getoption("nbval", False) or config.getoption("nbval_lax", False)):
         config.stash[_folder_key] = os.environ[UNASKED] = tempfile.mkdtemp()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail the run if a kernel did not replay a recorded turn. All kernels have ended by now."""
+    """Fail the test run if a notebook's kernel did not replay a recorded turn. All kernels have ended by now."""
     folder = Path(session.config.stash.get(_folder_key, os.devnull))
     if not list(folder.glob("*.txt")):
         return
@@ -69,7 +69,7 @@ def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter", config:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the folder and the variable that `pytest_configure` has made."""
+    """Remove the folder and the environment variable that `pytest_configure` has made."""
     if folder := config.stash.get(_folder_key, ""):
         os.environ.pop(UNASKED, None)
         shutil.rmtree(folder, ignore_errors=True)
@@ -80,8 +80,8 @@ def agentmagic_session(request: pytest.FixtureRequest) -> "Iterator[Callable[...
     """Return a function that makes a session whose turns are replayed from the cassette of the test.
 
     The function accepts an agent and the options of `Session`. The cassette is cassettes/MODULE/TEST.cassette.yaml
-    beside the test; --agentmagic-replay=record records it. The sessions are closed at the end of the test. A test that
-    has otherwise passed fails if it did not replay a recorded turn.
+    beside the test; --agentmagic-replay=record records it. The sessions are closed at the end of the test. A test fails
+    if it has not replayed all recorded turns.
     """
     from agentmagic.host import begin_cell
     from agentmagic.replay import unasked

@@ -1,4 +1,4 @@
-"""The `Run` class: a turn under way. It can be used from any thread and any event loop."""
+"""The `Run` class: a turn that has been started. It can be used from any thread and any event loop."""
 
 import asyncio
 import threading
@@ -47,12 +47,12 @@ Play = Callable[[Channel], Awaitable[Outcome]]
 
 
 class Run:
-    """A turn under way: await it, iterate over its events, cancel it, answer its questions.
+    """A turn that has been started: callers can await it, iterate over its events, cancel it and answer its questions.
 
     The turn starts on the engine's thread at once, in a copy of the caller's context. Any number of tasks can iterate
     over the run; each gets all events from the first, however late the iteration begins. `session_listeners` are called
-    after the run's own listeners. If a listener raises at an approval or a question, the run denies it. Tools are bound
-    to the thread and event loop of the calling code, or of `started_by`.
+    after the run's own listeners. If a listener raises an exception at an approval or a question, the run denies it.
+    Tools are bound to the thread and event loop of the calling code, or of `started_by`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Run:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """The events so far."""
+        """The events that the turn has emitted so far."""
         return tuple(self._events)
 
     @property
@@ -106,7 +106,7 @@ class Run:
     def send(self, intent: Intent) -> None:
         """Answer an approval or a question of this run, or stop the run. Thread-safe.
 
-        Raises UsageError for an `Approve` if the settings of the class require that a person approves.
+        Raises UsageError for an `Approve` if the classroom settings require that a person approves, and not code.
         """
         bounds = class_settings()
         if bounds.needs_person and isinstance(intent, Approve) and self._asks_permission(intent.id):
@@ -119,13 +119,13 @@ class Run:
         self.pass_on(intent)
 
     def _asks_permission(self, question: str) -> bool:
-        """Return whether the question with this id asks for approval of a call, and is not a pause of step mode."""
+        """Return whether the question with this id asks to approve a tool call, and is not a pause of step mode."""
         inner_events = map(innermost, self.events)
         approvals = (event for event in inner_events if isinstance(event, ApprovalAsked) and event.id == question)
         return any(not event.step for event in approvals)
 
     def pass_on(self, intent: Intent) -> None:
-        """Answer as `send` does, without its check, for a front end in which a person clicked or typed the answer."""
+        """Pass on an answer that a person gave in a front end, without the check of `send`, which is for code."""
         if isinstance(intent, Stop):
             self.cancel()
         else:
@@ -133,15 +133,15 @@ class Run:
 
     @property
     def over(self) -> bool:
-        """Whether the last event was emitted. Shortly afterwards, the turn is `done`."""
+        """Whether the turn has emitted its last event. Shortly afterwards, it is `done`."""
         return bool(self._events) and isinstance(self._events[-1], TurnFinished)
 
     def add(self, event: Event) -> None:
-        """Add an event to the log of a run that is not over. Call this on the engine's thread."""
+        """Emit an event that comes from outside the turn, before the turn is over. Call this on the engine's thread."""
         self._emit(event)
 
     def listen(self, listener: Callable[[Event], None]) -> None:
-        """Call a function on the engine's thread with every event, including the events so far."""
+        """Arrange that `listener` is called on the engine's thread with every event, earlier events included."""
         engine().loop.call_soon_threadsafe(self._listen, listener)
 
     def wait(self) -> RunResult:
@@ -226,7 +226,7 @@ class Run:
         finally:
             if watcher is not None:
                 watcher.cancel()
-            for question in self._open.values():  # tools that did not stop may still wait for an answer in threads
+            for question in self._open.values():  # a tool in a thread may still wait for the answer
                 question.cancel()
             self._wake()
 
@@ -247,7 +247,7 @@ class Run:
             self._wake_for(event)
 
     def _wake_for(self, event: Event) -> None:
-        """Schedule the waking of all iterators: as soon as possible for a `PartDelta`, else after TOGETHER seconds."""
+        """Wake the tasks that iterate over the run: soon for a `PartDelta`, else after TOGETHER seconds."""
         at_once, alarm = isinstance(innermost(event), PartDelta), self._alarm
         if alarm is not None and not (at_once and isinstance(alarm, asyncio.TimerHandle)):
             return
@@ -257,7 +257,7 @@ class Run:
         self._alarm = loop.call_soon(self._wake) if at_once else loop.call_later(TOGETHER, self._wake)
 
     def _wake(self) -> None:
-        """Wake all iterators."""
+        """Wake the tasks that iterate over the run, since there are new events."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -269,7 +269,7 @@ class Run:
             self._deny_unshown(event, self._listeners.tell(event, only=listener))
 
     def _deny_unshown(self, event: Event, errors: Sequence[Exception]) -> None:
-        """Deny an approval or question at which a listener failed. Else the turn might wait for an unseen question."""
+        """Deny an approval or question at which a listener failed, since it may never have been shown to the user."""
         if errors and isinstance(question := innermost(event), ApprovalAsked | QuestionAsked):
             self.send(Deny(question.id, f"it could not be shown: {error_text(errors[0])}"))
 

@@ -1,8 +1,8 @@
-"""The run of a notebook as a file that a student hands in: turns, calls, results, checks, exercises.
+"""The run of a notebook as a file that a student hands in: turns, tool calls, results, checks, exercises.
 
-Like a cassette, the file is a series of YAML documents. Each document ends with a digest of itself and of the digest
-before it. So the reader detects a changed document, a missing document, and a file that was cut off. The digests detect
-damage but not fraud, since anyone can compute them again.
+Like a cassette, the file is a series of YAML documents. Each document ends with a digest of its content and of the
+digest of the document before. From the digests, the reader sees that a document was changed or is missing, or that the
+file was cut off. They detect damage but not fraud, since anyone can compute new digests.
 """
 
 import getpass
@@ -59,16 +59,16 @@ def _user() -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunLog:
-    """A file that was handed in; `damage` says how it is damaged, "" if it is complete."""
+    """The content of a file that a student handed in; `damage` says how the file is damaged, "" if it is complete."""
 
     documents: tuple[Json, ...]
     damage: str
 
     @classmethod
     def read(cls, path: Path) -> "RunLog":
-        """Read a file. Raises UsageError if it cannot be read or is not a run, CassetteError if its YAML is invalid."""
+        """Read a file that `hand_in` wrote. Raises UsageError for any other file, CassetteError for bad YAML."""
         try:
-            # In text mode, which also undoes the changes of line ends that mail programs make.
+            # Read in text mode, because mail programs may have changed the line ends.
             text = path.read_text(encoding="utf-8-sig")
         except (OSError, ValueError) as error:
             raise UsageError(f"{path} cannot be read: {error}.") from error
@@ -90,7 +90,7 @@ class RunLog:
 
     @property
     def summary(self) -> str:
-        """The numbers of turns, calls and checks, in a sentence."""
+        """A sentence with the numbers of turns, tool calls and checks in the file."""
         turns = [one for one in self.documents if "turn" in one]
         checks = [one for one in self.documents if "check" in one]
         calls = sum(len(one["calls"]) for one in turns if isinstance(one.get("calls"), list))
@@ -100,7 +100,7 @@ class RunLog:
 
     @property
     def report(self) -> Iterator[str]:
-        """The lines for a teacher: student, notebook and summary, then each exercise with the number of tries."""
+        """Yield the lines of a report for a teacher: student, notebook, summary, then each exercise and its tries."""
         head = self.documents[0]
         whose, notebook = (_name(head.get(key)) or f"no {key}" for key in ("student", "notebook"))
         yield f"{whose}, {notebook}: {self.summary}"
@@ -172,7 +172,7 @@ def _turn(turn: Turn) -> Json:
 
 
 def _calls(turn: Turn) -> Iterator[dict[str, Any]]:
-    """Yield the calls in the order in which they began. Parallel calls may end in another order."""
+    """Yield a turn's tool calls in the order in which they began. Parallel calls may end in another order."""
     starts = {
         event.call.id: (place, event) for place, event in enumerate(turn.events) if isinstance(event, ToolStarted)
     }

@@ -1,9 +1,9 @@
 """The shapes of secrets: a table of patterns for keys, tokens and passwords of known services and protocols.
 
 The kinds of secrets are from the lists of gitleaks (https://github.com/gitleaks/gitleaks, MIT) and detect-secrets
-(https://github.com/Yelp/detect-secrets, Apache-2.0); the patterns are agentmagic's own. For each row of the table, a
-literal is searched first, and the pattern is matched only at the literal, so that texts without secrets take little
-time.
+(https://github.com/Yelp/detect-secrets, Apache-2.0); the patterns are agentmagic's own. Each row of the table has
+literals, which are searched first. The row's pattern is matched only at a literal, so that texts without secrets take
+little time.
 """
 
 import re
@@ -32,7 +32,7 @@ Judge = Callable[[re.Match[str]], bool]
 
 @dataclass(frozen=True)
 class Shape:
-    """A row of the table: one kind of secret.
+    """A kind of secret, such as keys of one service: a row of the table `SHAPES`.
 
     `starts` are the literals that are searched, in lower case unless `key` is set. At a literal, the pattern `source`
     is matched. Its last group, or the whole match if it has no group, is the secret, unless `judge` returns False. The
@@ -51,12 +51,12 @@ class Shape:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """The compiled `source`. It is compiled at the first use, since to compile all patterns takes 30 ms."""
+        """The compiled pattern `source`. It is compiled at its first use, since compiling all shapes takes 30 ms."""
         return re.compile(self.source)
 
     @cached_property
     def growing(self) -> re.Pattern[str]:
-        """The compiled `beginning`, which matches only at the end of a text."""
+        """The compiled pattern `beginning`, made to match only at the end of a text."""
         return re.compile(rf"(?:{self.beginning})\Z")
 
     def span(self, match: re.Match[str]) -> tuple[int, int] | None:
@@ -98,14 +98,14 @@ def is_random(value: str) -> bool:
 
 
 def _value(match: re.Match[str]) -> str:
-    """Return the value beside a name, "" if it is code, a plain word or a placeholder."""
+    """Return the value in a match of a name and its value, "" for code, a plain word or a placeholder."""
     value = str(match["quoted"] or match["bare"])
     is_code = match["bare"] and (_CODE.fullmatch(value) or match.string[match.end() : match.end() + 1] in tuple("([{"))
     return "" if is_code or " " in value or _PLACEHOLDER.match(value) or PLAIN.fullmatch(value) else value
 
 
 def _is_opaque(value: str) -> bool:
-    """Return whether a value looks random, or has a word of six or more characters in which letters meet digits."""
+    """Return whether a value looks random, or has a word of six or more characters with letters next to digits."""
     return bool(_MIXED_WORD.search(value)) or is_random(value)
 
 
@@ -134,7 +134,7 @@ def _is_cookie(match: re.Match[str]) -> bool:
 
 
 def _is_credentials(match: re.Match[str]) -> bool:
-    """Return whether a word is "user:password" in base64."""
+    """Return whether the matched word is "user:password" encoded in base64, as in an Authorization header."""
     try:
         return ":" in b64decode(match["secret"], validate=True).decode()
     except ValueError:
@@ -168,16 +168,17 @@ _LINE = (
 def _special(  # noqa: PLR0913  (the columns of the table)
     name: str, starts: str, pattern: str, growing: str, example: tuple[str, ...], judge: Judge | None = None
 ) -> Shape:
-    """Return a row with the given patterns, which ignore case."""
+    """Return a `Shape` with the given patterns, made to ignore case."""
     return Shape(name, tuple(starts.split("|")), f"(?i:{pattern})", f"(?i:{growing})", example, judge)
 
 
 def _key(  # noqa: PLR0913  (the columns of the table)
     name: str, starts: str, kind: str, least: int, must: str = "", example: tuple[str, ...] = _LONG
 ) -> Shape:
-    """Return the row for keys that begin with one of the words in `starts`.
+    """Return the `Shape` of keys that begin with one of the words in `starts`.
 
-    At least `least` characters that match the pattern `kind` follow. `must` is a lookahead that stands between them.
+    After the word, a key has at least `least` characters that match the pattern `kind`. `must` is a lookahead that
+    these characters must match.
     """
     words = tuple(starts.split())
     either = "|".join(map(re.escape, words))
@@ -186,7 +187,7 @@ def _key(  # noqa: PLR0913  (the columns of the table)
 
 
 def _beside(name: str, starts: str, names: str, judge: Judge, example: tuple[str, ...]) -> Shape:
-    """Return the row for values after a name and a colon, an equals sign or an XML tag."""
+    """Return the `Shape` of secrets that stand after one of `names` and a colon, an equals sign or an XML tag."""
     growing = (
         rf"""(?:{names})(?:["']?{_SPACE}(?::=|=>|[:=,>]){_SPACE}|{_COMMAND})(?:[bru]?["'`][^\n"'`]*|{_BARE}*)"""
         rf"""|(?:{names})["']?{_SPACE}"""
@@ -195,9 +196,9 @@ def _beside(name: str, starts: str, names: str, judge: Judge, example: tuple[str
 
 
 def _header(name: str, start: str, names: str, judge: Judge, example: tuple[str, ...]) -> Shape:
-    """Return the row for an HTTP header whose whole value is a secret."""
+    """Return the `Shape` of an HTTP header whose whole value is a secret."""
     joint = rf"""(?:["']?{_SPACE}[:=]{_SPACE}|["'],\s?(?=["']))"""
-    pair = rf"""(?:(?<=["'])|(?<=["']set-)|(?!(?:{names})["'],))"""  # in a list, the name is in quotes too
+    pair = rf"""(?:(?<=["'])|(?<=["']set-)|(?!(?:{names})["'],))"""  # quoted, if header and value are list items
     return _special(name, start, f"{pair}(?:{names}){joint}{_LINE}", rf"(?:{names})(?:{joint}[^\n]*)?", example, judge)
 
 

@@ -4,8 +4,8 @@ A secret is recognized by its value or by its shape, and `redact` replaces it by
 escapes, colour codes or invisible characters stand in it or beside it, and if it is written in base64 or hexadecimal.
 
 - Certain values: values passed to `register_secret`; values of variables with a registered name (`register_names`); and
-  values that look random of variables with a name such as `API_KEY`.
-- Likely values: other values of variables with such a name, which can be a coincidence (`SORT_KEY`).
+  random-looking values of variables with a name such as `API_KEY`.
+- Likely values: other values of variables with a name such as `SORT_KEY`, where "key" may not mean a secret.
 - Shapes: keys of known services, tokens in headers, passwords beside their names; see `secret_shapes`.
 
 Likely values are blanked in everything that people read: screens, logs, errors, exports. They are not blanked in a
@@ -83,11 +83,11 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 class _Registry:
-    """The registered values. Any thread can add values.
+    """The secret values registered in this process. Any thread can add values.
 
-    `values` and `encoded` have the certain values under the key True, and all values under the key False. `encoded`
-    has the values in base64 and hexadecimal. `beginnings` are the beginnings of all values, each of fewer than
-    `LEAST_OF_A_PART` characters.
+    `values` and `encoded` have the certain values under the key True, and both certain and likely values under the key
+    False. `encoded` has the values in base64 and hexadecimal. `beginnings` are the beginnings of all values, each of
+    fewer than `LEAST_OF_A_PART` characters.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class _Registry:
         self.beginnings: set[str] = set()
 
     def add(self, value: str, *, certain: bool) -> None:
-        with self._lock:  # so that no thread overwrites the values that another thread has just added
+        with self._lock:  # otherwise two threads could overwrite each other's values
             if value in self.values[certain]:
                 return
             for only in (True, False) if certain else (False,):
@@ -144,7 +144,7 @@ def learn(name: str, value: str, *, certain: bool = False) -> None:
 
 
 def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables whose name does not suggest a secret and whose value has no secret."""
+    """Return the variables without those whose name suggests a secret or whose value contains one."""
     return {
         name: value
         for name, value in variables.items()
@@ -160,15 +160,15 @@ def is_secret_name(name: str) -> bool:
 
 @lru_cache(maxsize=1000)
 def may_name(name: str) -> bool:
-    """Return whether the value beside this name may be a secret, because the name contains one in `SHAPES`."""
+    """Return whether the value of a field with this name may be a secret: the name contains a name in `SHAPES`."""
     return any(literal in name.lower() for literal, _ in _NAMED)
 
 
 def redact(text: str, *, keep_likely: bool = False, name: str = "", start: int = 0) -> str:
-    """Return the text with every secret blanked; with `keep_likely`, likely values stay.
+    """Return the text with every secret blanked; with `keep_likely`, values that are only likely secrets stay.
 
-    A value that is cut off is blanked too if at least half of it is there. `name` is the JSON key of the text, if there
-    is one. The text before `start` is used to recognize secrets, but is not returned.
+    A registered value that is cut off is blanked too if at least half of it is there. If the text is a JSON value,
+    `name` is its key. The text before `start` is used to recognize secrets, but is not returned.
     """
     spans = _spans(text, keep_likely=keep_likely)
     if may_name(name) and len(text) <= LONGEST_VALUE:
@@ -185,15 +185,15 @@ def redact(text: str, *, keep_likely: bool = False, name: str = "", start: int =
 
 
 def holds_secret(data: bytes) -> bool:
-    """Return whether the data contains a certain value, encoded as UTF-8. Shapes are not checked."""
+    """Return whether the data contains, in UTF-8, a value registered as certain. Shapes are not checked."""
     return any(value.encode("utf-8", "replace") in data for value in _registry.values[True])
 
 
 def safe_length(text: str, start: int = 0) -> int:
-    """Return the position from which a growing text must be held back, since its end may become a secret.
+    """Return up to where a growing text can be shown; the rest may become a secret when more text arrives.
 
-    It is the length of the text if nothing needs to be held back, and never before `start`. The text before `start` is
-    used only to recognize a secret after it, for example by its name.
+    The result is the length of the text if all of it can be shown, and never less than `start`. The text before
+    `start` is used only to recognize a secret after it, for example by its name.
     """
     first = max(start, len(text) - LONGEST_TAIL)
     before = max(0, first - CONTEXT)
@@ -202,14 +202,14 @@ def safe_length(text: str, start: int = 0) -> int:
     for number, view in enumerate(decoded_forms(tail)):
         if (at := _secret_start(view)) < len(view):
             end = min(end, at if view == tail else Places(tail, number).span(at, at + 1)[0])
-    end = find_unfinished(tail[:end]) if end < len(tail) else end  # do not cut within an escape
+    end = find_unfinished(tail[:end]) if end < len(tail) else end  # an escape is not cut
     return max(first, before + end)
 
 
 def without_growing_secret(text: str, start: int = 0) -> str:
-    """Return a growing text without an end that may become a secret.
+    """Return a growing text without its end, if more text may turn this end into a secret.
 
-    An end of at most TELLING_NOTHING characters is not cut off, since so few characters reveal nothing.
+    An end of at most MOST_HARMLESS characters is not cut off, since so few characters reveal nothing.
     """
     end = safe_length(text, start)
     return text[:end] if len(text) - end > MOST_HARMLESS else text
@@ -219,7 +219,7 @@ def without_growing_secret(text: str, start: int = 0) -> str:
 
 
 def _spans(text: str, *, keep_likely: bool) -> list[Span]:
-    """Return the spans of secrets in the text, also of secrets that are written with escapes."""
+    """Return the spans of secrets in the text, including secrets that are written with escapes."""
     views = decoded_forms(text)
     spans = [] if views[0] == text else _find_values(text, keep_likely=keep_likely)
     for number, view in enumerate(views):
@@ -243,9 +243,9 @@ def _merge(spans: list[Span]) -> Iterator[Span]:
 
 
 def _find_secrets(text: str, *, keep_likely: bool, inner: bool = False) -> list[Span]:
-    """Return the spans of secrets in the text without decoding escapes; with `inner`, encoded words are not decoded."""
+    """Return the spans of secrets in a text without escapes. `inner` means not to decode base64 and hexadecimal."""
     spans = _find_values(text, keep_likely=keep_likely)
-    plain = text.encode("ascii", "replace")  # one byte for each character, so positions in both are the same
+    plain = text.encode("ascii", "replace")  # one byte a character, so that positions are those of `text`
     lower = plain.lower().decode()
     for literal, shape in _NAMED:
         if literal in lower:
@@ -266,7 +266,7 @@ def _find_secrets(text: str, *, keep_likely: bool, inner: bool = False) -> list[
 
 
 def _key_starts(words: bytes) -> set[str]:
-    """Return the literals of `SHAPES` with which a key in these words may begin."""
+    """Return those literals of `SHAPES`, such as "sk-", with which a service's key in `words` may begin."""
     firsts = {word[:2] for word in words.translate(_KEY_WORDS).split()} & _HEADS.keys()
     return {literal for first in firsts for literal in _HEADS[first] if literal.encode() in words}
 
@@ -304,14 +304,14 @@ def _find_shape(text: str, shape: Shape, find: Callable[[int], int]) -> Iterator
             end = span[1]
         elif hit:
             skipped_length += hit.end() - at
-            # A match that is not a secret may contain the name of another value, so the search continues inside it.
-            # If the skipped matches are longer than the text, it continues after the match, to bound the time.
+            # A match that is not a secret may contain the name of another value, so the search continues inside the
+            # match. If the skipped matches are longer than the text, it continues after the match, to bound the time.
             end = at + 1 if skipped_length < len(text) else hit.end()
         at = find(end)
 
 
 def _long_words(plain: bytes) -> list[Span]:
-    """Return the spans of words that are long enough to be a key."""
+    """Return the spans of words that are long enough to be the key of a service."""
     find = (plain.translate(_WORDS) + b" ").find
     words: list[Span] = []
     start = find(_LONG)
@@ -330,7 +330,7 @@ def _hides(word: str) -> bool:
         (binascii.a2b_hex, word),
     ):
         try:
-            if not decoder(word[:_SHORTEST_ENCODED]).isascii():  # a quick check that excludes most words
+            if not decoder(word[:_SHORTEST_ENCODED]).isascii():  # a quick check of the word's beginning
                 continue
             text = decoder(padded).decode()
         except ValueError:
@@ -341,7 +341,7 @@ def _hides(word: str) -> bool:
 
 
 def _spans_beside(name: str, text: str) -> Iterator[Span]:
-    """Yield the spans of secrets in a text that is the value of this name."""
+    """Yield the spans of secrets in a text that is the value of a field called `name`."""
     mark = "'" if '"' in text else '"'
     before = f"{mark}{name}{mark}: {mark}"
     for start, end in _find_secrets(f"{before}{text}{mark}", keep_likely=True, inner=True):
@@ -353,7 +353,7 @@ def _spans_beside(name: str, text: str) -> Iterator[Span]:
 
 
 def _secret_start(text: str) -> int:
-    """Return the start of the text's end that may become a secret; the length of the text if there is none."""
+    """Return where a part at the end of the text starts that may become a secret, or the text's length."""
     plain = text.encode("ascii", "replace")
     lower = plain.lower().decode()
     word = max(text.rfind(" "), text.rfind("\n")) + 1
@@ -374,9 +374,9 @@ def _secret_start(text: str) -> int:
 
 
 def _shape_start(text: str, shape: Shape, find: Callable[[int], int], start: int) -> int:
-    """Return the start of a possible secret of this shape at the end of the text, or the text's length.
+    """Return where a possible secret of this shape starts at the end of the text, or the text's length.
 
-    `find` is as for `_find_shape`.
+    `find` returns the next position of the shape's literal, or -1.
     """
     at = find(start)
     while at >= 0 and not shape.growing.match(text, at):
@@ -385,7 +385,7 @@ def _shape_start(text: str, shape: Shape, find: Callable[[int], int], start: int
 
 
 def _literal_start(text: str) -> int:
-    """Return where the text's end may be the beginning of a literal or of a registered value, or the text's length."""
+    """Return where the text's end starts to look like a literal of `SHAPES` or a registered value, or its length."""
     for at in range(max(0, len(text) - _LONGEST_START), len(text)):
         end = text[at:]
         if end in _registry.beginnings or end.lower() in _NAMED_BEGINNINGS:
@@ -399,7 +399,7 @@ def _literal_start(text: str) -> int:
 
 
 def _spellings(value: str) -> Iterator[str]:
-    """Yield the value, its decoded form, and its escaped forms in JSON, `repr`, URLs and bytes.
+    """Yield a secret value, its form without escapes, and its escaped forms in JSON, `repr`, URLs and bytes.
 
     The escaped forms are needed because `escapes` does not decode characters beyond ASCII.
     """
@@ -413,10 +413,10 @@ def _spellings(value: str) -> Iterator[str]:
 
 
 def _encodings(value: str) -> Iterator[str]:
-    """Yield the value in hexadecimal and in base64, also as a part of a longer text that is encoded.
+    """Yield a secret value in hexadecimal and in base64, as it appears in a longer text that was encoded.
 
-    Base64 encodes three bytes as four characters, so there are three spellings, one for each offset of the value.
-    Characters that depend on the bytes beside the value are left out.
+    Base64 encodes three bytes as four characters, so there are three spellings, one for each offset of the value in
+    the longer text. Characters that depend on the bytes beside the value are left out.
     """
     data = value.encode("utf-8", "replace")
     yield data.hex()
