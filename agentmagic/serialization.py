@@ -75,10 +75,10 @@ _WORD = "^[a-z_]{1,40}$"
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """The conversation was resumed after its process had died; written to the journal between turns.
+    """A line of a journal, between turns: the conversation was resumed after its process had died.
 
-    `tools` are the tools whose last call may have run in part or completely. Turns whose beginning could not be read
-    are not part of the resumed session, and readers ignore them from here on.
+    `tools` are the tools whose last call may have run in part or completely. If the beginning of an earlier turn could
+    not be read, readers leave out that turn, because the resumed session does not have it.
     """
 
     type: ClassVar[str] = "in_doubt"
@@ -118,7 +118,7 @@ def same_json(one: Any, other: Any) -> bool:
 
 
 def copy_call(call: ToolCall) -> ToolCall:
-    """Return a call with a copy of its arguments as plain JSON data, which no other code can change.
+    """Return a copy of a tool call whose arguments are plain JSON data that no other code can change.
 
     Raises ToolError for arguments that JSON cannot represent, or that are nested deeper than a journal allows.
     """
@@ -136,7 +136,7 @@ class _NoJson(Exception):
 
 
 def _copy_json(value: Any, levels: int = DEEPEST - 10) -> Any:
-    """Return a copy of JSON data in the exact built-in types, since a subclass could return new values at each access.
+    """Return a copy of JSON data made of `dict`, `list` and so on, not of subclasses, whose content could still change.
 
     Raises _NoJson if there are more than `levels` levels, or if a value is not JSON data.
     """
@@ -167,7 +167,7 @@ def _key(key: object) -> str:
 
 
 def decode(line: str) -> Any:
-    """Return the value of a line that `encode` wrote. Raises UsageError for any other line."""
+    """Return the message, part or event in a line that `encode` wrote. Raises UsageError for any other line."""
     try:
         return from_json(json.loads(line))
     except (ValueError, RecursionError) as error:
@@ -175,7 +175,7 @@ def decode(line: str) -> Any:
 
 
 def decode_log(lines: Iterable[str]) -> list[Event]:
-    """Read a log of events, one per line, and restore the events and messages of each turn's result."""
+    """Return the events in lines of JSON, one per line. Add its events and messages to each turn's `RunResult`."""
     log: list[Event] = []
     turn: list[Event] = []
     for event in map(decode, lines):
@@ -190,11 +190,11 @@ def decode_log(lines: Iterable[str]) -> list[Event]:
 
 
 def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: value, name: str = "") -> Any:
-    """Convert a value to plain JSON data.
+    """Convert a message, part or event to plain JSON data.
 
     `leaf` is called with each text and number, and with each key in JSON from a model, tool or provider; its result
-    is used instead. Its second argument is the key of a value in such JSON, else "". It is not called for bytes, since
-    base64 can look like a secret. If `leaf` changes a text, the positions of its citations are adapted.
+    is used instead. Its second argument is the key of the value in such JSON, else "". `leaf` is not called for bytes,
+    since base64 can look like a secret. If it changes a text, the positions of the text's citations are adapted.
     """
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}
@@ -218,7 +218,7 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
 
 
 def _with_moved_citations(part: Text, leaf: Callable[[Any, str], Any]) -> Text:
-    """Return a text part in which the positions of the citations are those in the text after `leaf` has changed it."""
+    """Return a text part with the positions of its citations adapted to the text that `leaf` makes of its text."""
     new_text = leaf(part.text, "")
     if new_text == part.text:
         return part
@@ -234,7 +234,7 @@ def _fields_of(kind: type[Any]) -> tuple[tuple[str, Any], ...] | None:
 
 
 def json_form(value: Any) -> Any:
-    """Return the value of an answer as JSON data, None if JSON cannot represent it or it is too large."""
+    """Return the value of an answer as JSON data. Return None if it is too large or JSON cannot represent it."""
     if value is None:
         return None
     from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -247,7 +247,7 @@ def json_form(value: Any) -> Any:
 
 
 def from_json(data: Any) -> Any:
-    """Return the value that `to_json` converted to this data. Raises ValueError for any other data."""
+    """Return the message, part or event from which `to_json` made this data. Raises ValueError for any other data."""
     return _values().validate_python(data)
 
 
@@ -256,22 +256,22 @@ def from_json(data: Any) -> Any:
 
 @cache
 def _values() -> "SchemaValidator":
-    """Return the decoder for all classes, which checks the data and builds the value in one pass.
+    """Return the decoder for messages, parts and events, which checks JSON data and builds the object in one pass.
 
-    It is made at the first use, because pydantic is slow to import, and to build the schema takes some milliseconds.
+    It is made at its first use, because pydantic is slow to import, and the schema takes some milliseconds to build.
     """
     return decoder(*kinds().values(), InDoubt)
 
 
 def decoder(*classes: Any) -> "SchemaValidator":
-    """Return a decoder for values of these classes, which the "type" distinguishes. Field values are not converted."""
+    """Return a decoder for objects of these classes, which "type" distinguishes. Field values are not converted."""
     from pydantic_core import SchemaValidator
 
     return SchemaValidator(_union_schema(*classes))
 
 
 def _union_schema(*classes: Any) -> "CoreSchema":
-    """Return the schema of an object of one of these classes, which its "type" distinguishes."""
+    """Return the pydantic schema of an object whose "type" says which of these classes it belongs to."""
     from pydantic_core import core_schema
 
     return core_schema.tagged_union_schema(
@@ -287,7 +287,7 @@ def _dataclass_schema(kind: type[Any]) -> "CoreSchema":
     field_schemas: list[core_schema.DataclassField] = []
     for field in fields(kind):
         default = field.default
-        if kind is RunResult and field.name in _DERIVED:  # values in the file are ignored
+        if kind is RunResult and field.name in _DERIVED:  # always (), whatever the journal has here
             default = ()
             schema = core_schema.no_info_plain_validator_function(lambda _data: ())
         else:
@@ -301,7 +301,7 @@ def _dataclass_schema(kind: type[Any]) -> "CoreSchema":
 
 @cache
 def _schema(hint: Any) -> "CoreSchema":  # noqa: PLR0911  (one return for each kind of hint)
-    """Return the schema of a field's type. Values are not converted, and numbers must be finite and not negative."""
+    """Return the pydantic schema of a field's type. It converts nothing, and accepts only finite numbers from 0 up."""
     from pydantic_core import core_schema
 
     plain: dict[Any, CoreSchema] = {
@@ -327,7 +327,7 @@ def _schema(hint: Any) -> "CoreSchema":  # noqa: PLR0911  (one return for each k
         return core_schema.tuple_variable_schema(_schema(inner[0]))
     if origin is tuple:
         return core_schema.tuple_positional_schema([_schema(item) for item in inner])
-    if origin is Mapping:  # JSON of a model, tool or provider, which is not checked
+    if origin is Mapping:  # JSON from a model, tool or provider: its content is not checked
         return core_schema.is_instance_schema(dict)
     return _union_schema(hint)
 
@@ -349,7 +349,7 @@ def header() -> bytes:
 
 
 def own_version() -> str:
-    """Return the version of this agentmagic, "unknown" if it is not installed."""
+    """Return the version of the installed agentmagic, "unknown" if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -383,7 +383,7 @@ def begins_journal(path: Path, line: bytes) -> bool:
 
 
 def encode_record(record: Any) -> bytes:
-    """Return a record as one line, with secrets blanked.
+    """Return a record (an event, `HistoryCut` or `InDoubt`) as one line of a journal, with secrets blanked.
 
     Raises ValueError, with the reason, if the record cannot be written. This is rare for a record from `shrink`.
     """
@@ -392,7 +392,7 @@ def encode_record(record: Any) -> bytes:
         line = _line(data) if is_shallow(data) else b""
     except RecursionError:
         line = b""
-    except (TypeError, AttributeError) as error:  # a value that is not JSON
+    except (TypeError, AttributeError) as error:  # raised for a value that JSON cannot represent
         raise ValueError(str(error)) from error
     if not line:
         raise ValueError(f"it is nested deeper than {DEEPEST} levels")
@@ -406,13 +406,13 @@ _STAMP = re.compile(rb',"time":(\d{1,12})(,"replayed":true)?\}\n?$')
 
 
 def add_stamp(line: bytes, seconds: int, *, replayed: bool) -> bytes:
-    """Return the line of a record with a stamp added: the time in seconds since 1970, and whether it is a replay."""
+    """Return a journal line with a stamp added: the time in seconds since 1970, and a mark if it was replayed."""
     mark = b',"replayed":true' if replayed else b""
     return line[:-2] + b',"time":%d' % seconds + mark + b"}\n"
 
 
 def stamp_of(line: bytes) -> tuple[int | None, bool]:
-    """Return the time in the stamp of a line, None if it has no stamp, and whether the turn was replayed."""
+    """Return the time in a journal line's stamp (None without a stamp), and whether the line is from a replay."""
     match = _STAMP.search(line, max(0, len(line) - 60))
     return (None, False) if match is None else (int(match[1]), match[2] is not None)
 
@@ -422,7 +422,7 @@ def decode_record(line: bytes) -> Record | None:
     values = _values()
     try:
         data = json.loads(line.decode())
-        # To check the depth takes longer than to decode the line, so lines with few brackets are not checked.
+        # A line with few brackets cannot be nested deeply, so the slow check of its depth is skipped.
         if line.count(b"{") + line.count(b"[") > DEEPEST and not is_shallow(data):
             return None
         record = values.validate_python(data)
@@ -439,7 +439,7 @@ def decode_record(line: bytes) -> Record | None:
 
 
 def is_shallow(data: Any, levels: int = DEEPEST) -> bool:
-    """Return whether JSON data has at most these levels, so that recursive code can process it."""
+    """Return whether JSON data is nested at most `levels` deep, so that recursive code can process it."""
     match data:
         case dict():
             inner = cast("Iterable[Any]", data.values())
@@ -454,7 +454,7 @@ def _line(data: Any) -> bytes:
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     try:
         return text.encode() + b"\n"
-    except UnicodeEncodeError:  # half of a surrogate pair, which UTF-8 cannot hold but an escape can
+    except UnicodeEncodeError:  # a lone surrogate, which only a JSON escape can represent
         return json.dumps(data, separators=(",", ":")).encode() + b"\n"
 
 
@@ -466,7 +466,7 @@ def _blank_secrets(value: Any, name: str) -> Any:
 
 
 def shrink(record: T) -> tuple[T, tuple[str, ...]]:
-    """Return the record with each part that is too large replaced by a note, and descriptions of these parts.
+    """Return a journal record in which notes replace parts that are too large, and descriptions of these parts.
 
     The returned record takes only milliseconds to write. Values that JSON cannot represent are replaced too.
     """
@@ -475,7 +475,7 @@ def shrink(record: T) -> tuple[T, tuple[str, ...]]:
 
 
 class _Shrinker:
-    """Shrinks one record so that it can be written; the limits count for all parts of the record together."""
+    """Replaces what is too large in one journal record. Its limits are for all parts of the record together."""
 
     def __init__(self) -> None:
         self.lost: list[str] = []
@@ -483,13 +483,13 @@ class _Shrinker:
         self._media = LARGEST_MEDIA
 
     def value(self, value: Any) -> Any:
-        """Return a message, part or event, or a smaller copy of it."""
+        """Return a message, part or event, or a smaller copy if it is too large to be saved."""
         match value:
             case Media():
                 return self._media_or_name(value)
             case ProviderData():
                 return value if self._is_light(value.data, f"data of {value.provider}") else None
-            case RunResult():  # its other fields are small or are not written
+            case RunResult():  # only `final_text` is both large and written
                 return replace(value, final_text=self._cut(value.final_text))
             case tuple():
                 return tuple(map(self.value, cast("tuple[Any, ...]", value)))
@@ -513,7 +513,7 @@ class _Shrinker:
     def _cut(self, text: str) -> str:
         room, self._text = self._text, max(self._text - len(text), 0)
         if len(text) > room:
-            text = redact(text, keep_likely=True)  # before it is cut: a part of a secret would not be recognized
+            text = redact(text, keep_likely=True)  # before the cut: a cut secret is not recognized
             self.lost.append(f"a text of {len(text):,} characters")
         return cut(text, room, "\n[{over:,} more characters were too many to be saved]")
 
@@ -534,8 +534,8 @@ class _Shrinker:
 def _weight(value: Any, levels: int = DEEPEST - 10, most: int = LARGEST_VALUE) -> int:
     """Return the approximate size of a JSON value in characters.
 
-    The result exceeds LARGEST_VALUE if the value is too deep or is not JSON. The value may be huge or contain itself,
-    so counting stops as soon as the size exceeds `most`.
+    The result exceeds LARGEST_VALUE if the value is nested too deeply or is not JSON. The value may be huge or contain
+    itself, so counting stops as soon as the size exceeds `most`.
     """
     match value:
         case None | bool() | float():

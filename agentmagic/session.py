@@ -113,8 +113,8 @@ class Session:
     `cassette` is the file of a recording, and `replay` says how the file is used: "record", "replay", "auto",
     "replay-model", "replay-tools", or "live", which does not use it. A `timed` replay takes as long as the recording
     did. `namespace` holds the variables that the session's tools change; by default the notebook's variables, in a
-    script those of `__main__`. `name` is the notebook variable that holds the session, "" in a script; traces and the
-    bill name the session by it.
+    script those of `__main__`. `name` is the notebook variable that holds the session, "" in a script; traces and cost
+    reports call the session by this name.
 
     Turns never interleave: starting a turn while another is running raises SessionBusy. Use the session as an async
     context manager, or call `close()`. A session that is left open is closed when the process ends.
@@ -135,7 +135,7 @@ class Session:
     ) -> None:
         check_limit("max_cost", max_cost, "US dollars")
         check_limit("max_tokens", max_tokens, "a number of tokens")
-        class_settings()  # read now, so that an error in the file is reported where the session is made
+        class_settings()  # read now, so that an error in a settings file is reported here
         self.agent = agent if isinstance(agent, Agent) else Agent(agent)
         self.max_cost = max_cost
         self.max_tokens = max_tokens
@@ -149,7 +149,7 @@ class Session:
         self._unreachable: set[str] = set()
         journal = None if path is None else self._journal(path)
         self.history = History.of_messages(self._repair(messages), journal=journal)
-        self._paid_usage = self.history.usage  # never reduced by undo: the caps count all that was paid
+        self._paid_usage = self.history.usage  # not reduced by undo: all paid requests count towards the caps
         self._view = RequestView()
         self.traffic = Traffic()
         self._facts: ModelInfo | None = None
@@ -174,7 +174,7 @@ class Session:
         self._connections.close_after(self)
 
     def _repair(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Return a history that every provider accepts, and queue a warning for each repair."""
+        """Return these messages, repaired so that every provider accepts them. Queue a warning for each repair."""
         repaired_messages, notes = repair(messages)
         self._warn(notes)
         return repaired_messages
@@ -202,7 +202,7 @@ class Session:
 
     @property
     def last(self) -> RunResult | None:
-        """The result of the last turn, or None if there is no turn. Calls of clients do not count as turns here."""
+        """The result of the last turn, or None if there is no turn. Turns made by calls of MCP clients do not count."""
         return next((turn.result for turn in reversed(self.turns) if not _is_served(turn)), None)
 
     @property
@@ -217,7 +217,7 @@ class Session:
 
     @property
     def agent(self) -> Agent:
-        """The agent that answers. Assign another agent to use it for all later turns."""
+        """The agent that answers prompts. To use another agent for all later turns, assign it to this property."""
         return self._agent
 
     @agent.setter
@@ -236,7 +236,7 @@ class Session:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """The log of every finished turn, without deltas."""
+        """The events of all finished turns, without deltas, in order."""
         return self.history.events
 
     @property
@@ -246,24 +246,24 @@ class Session:
 
     @property
     def tools(self) -> tuple[ToolDef, ...]:
-        """The tools as of the last turn or `connect`; before the first of them, only the tools that need no server."""
+        """The tools that the last turn or `connect` found; before that, only the tools that need no MCP server."""
         own = (*self.agent.own_tools(), *self.agent.agent_tools)
         return self._last_tools or tuple(tool.definition for tool in own)
 
     @property
     def tool_calls(self) -> int:
-        """How many tool calls have a result."""
+        """How many tool calls of the session's turns have a result."""
         return self.history.tool_calls
 
     @property
     def tool_failures(self) -> int:
-        """How many tool calls did not succeed."""
+        """How many tool calls of the session's turns did not succeed."""
         return self.history.tool_failures
 
     @property
     def running(self) -> Run | None:
         """The running turn, or None."""
-        with self._starting:  # a listener in another thread may get a turn's first event before `_run` is set
+        with self._starting:  # waits for `_start`, as listeners may get a first event before `_run` is set
             return self._run if self._run is not None and not self._run.done else None
 
     @property
@@ -303,14 +303,14 @@ class Session:
         loop.call_soon_threadsafe(self._listeners.tell, decision)
 
     def _record_in_run(self, run: Run, decision: ProposalSettled) -> None:
-        if run.over:  # the log of the run is closed: wait until the history has the turn, and change it there
+        if run.over:  # the run takes no more events: wait for its turn in the history
             run.settled.add_done_callback(lambda _: self._record_decision(decision))
             return
         self.history.record(decision)
         run.add(decision)
 
     def _with_fates(self, prompt: Message, keep: int | None) -> Message:
-        """Return the prompt with a report for the model on proposed cells that the user has kept or discarded.
+        """Return the prompt with a report for the model: which proposed cells the user has kept or discarded.
 
         The report covers decisions since the start of the last turn that was sent to the model. `keep` is the number of
         turns that stay if an earlier turn is edited, else None.
@@ -320,8 +320,8 @@ class Session:
                 self._record_decision(decision)
         turns = self.turns[:keep]
         last_sent = next((place for place in reversed(range(len(turns))) if not turns[place].unsent), 0)
-        # `told` reads the generator over all events only if there is something to report. If it always did, starting a
-        # turn would take longer with each turn of the history.
+        # The second argument is a generator, because `with_report` rarely needs the events of all turns. With a list,
+        # starting a turn would take longer with each turn of the history.
         since = [event for turn in turns[last_sent:] for event in turn.events]
         return with_report(prompt, (event for turn in turns for event in turn.events), since)
 
@@ -356,7 +356,7 @@ class Session:
 
     @spell_out(TurnOptions, TurnSettings)
     def edit(self, turn: int, prompt: Prompt | None = None, **options: Unpack[TurnOptions]) -> Run:
-        """Start a turn again, with a new prompt or with its own; this turn and all later turns are forgotten.
+        """Run an earlier turn again, with a new prompt or its old one. The old turn and all later turns are forgotten.
 
         `turn` is an index into `turns`, -1 for the last turn. Accepts the options of `start`, and raises its errors.
         """
@@ -368,8 +368,8 @@ class Session:
     def map(self, rows: object, prompt: Prompt, **options: Unpack[MapOptions]) -> MapResult:
         """Send one prompt for each of many rows, and return the results; for synchronous code, in a cell or a script.
 
-        Accepts the options of `start_map`, and raises the errors of `start_map` and `MapRun.wait`. After an interrupt,
-        `last_map` has the rows that were finished.
+        Accepts the options of `start_map`, and raises the errors of `start_map` and `MapRun.wait`. If the user
+        interrupts it, `last_map` has the results of the finished rows.
         """
         engine().refuse_own_thread()
         with engine().main.mark_busy():
@@ -402,7 +402,7 @@ class Session:
         toolsets: Sequence[Toolset] | None = None,
         view: MapView | None = None,
     ) -> MapRun:
-        """Start a map as `start_map` does, for a front end.
+        """Start a map (one prompt for many rows) as `start_map` does, for a front end.
 
         `toolsets` replaces the agent's sources of tools. `view` shows the map; by default, the host's view shows it.
         """
@@ -456,12 +456,12 @@ class Session:
         toolsets: Sequence[Toolset] | None,
         tape: MapTape | None = None,
     ) -> tuple[TurnContext, RowPrompts]:
-        """Return the context that the turns of all rows share, and the prompts of the rows."""
+        """Return the context that the turns of all rows of a map share, and the prompts of the rows."""
         sources = self.toolsets(recipe) if toolsets is None else toolsets
         if tape is not None:
             sources = tape.toolsets(sources)
         turn = self._draft(recipe, sources, ROW, None if tape is None else tape.model)
-        # A row may be a long document: its values are sent whole, up to the size of the model's window.
+        # A row may be a long document, so its values are sent whole if they fit into the model's context window.
         room = min(turn.facts.window or LONGEST_PROMPT, LONGEST_PROMPT // CHARACTERS)
         attacher = Attacher(lambda: turn.facts, schema_only(), room)
         return turn, RowPrompts(prompt, rows, self._watcher.namespace, attacher)
@@ -469,7 +469,7 @@ class Session:
     def preview_of_map(
         self, rows: object, prompt: Prompt, settings: MapSettings, toolsets: Sequence[Toolset] | None = None
     ) -> tuple[Preview, Sequence[PromptValue]]:
-        """Return the first request of the first row, and the values that were filled into its prompt, for a front end.
+        """Return the request that a map would send for its first row, and the values filled into the row's prompt.
 
         Raises UsageError if there are no rows, or if no prompt can be made for the first row.
         """
@@ -480,17 +480,17 @@ class Session:
         return engine().call(preview(replace(turn, prompt=first.prompt))), first.values
 
     def _caps(self, model: str, *, is_paid: bool = True) -> tuple[Budget, ...]:
-        """Return the budgets that outlast a turn: of the session, of a class's kernel, of the day and the month.
+        """Return the budgets that many turns share: of the session, the kernel in a classroom, the day, and the month.
 
-        The budgets of day and month do not bound a model that costs nothing. They are left out if the turn is not
-        `is_paid` because it is replayed.
+        The budgets of day and month do not limit a model that costs nothing. They are left out if the turn is replayed
+        (`is_paid` is false).
         """
         session = _budget("session", self.max_cost, self.max_tokens, self._paid_usage)
         kernel = replace(_budget("kernel", None, None), live=lambda: ledger().here)
         return session, kernel, *(period_budgets(model) if is_paid else ())
 
     def _account(self) -> Account:
-        """Return the account to which the session's requests are charged in the ledger."""
+        """Return the account under which the ledger of costs records this session's requests."""
         return Account(self.name, self._conversation)
 
     def _count(self, usage: Usage) -> None:
@@ -504,13 +504,13 @@ class Session:
 
         Serving ends when `stop()` of the returned object is called, or when the kernel ends.
 
-        A client can read variables, cells and outputs, run code and propose cells. With `tools` it can also call the
-        session's tools; call `serve` again to change that. Each call is a turn of this session, decided by the
-        session's policy. The user is asked on a card in the notebook; if the user is not there, the call is denied. In
-        a replay, nothing is served: the recorded calls are played, each at its place among the turns.
+        An MCP client can read variables, cells and outputs, run code and propose cells. With `tools` it can also call
+        the session's tools; call `serve` again to change that. Each call is a turn of this session, and the session's
+        policy decides whether it may run. The user is asked on a card in the notebook; if the user is not there, the
+        call is denied. In a replay, nothing is served: recorded calls are played at their places among the turns.
 
-        Raises MissingExtra without the package `mcp`, UsageError in the mode replay-tools or if the machine's policy or
-        the class does not allow serving, and the errors of a replay.
+        Raises MissingExtra without the package `mcp`, UsageError in the mode replay-tools or if the settings of the
+        administrator or the classroom forbid serving, and the errors of a replay.
         """
         class_settings().check_switch("serve", "The notebook is not served")
         current_host().join(self)
@@ -544,9 +544,9 @@ class Session:
     def _start_client_turn(
         self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool
     ) -> Run:
-        """Start a turn whose tool calls come from a client. Raises SessionBusy and UsageError."""
+        """Start a turn whose tool calls come from an MCP client. Raises SessionBusy and UsageError."""
         approvals = driver.approvals
-        if not driver.recorded:  # an "always" of the user stays valid when serving is stopped and started again
+        if not driver.recorded:  # keeps the user's "always" when serving is stopped and started again
             approvals = self._client_approvals.setdefault(driver.model.name, approvals)
         approvals.in_doubt = self.in_doubt
         driver = replace(driver, approvals=approvals)
@@ -566,7 +566,7 @@ class Session:
         return self._start(user(prompt), settings, None)
 
     def _next_client_turn(self) -> tuple[str, ToolCall | None] | None:
-        """Return the prompt and the call of the recorded turn that is next, None if the next turn is not a client's."""
+        """Return the prompt and the call of the next recorded turn, None if that turn is not an MCP client's."""
         current_host().join(self)
         with self._starting:
             if self.running or self._changing:
@@ -574,7 +574,7 @@ class Session:
             return self.deck.next_client_call(len(self.turns), cleared=self.cleared > 0)
 
     def _is_on_tape(self) -> bool:
-        """Return whether all turns are played from a recording, and none is recorded."""
+        """Return whether the session only replays recorded turns, without live or newly recorded turns."""
         current_host().join(self)
         return self.deck.mode in OFFLINE_MODES
 
@@ -583,8 +583,8 @@ class Session:
     def call(self, name: str, /, **arguments: Any) -> ToolResult:
         """Run one tool of the session without a model; the call is not part of a turn and is not saved.
 
-        The policy and `AGENTMAGIC_PERMISSION` apply as to every call, and the audit log gets a line. A call that needs
-        approval runs without asking, since the user wrote it. The result of a denied call gives the reason.
+        The policy and `AGENTMAGIC_PERMISSION` apply as to a model's calls, and the audit log gets a line. A call that
+        needs approval runs without asking, since the user wrote it. The result of a denied call gives the reason.
 
         Raises UsageError if there is no tool of that name, and ServerError if its server is gone.
         """
@@ -597,7 +597,7 @@ class Session:
             return result.result()
 
     async def aconnect(self) -> tuple[ToolDef, ...]:
-        """Connect the servers and return the tools that the next turn would have; callable from any event loop.
+        """Connect the agent's MCP servers and return the next turn's tools; callable from any event loop.
 
         For each server that cannot be reached, a warning is shown when the next turn begins.
         """
@@ -608,7 +608,7 @@ class Session:
         return self._last_tools
 
     def connect(self) -> tuple[ToolDef, ...]:
-        """Connect the servers from synchronous code, and return the tools that the next turn would have."""
+        """Connect the agent's MCP servers from synchronous code, and return the next turn's tools."""
         return engine().call(self.aconnect())
 
     def model(self, agent: Agent | None = None) -> Model:
@@ -619,15 +619,15 @@ class Session:
         return self._connections.model(agent or self.agent)
 
     def listen(self, listener: Callable[[Event | HistoryCut], None]) -> Callable[[], None]:
-        """Call a function with each later event of the session. Returns a function that removes the listener.
+        """Add a function that is called with each later event of the session. Returns a function that removes it.
 
-        The function gets the events of turns, deltas included, on the engine's thread. It gets a `HistoryCut` on any
-        thread, after turns were forgotten or a saved conversation was loaded; `events` has then changed.
+        The listener gets the events of turns, deltas included, on the engine's thread. On any thread, it gets a
+        `HistoryCut` when `events` has changed because turns were forgotten or a saved conversation was loaded.
         """
         return self._listeners.add(listener)
 
     def listen_to_maps(self, listener: Callable[[MapProgress], None]) -> Callable[[], None]:
-        """Call a function on the engine's thread with each later progress report of the session's maps.
+        """Add a function that is called on the engine's thread with each later progress report of the session's maps.
 
         Returns a function that removes the listener.
         """
@@ -642,7 +642,7 @@ class Session:
         self._added_toolsets = [one for one in self._added_toolsets if one is not toolset]
 
     def toolsets(self, agent: Agent | None = None) -> tuple[Toolset, ...]:
-        """Return a turn's sources of tools: the agent's tools and servers, and the toolsets that were added.
+        """Return the toolsets of a turn: the agent's tools and MCP servers, and those of `add_toolset`.
 
         Raises ConfigError for a server configuration file that cannot be read.
         """
@@ -659,7 +659,7 @@ class Session:
         self._tell_cut()
 
     def compact(self) -> Compacted | None:
-        """Let the model summarise older turns now, instead of when its window is nearly full.
+        """Let the model summarise older turns now, instead of when its context window is nearly full.
 
         The history stays whole; only later requests become shorter. Returns the compaction, or None if it would not
         make requests shorter. Raises SessionBusy while a turn runs, and UsageError if a budget is used up or a
@@ -688,7 +688,7 @@ class Session:
 
     @property
     def context_tokens(self) -> int:
-        """About how many tokens the next request takes without its prompt, from the provider's last count."""
+        """About how many tokens the history takes in the next request, from the last count of the provider."""
         run = self.running
         logs = chain([run.events] if run is not None else [], (turn.events for turn in reversed(self.turns)))
         sizes = (_size_of(event) for log in logs for event in reversed(log))
@@ -708,7 +708,7 @@ class Session:
         return self._step_and_report(redo=True)
 
     def _step_and_report(self, *, redo: bool) -> Message | None:
-        """Undo or redo, and report the outcome to the user: by the host, else by logging what was not restored."""
+        """Undo or redo. The front end shows the user the outcome; if it cannot, problems with it are logged."""
         outcome = self.step_back(redo=redo)
         is_shown = current_host().tell_undone(self, redo=redo)
         if outcome is None:
@@ -740,9 +740,9 @@ class Session:
     def _undoes_further(self) -> bool:
         """Return whether undo should go one turn further back.
 
-        This is so if a client only read the notebook in the turn that was just undone, and the turn before is also a
-        call of a client. A client often reads the result of its own change, and the user wants to undo the change. A
-        denied call counts as reading, since it ran no tool.
+        It should if an MCP client only read the notebook in the turn that was just undone, and the turn before is also
+        a client's. Clients often read the result of a change that they made, and the user wants to undo the change, not
+        the reading. A denied call counts as reading, since it ran no tool.
         """
         changes = self.history.changes
         change, before = changes.last_change, changes.done[-1:]
@@ -761,9 +761,10 @@ class Session:
         self._turn_of_dropped_plan = self.turns[-1] if self.turns else None
 
     def _plans(self, keep: int | None = None) -> list[tuple[Event, ...]]:
-        """Return the events of the first `keep` turns, by default all, that come after a dropped plan.
+        """Return the events of each turn that may belong to an open plan: of those after the last dropped plan.
 
-        Calls of clients are left out: they neither have a plan nor end one.
+        Only the first `keep` turns count, by default all. Turns of MCP clients are left out, since they neither have a
+        plan nor end one.
         """
         turns = self.turns[:keep]
         start = next((place for place, turn in enumerate(turns, 1) if turn is self._turn_of_dropped_plan), 0)
@@ -771,7 +772,7 @@ class Session:
 
     @property
     def cleared(self) -> int:
-        """How many turns the last change forgot, if that change was a clear, else 0."""
+        """How many turns `clear` has forgotten, if it was the last change of the history, else 0."""
         last = self.history.changes.done[-1:]
         return len(last[0].before) if last and last[0].kind == "clear" else 0
 
@@ -791,7 +792,7 @@ class Session:
         return copy
 
     def __deepcopy__(self, _memo: object) -> "Session":
-        return self.fork()  # connections and locks cannot be copied
+        return self.fork()  # since connections and locks cannot be copied
 
     __copy__ = fork
 
@@ -804,11 +805,11 @@ class Session:
         current_host().show_panel(self)
 
     def search(self, words: str) -> list[Match]:
-        """Return the places where a text occurs in prompts, answers, calls and results, ignoring case."""
+        """Return the places where a text occurs in prompts, answers, tool calls and results, ignoring case."""
         return self.history.search(words)
 
     def take_notices(self) -> tuple[Notice, ...]:
-        """Remove and return the notices queued for the next turn, for a caller that shows them earlier."""
+        """Remove and return the notices to the user that wait for the next turn, for a caller that shows them now."""
         notices = tuple(self._notices)
         self._notices.clear()
         return notices
@@ -847,7 +848,7 @@ class Session:
             journal = self._journal(place)
             journal_content = journal.resume()
             self.history = History.from_journal(journal_content, journal)
-            self._approvals = Approvals(self.in_doubt)  # earlier approvals belong to the other conversation
+            self._approvals = Approvals(self.in_doubt)  # earlier approvals were for the conversation before
             self._client_approvals.clear()
             self._agent_approvals.clear()
             self.in_doubt.update(journal_content.in_doubt)
@@ -907,16 +908,16 @@ class Session:
     def _draft(
         self, recipe: Agent, sources: Sequence[Toolset], prompt: Prompt, model: Model | None = None
     ) -> TurnContext:
-        """Return the context of a turn that is only previewed or compacted, not run."""
+        """Return the context of a turn that is not run, for a preview, a compaction or the rows of a map."""
         model = self.model(recipe) if model is None else model
         learn_secrets()
         facts = self._facts_of(model)
         return TurnContext(recipe, model, sources, as_prompt(prompt), history=self.history, facts=facts)
 
     def _facts_of(self, model: Model) -> "ModelInfo":
-        """Return the facts about a model.
+        """Return the facts about a model, such as the size of its context window.
 
-        Equal facts are returned as the same object as before, because a `RequestView` is rebuilt for a new object.
+        If they are as in the last call, the same object is returned: for a new object, `RequestView` is rebuilt.
         """
         facts = info(model.name, address_of(model))
         if self._facts is None or self._facts != facts:
@@ -989,7 +990,7 @@ class Session:
                 self._listeners,
                 attended=bool(settings.attended),
                 abort=settings.abort,
-                # The tools are bound to the cell that called `serve`, not to the pool thread that runs this call.
+                # In an MCP client's turn, tools run where `serve` was called, not in the pool thread of this call.
                 started_by=None if driver is None else caller.get(),
             )
         return self._run
@@ -1003,7 +1004,7 @@ class Session:
         return OutsideTurn(str(model), partial(self.model, recipe))
 
     def _index_of(self, turn: int) -> int:
-        """Return a turn's index from 0, for an index that may be negative. Raises UsageError if it is out of range."""
+        """Return a turn's index from 0, for an index that may be negative. Raises UsageError if no turn has it."""
         if not -len(self.turns) <= turn < len(self.turns):
             raise UsageError(f"There is no turn {turn}: the session has {len(self.turns)}, which count from 0.")
         return turn % len(self.turns)
@@ -1021,10 +1022,10 @@ class Session:
         """Return the context of a turn, and queue the notices that the turn begins with."""
         driver = settings.driver
         facts = self._facts_of(model) if driver is None else CLIENT_FACTS
-        budgets = (  # made before the notices are queued: a turn refused because of its budget must queue none
+        budgets = (  # made first: a turn that is refused because of a budget must queue no notices
             (_budget("turn", recipe.max_cost, recipe.max_tokens), *self._caps(model.name, is_paid=is_paid))
             if driver is None
-            else ()  # a call of a client costs nothing
+            else ()  # a call of an MCP client costs nothing
         )
         infos = (*override_notes(None if driver else model.name), *self._connections.notes(recipe, model))
         self._notices.extend(Notice("info", words) for words in infos)
@@ -1052,7 +1053,7 @@ class Session:
         )
 
     def _sources(self, recipe: Agent, settings: TurnSettings) -> Sequence[Toolset]:
-        """Return a turn's sources of tools: those of its settings, else the agent's and the session's."""
+        """Return the toolsets of a turn: those in its settings if given, else those of the agent and the session."""
         return self.toolsets(recipe) if settings.toolsets is None else tuple(settings.toolsets)
 
     async def _play(
@@ -1078,7 +1079,7 @@ class Session:
     def _between_turns(self, *, calls: bool = True) -> Generator[None]:
         """Let no turn start while the block changes or reads the history. Raises SessionBusy while a turn runs.
 
-        In a replay with `calls`, recorded calls of clients that come next are played first. Undo and redo pass False,
+        With `calls`, a replay first plays the recorded calls of MCP clients that come next. Undo and redo pass False,
         because they are not part of a recording.
         """
         if calls:
@@ -1092,7 +1093,7 @@ class Session:
             self._changing = False
 
     def _play_client_turns(self) -> None:
-        """In a replay, play the recorded calls of clients that come before the operation that starts now."""
+        """In a replay, play the recorded calls of MCP clients that come before the operation that starts now."""
         if self._serving is not None:
             self._serving.play_recorded()
 
@@ -1105,7 +1106,7 @@ class Session:
             raise SessionBusy(f"{state}. Wait for it, or cancel it, and try again.")
 
     def _warn(self, warnings: Iterable[str]) -> None:
-        """Queue warnings for the next turn."""
+        """Queue warnings, which the user sees when the next turn begins."""
         self._notices.extend(Notice("warning", words) for words in warnings)
 
     def _tell_cut(self) -> None:
@@ -1113,12 +1114,12 @@ class Session:
 
     def _journal(self, path: str | Path) -> Journal:
         class_settings().check_switch("save", "The conversation is not saved")
-        notices = self._notices  # the closure must not refer to the session, or the journal would keep it alive
+        notices = self._notices  # a local name, since a `self` in the lambda would keep the session alive
         return Journal(Path(path), tell=lambda words: notices.append(Notice("warning", words)))
 
 
 def _project(recipe: Agent, settings: TurnSettings, *, recorded: Collection[str] | None = None) -> Project:
-    """Return the project files that a turn uses. Clients and outside agents have their own rules, so they get none."""
+    """Return the project files that a turn uses. MCP clients and outside agents get none: they have their own rules."""
     is_ours = settings.driver is None and not is_outside(model_override() or recipe.model)
     asks = bool(settings.attended)
     project = project_here(rules=recipe.rules and is_ours, asks=asks, recorded_names=recorded)
@@ -1126,19 +1127,19 @@ def _project(recipe: Agent, settings: TurnSettings, *, recorded: Collection[str]
 
 
 def _prompt_of(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:
-    """Return the prompt of a turn, and the records of the values that the prompt names."""
+    """Return the prompt of a turn, and the values that the prompt names with `{...}` or `@...`."""
     start = turn.events[0]
     return turn.prompt, start.values if isinstance(start, TurnStarted) else ()
 
 
 def _is_served(turn: Turn | Run) -> bool:
-    """Return whether a client of the served notebook made the turn."""
+    """Return whether an MCP client made the turn, by a call to the served notebook."""
     start = next(iter(turn.events), None)
     return isinstance(start, TurnStarted) and start.client != ""
 
 
 def _size_of(event: Event) -> int:
-    """Return the size of the conversation in tokens according to an event, 0 if the event has no size."""
+    """Return the size of the conversation in tokens that an event reports, 0 if it reports none."""
     match event:
         case Compacted():
             return event.after
@@ -1149,7 +1150,7 @@ def _size_of(event: Event) -> int:
 
 
 def _budget(of: str, max_cost: float | None, max_tokens: int | None, before: Usage = Usage()) -> Budget:  # noqa: B008
-    """Return a budget whose missing limits are those of the class. Raises UsageError if a limit exceeds the class's.
+    """Return a budget. Classroom settings give limits that are None. Raises UsageError if a limit exceeds theirs.
 
     `of` names the budget: "turn", "session" or "kernel". `before` is the usage that already counts towards it.
     """

@@ -66,9 +66,9 @@ def permission_override() -> Permission | None:
 
 
 def replay_override() -> Replay | None:
-    """Return the replay mode that `AGENTMAGIC_REPLAY` or the class sets, which replaces every other choice, or None.
+    """Return the replay mode in `AGENTMAGIC_REPLAY` or the classroom settings, which overrides all others, or None.
 
-    Raises UsageError if the variable is not a mode, or not the mode that the class requires.
+    Raises UsageError if the variable is not a mode, or not the mode that the classroom settings require.
     """
     bounds = class_settings()
     value = variable(REPLAY)
@@ -88,7 +88,7 @@ def shows_runs() -> bool:
 def schema_only() -> bool:
     """Return whether prompts send only the names and types of values, not the values.
 
-    The class, the variable `AGENTMAGIC_SCHEMA_ONLY` and `pyproject.toml` can set this, in that order.
+    Classroom settings, the variable `AGENTMAGIC_SCHEMA_ONLY` and `pyproject.toml` can set this, in that order.
     """
     if class_settings().schema_only:
         return True
@@ -113,7 +113,7 @@ def override_notes(model: str | None) -> list[str]:
     elif permission:
         sentences.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
     mode = replay_override() if variable(REPLAY) else None
-    if mode not in (None, "replay"):  # no sentence in a replay, whose output must be the recorded output
+    if mode not in (None, "replay"):  # in a replay, the output must be as recorded
         sentences.append(f"{REPLAY}={mode} is set, and holds for this turn.")
     return sentences
 
@@ -122,7 +122,7 @@ def _read(path: Path, reader: Callable[[Path], Mapping[str, Any]]) -> Mapping[st
     """Return the content of a file, {} if it is missing or cannot be read. It is cached until the file changes."""
     try:
         return _parse_cached(path, reader, path.stat().st_mtime_ns)
-    except (OSError, ValueError):  # no such file, not text, or invalid TOML
+    except (OSError, ValueError):  # a missing file, not text, or invalid TOML
         return {}
 
 
@@ -159,7 +159,7 @@ def _project_table(path: Path) -> Mapping[str, Any]:
 
 
 def _secret_names() -> Iterator[str]:
-    """Yield the names of variables that `AGENTMAGIC_SECRETS` and `pyproject.toml` list as secrets."""
+    """Yield the names of environment variables that `AGENTMAGIC_SECRETS` or `pyproject.toml` declare as secret."""
     yield from (variable(SECRETS) or "").replace(",", " ").split()
     names: Any = _project().get("secrets", ())
     if isinstance(names, list):
@@ -167,7 +167,7 @@ def _secret_names() -> Iterator[str]:
 
 
 def learn_secrets() -> None:
-    """Register all secrets of the environment, of `.env` and of typed keys, since a tool may print any of them."""
+    """Register all secrets in the environment, in `.env` and in typed keys, as a tool may print any of them."""
     secrets.register_names(_secret_names())
     for place in (os.environ, _typed_keys, _dotenv()):
         for name, value in place.items():
@@ -186,9 +186,9 @@ def _from_keyring(name: str) -> str | None:
 def find_key_with_place(names: Sequence[str], *, keyring: bool = True) -> tuple[str, str] | None:
     """Return an API key and the place where it was found, or None.
 
-    The places are the environment, the keys that the user typed, `.env` and the system keyring, in this order. In each
-    place, all names are looked up before the next place. The keyring may ask the user for a password. The key is
-    registered as a secret, so that agentmagic never shows or saves it.
+    `names` are the variables that may hold the key. The places are the environment, the keys that the user typed,
+    `.env` and the system keyring, in this order. All names are looked up in one place before the next. The keyring may
+    ask the user for a password. The key is registered as a secret, so that agentmagic never shows or saves it.
     """
     secrets.register_names(names)
     places: dict[str, Callable[[str], str | None]] = {
@@ -213,12 +213,12 @@ def find_key(names: Sequence[str], *, keyring: bool = True) -> str | None:
 
 
 def type_key(name: str, key: str) -> None:
-    """Store a key that the user typed, in memory only, until the process ends."""
+    """Store an API key that the user typed, in memory only, until the process ends."""
     _typed_keys[name] = key.strip()
 
 
 def keyring_problem() -> str:
-    """Return why keys cannot be stored in the system keyring, "" if they can."""
+    """Return why API keys cannot be stored in the system keyring, "" if they can."""
     if (bounds := class_settings()).keyring is False:
         return f"The system keyring is not used: {bounds.scope('keyring')} has {bounds.setting_with_file('keyring')}."
     try:
@@ -233,7 +233,7 @@ def keyring_problem() -> str:
 
 
 def keep_key(name: str, key: str) -> None:
-    """Store a key in the system keyring, for `find_key`. Raises UsageError if the keyring refuses it."""
+    """Store an API key in the system keyring, where `find_key` finds it. Raises UsageError if that fails."""
     class_settings().check_switch("keyring", "The key is not kept")
     try:
         import_module("keyring").set_password(KEYRING_SERVICE, name, key)
@@ -245,7 +245,7 @@ def keep_key(name: str, key: str) -> None:
 
 
 def require_key(provider: str, names: Sequence[str]) -> str:
-    """Return the key of a provider. Raises AuthenticationMissing, which says how to set a key, if there is none."""
+    """Return the API key of a provider. Raises AuthenticationMissing, which says how to set a key, if none is set."""
     if key := find_key(names):
         return key
     message = (
@@ -267,7 +267,7 @@ def path_of(text: str | os.PathLike[str]) -> Path:
         path = Path(text).expanduser()
         with suppress(FileNotFoundError, NotADirectoryError):
             path.stat()
-    except (OSError, RuntimeError, ValueError) as error:  # in order: failed look-up, unknown user, NUL in the name
+    except (OSError, RuntimeError, ValueError) as error:  # look-up failed, unknown user, NUL in the name
         why = error.strerror if isinstance(error, OSError) else error
         name = cut_middle(repr(os.fspath(text)), 80, lambda _start, _end: "…")
         raise UsageError(f"{name} cannot be used as a path: {str(why).rstrip('.')}. Write another one.") from error

@@ -1,4 +1,4 @@
-"""A progress bar for a map in a terminal."""
+"""A progress bar in a terminal for a map (one prompt for many rows)."""
 
 from typing import Any, TextIO
 
@@ -13,7 +13,7 @@ class TerminalBar:
     """A progress bar in the last line of a terminal, with notices above it."""
 
     def __init__(self, stream: TextIO) -> None:
-        from tqdm import tqdm  # imported here because the import is slow
+        from tqdm import tqdm  # only imported when a bar is shown, since the import is slow
 
         self._bar: Any = tqdm(file=stream, unit="row", mininterval=0, dynamic_ncols=True)
         self._notices = 0
@@ -24,7 +24,7 @@ class TerminalBar:
             self.write(notice)
         self._notices = len(progress.notices)
         self._bar.total, self._bar.n = progress.total, progress.done
-        self._bar.initial = progress.kept  # the rate does not count rows of earlier runs
+        self._bar.initial = progress.kept  # the bar's rate leaves out rows of earlier runs
         self._bar.set_postfix_str(_postfix(progress), refresh=False)
         self._bar.refresh()
 

@@ -93,9 +93,9 @@ class Stalled:
 
 
 class Faulty:
-    """A model that fails with the given errors, one for each request, and then answers.
+    """A model that fails with each of the given errors, one a request, and answers the requests after that.
 
-    Each failing request streams `text` first, so that its answer breaks off midway. `requests` holds all requests.
+    Each failing request first streams `text`, like an answer that breaks off midway. `requests` holds all requests.
     """
 
     def __init__(self, *errors: Exception, text: str = "", answer: str = "Here is the answer.") -> None:
@@ -179,7 +179,7 @@ class CheckFailed(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class CheckRecord:
-    """The record of one check: `description` describes the check or its failure, `prompt` is the prompt of the turn."""
+    """One check of a turn: `description` describes the check or its failure, `prompt` is the turn's prompt."""
 
     description: str
     passed: bool
@@ -191,9 +191,9 @@ CHECKS: deque[CheckRecord] = deque(maxlen=1_000)
 
 
 class Check:
-    """Checks of one turn. Each method returns the object itself, or raises CheckFailed, an AssertionError.
+    """Checks of one turn. Each method returns the `Check` itself, or raises CheckFailed, an AssertionError.
 
-    The message says what the turn did instead. A `hint` is added to the messages of all checks after it.
+    The error message says what the turn did instead. `hint` adds a hint to the messages of all later checks.
     """
 
     def __init__(self, result: RunResult) -> None:
@@ -206,7 +206,7 @@ class Check:
         self._failures = {result.call_id: result.text for result in results if result.is_error}
 
     def hint(self, text: str) -> Self:
-        """Add a hint to the end of the message of each later check that fails."""
+        """Set a hint, which stands at the end of the error message if a later check fails."""
         self._hint = text
         return self
 
@@ -281,7 +281,7 @@ class Check:
         return f"<Check passed: {', '.join(self._passed)}>" if self._passed else "<Check of a turn>"
 
     def _instead_text(self, name: str) -> str:
-        """Return the end of the message about a tool that did not run: what the model did instead."""
+        """Return what the model did instead of a tool call, for the end of the message that the tool did not run."""
         if attempt := next((call for call in self._asked if call.name == name), None):
             why = self._failures.get(attempt.id, "")
             reason = single_line(why, LONGEST_SHOWN)
@@ -336,7 +336,7 @@ class Exercise:
 
     @contextmanager
     def attempt(self) -> Generator[None]:
-        """Count a try, run the block (the check), and print whether it passed. No exception leaves the block."""
+        """Count a try, run the check in the `with` block, and print whether it passed. Exceptions are not passed on."""
         self.tries += not self.passed
         try:
             yield
@@ -347,9 +347,9 @@ class Exercise:
             sys.stdout.write(f"Solved: exercise {self.name}, at try {self.tries}.\n")
 
     def _refusal(self, error: Exception) -> str:
-        """Return why the check failed, with a hint.
+        """Return why the exercise's check failed, with a hint.
 
-        It is the failed check's own hint first; each TRIES_A_HINT tries later, it is the next of the exercise's hints.
+        The first hint is that of the error. After every TRIES_A_HINT tries, the next of the exercise's hints follows.
         """
         if isinstance(error, CheckFailed):
             words, nudge = error.words, error.hint
@@ -372,7 +372,7 @@ def exercise(name: str, *hints: str) -> Callable[[Callable[P, T]], Callable[P, T
     """Return a decorator that makes a function the check of an exercise. The function raises AssertionError to fail.
 
     The check prints "Solved:", or "Not yet:" with the error and a hint. It raises nothing, so that Run All continues.
-    The first hint is that of the failed check itself; after every two more tries, the next one of `hints` replaces it.
+    The first hint is that of a failed `expect` or `Check`; after every two more tries, the next of `hints` replaces it.
     If the function is asynchronous, the check must be awaited.
     """
 
@@ -395,7 +395,7 @@ def exercise(name: str, *hints: str) -> Callable[[Callable[P, T]], Callable[P, T
 
 
 def expect(holds: object, words: str, hint: str = "") -> None:
-    """Raise CheckFailed with this message and hint if `holds` is false."""
+    """Raise CheckFailed with the message `words` and the hint if `holds` is false."""
     if not holds:
         raise CheckFailed(words, hint)
 
@@ -405,12 +405,12 @@ def _last_result(session: Session) -> RunResult:
     if last is None or last.result is None:
         message = "The session has no turn that could be checked. Ask something first."
         raise UsageError(message)
-    # The result of a turn that was loaded from a file has no events and messages, so the turn's are added.
+    # The result lacks events and messages if the turn was loaded from a file, so those of the turn are set.
     return replace(last.result, events=last.events, history_delta=last.messages)
 
 
 def _different_arguments(expected: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
-    """Return the names of the wanted arguments that are missing or have another value."""
+    """Return the names of the expected arguments that a tool call lacks or has with another value."""
     return [name for name, value in expected.items() if name not in arguments or not _fits(value, arguments[name])]
 
 

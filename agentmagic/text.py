@@ -1,8 +1,8 @@
 """Makes text from any source safe to show: cleans it, escapes it, puts it on one line, cuts it.
 
 Hidden characters are characters that cannot be seen, or that reorder or overwrite others; `escapes.HIDDEN` lists them.
-`clean` removes them, for text that is only read: HTML, terminals, views, logs, and texts of servers for models.
-`reveal` replaces them by escapes, for text that the user has to judge: approvals and commands.
+`clean` removes them, for text that is only read: HTML, terminals, logs, and texts that MCP servers send to models.
+`reveal` replaces them by escapes, for text that the user has to check, such as commands to approve.
 """
 
 import json
@@ -23,10 +23,10 @@ DEEPEST = 50
 """Levels of a nested JSON value that are shown."""
 
 _JOINER = "[\u200c\u200d]"
-# A single joiner between letters is needed in some scripts and in emoji. Several joiners in a row, or a joiner beside
-# ASCII, only serve to hide something.
+# A single joiner (an invisible character) between letters is needed in some scripts and in emoji. Several joiners in a
+# row, or a joiner beside ASCII, only serve to hide something.
 _JOINERS = rf"{_JOINER}(?:{_JOINER}+|(?=[\x00-\x7f]|$)|(?<=[\x00-\x7f]{_JOINER})|(?<=^{_JOINER}))"
-# A lone \r is dropped, because a terminal would overwrite the line after it.
+# A lone \r is dropped, because text after it would overwrite the line in a terminal.
 _DROPPED = re.compile(rf"\x1b(?:{TERMINAL})|[{HIDDEN}]+|\r(?!\n)|{_JOINERS}")
 _REVEALED = re.compile(rf"[{HIDDEN}\r]|{_JOINERS}")
 
@@ -64,7 +64,7 @@ def _pieces(text: str) -> Iterator[str]:
 def reveal(text: str, *, strictly: bool = False) -> str:
     r"""Return the text with each hidden character replaced by an escape such as `\u200b`.
 
-    With `strictly`, line breaks, tabs and unusual spaces are escaped too, so that the text stays on one line.
+    With `strictly`, line breaks, tabs and unusual spaces are escaped too, and the result is a single line.
     """
     text = _REVEALED.sub(lambda hidden: hidden[0].encode("unicode_escape").decode(), text)
     if strictly and not text.isprintable():
@@ -81,8 +81,8 @@ def map_positions(places: Sequence[int], text: str, new_text: str, change: Calla
     """Return the positions in `new_text` that correspond to positions in `text`.
 
     `new_text` is the result of `change(text)`, which blanks secrets or removes hidden characters. A position inside a
-    secret becomes the start of the blank. If the text is long and has many positions between changes, some of these
-    positions become the end of `new_text`, to bound the time.
+    secret becomes the start of the blank. If a long text has many positions between changes, some of these become the
+    end of `new_text`, to bound the time.
     """
     if text.startswith(new_text):
         return [max(0, min(place, len(new_text))) for place in places]
@@ -113,7 +113,7 @@ def _same_start(one: str, other: str) -> int:
 
 
 def exact(text: str) -> str:
-    """Return text from any source for a user who has to judge it: secrets blanked, hidden characters as escapes.
+    """Return text that the user has to check before approving: secrets blanked, hidden characters as escapes.
 
     Each line ends with a line feed only, because a text box in a browser keeps no other line end.
     """
@@ -136,12 +136,12 @@ class ShownStream:
         """
 
     def feed(self, piece: str) -> str:
-        """Add the next piece, and return the text that can be shown now."""
+        """Add the next piece of the text, and return what can be shown now."""
         self._text += piece
         return self._take(safe_length(self._text, self._before))
 
     def finish(self) -> str:
-        """Return the rest of the text."""
+        """Return the rest of the text, after its last piece."""
         return self._take(len(self._text))
 
     def _take(self, end: int) -> str:
@@ -158,8 +158,8 @@ class ShownStream:
 def sanitize_json(value: Any, change: Callable[[str], str] = sanitize, depth: int = DEEPEST, name: str = "") -> Any:
     """Return a JSON value with `change` applied to its strings and keys, by default to make them safe to show.
 
-    Values beside the name of a secret are blanked first. `name` is the key of the value. Values nested deeper than
-    `depth` levels become an ellipsis.
+    Values whose key is the name of a secret, such as "password", are blanked first. `name` is the key of `value`.
+    Values nested deeper than `depth` levels become an ellipsis.
     """
     if depth == 0:
         return "…"
@@ -251,7 +251,7 @@ def cut_middle(text: str, most: int, note: Callable[[int, int], str]) -> str:
     """
     if len(text) <= most:
         return text
-    # The note may contain positions or their difference, so its longest form is at one of these two calls.
+    # The note may contain the positions or their difference, so it is longest for one of these two pairs.
     longest = max(len(note(0, len(text))), len(note(len(text), len(text))))
     room = most - longest
     if room < 0:
@@ -262,7 +262,7 @@ def cut_middle(text: str, most: int, note: Callable[[int, int], str]) -> str:
 
 
 def address_problem(url: str, most: int, *, https: bool = False) -> str | None:
-    """Return why an address must not be shown to the user, or None; an address over `most` characters is refused."""
+    """Return why a web address must not be shown to the user, or None. `most` is the longest allowed length."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -278,7 +278,7 @@ def address_problem(url: str, most: int, *, https: bool = False) -> str | None:
 def web_address(url: object) -> str:
     """Return a web address in ASCII, with an IDNA host, or "" if it must not become a link.
 
-    So it has no hidden characters, and no letters that only look like others.
+    The result has no hidden characters, and no letters of other scripts that only look like ASCII.
     """
     if not isinstance(url, str) or len(url) > LONGEST_ADDRESS or SUSPECT.search(url) or not url.isprintable():
         return ""
@@ -305,7 +305,7 @@ def is_loopback(url: str) -> bool:
         if host == "localhost" or host.endswith(".localhost"):
             return True
         address = ip_address(host)
-        return address.is_loopback or address.is_unspecified  # 0.0.0.0 reaches this machine too
+        return address.is_loopback or address.is_unspecified  # a connection to 0.0.0.0 reaches this machine too
     return False
 
 

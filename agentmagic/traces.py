@@ -1,7 +1,8 @@
-"""OpenTelemetry spans for turns, model requests and tool calls, by the GenAI conventions. There are no metrics.
+"""OpenTelemetry spans for turns, model requests and tool calls, with the names of its GenAI semantic conventions.
 
-Nothing is traced, and OpenTelemetry is not imported, before the user has set a tracer provider in this process. Each
-span is the current span while its work runs, so that spans of tools, HTTP clients and MCP become its children.
+There are no metrics. Nothing is traced, and OpenTelemetry is not imported, before the user has set a tracer provider in
+this process. Each span is the current span while its work runs, so that spans of tools, HTTP clients and MCP become its
+children.
 """
 
 import asyncio
@@ -54,7 +55,7 @@ _PROVIDERS = {"gemini": "gcp.gemini", "openai-chat": "openai"}
 
 
 class TraceSpan:
-    """A span under way; `inner` is the OpenTelemetry span, None if nothing is traced.
+    """A span that has been started; `inner` is the OpenTelemetry span, None if nothing is traced.
 
     A span that is not `is_exported` is never ended, so that it is not exported. This is used for work replayed from a
     cassette.
@@ -67,23 +68,23 @@ class TraceSpan:
 
     @property
     def trace_id(self) -> str:
-        """The id of the trace in hexadecimal digits, "" if nothing is exported."""
+        """The id of the span's trace in hexadecimal digits, "" if the span is not exported."""
         if self.inner is None or not self.is_exported or not self.inner.is_recording():
             return ""
         return f"{self.inner.get_span_context().trace_id:032x}"
 
     @property
     def takes_content(self) -> bool:
-        """Whether the user wants messages, arguments and results in the span."""
+        """Whether the user has enabled content in spans: messages, tool arguments and results."""
         return self.inner is not None and os.environ.get(CONTENT, "").strip().lower() in _WANTED
 
     def set(self, attributes: Mapping[str, Any]) -> None:
-        """Set the attributes that have a value."""
+        """Set attributes of the span, without those whose value is empty, 0 or None."""
         if self.inner is not None:
             self.inner.set_attributes({f"gen_ai.{name}": value for name, value in attributes.items() if value})
 
     def count(self, usage: Usage) -> None:
-        """Set the attributes for token counts."""
+        """Set the span's attributes for token counts."""
         if usage.input_tokens or usage.output_tokens:
             self.set(
                 {
@@ -96,10 +97,10 @@ class TraceSpan:
             )
 
     def fail(self, kind: str, message: str = "") -> None:
-        """Set the status to an error; `kind` is an HTTP status or the name of an exception, for example.
+        """Set the span's status to an error; `kind` is an HTTP status or the name of an exception, for example.
 
-        The message `message` is exported only if the span may have content, since it may contain an answer or an
-        argument.
+        `message` is exported only if the user has enabled content in spans, since it may contain a part of an answer or
+        an argument.
         """
         if self.inner is not None:
             from opentelemetry.trace import Status, StatusCode
@@ -110,13 +111,13 @@ class TraceSpan:
 
     def drop(self) -> None:
         """Do not export the span."""
-        self.is_exported = self.inner is None  # `NOTHING` stays unchanged, since all untraced work shares it
+        self.is_exported = self.inner is None  # True without `inner`: all untraced work shares `NOTHING`
 
     def end(self) -> None:
-        """End the span, if it is kept."""
+        """End the span if it is to be exported; a span that never ends is not exported."""
         if self.inner is not None and self.is_exported:
             _unflushed.set()
-            with suppress(Exception):  # raised by a span processor of the user
+            with suppress(Exception):  # a span processor of the user may raise
                 self.inner.end()
 
 
@@ -133,7 +134,8 @@ _UNTRACED: Spanning = nullcontext(NOTHING)
 def invoke_agent(name: str, model: str, conversation: str, *, on_tape: bool = False) -> Spanning:
     """Open the span of a turn.
 
-    The span of a turn with a recording (`on_tape`) is exported only if a request was really sent or a tool really ran.
+    `on_tape` says that the turn has a recording. Its span is exported only if a request was really sent or a tool
+    really ran.
     """
     if _tracer() is None:
         return _UNTRACED
@@ -146,7 +148,7 @@ def invoke_agent(name: str, model: str, conversation: str, *, on_tape: bool = Fa
 def chat(
     model: str, instructions: str, messages: Sequence[Message], tools: Sequence[ToolDef], settings: Mapping[str, Any]
 ) -> Spanning:
-    """Open the span of a model request; `settings` are its sampling settings, with the names of the conventions."""
+    """Open the span of a model request; `settings` are its sampling settings, named as in the GenAI conventions."""
     if _tracer() is None:
         return _UNTRACED
     provider, _, model_name = model.partition(":")
@@ -168,7 +170,7 @@ def chat(
 
 
 def record_answer(span: TraceSpan, parts: Iterable[Part], usage: Usage, reason: str, model: str) -> None:
-    """Add the answer to the span of a request; `model` is the provider's name of the model that answered."""
+    """Add the answer to the span of a model request; `model` is the provider's name for the model that answered."""
     if span.inner is None:
         return
     span.set({"response.finish_reasons": [reason] if reason else None, "response.model": model})
@@ -210,20 +212,20 @@ def record_call(span: TraceSpan, result: ToolResult, error: BaseException | None
 
 
 def kind_of_error(error: BaseException) -> str:
-    """Return the kind of an error for `error.type`: the HTTP status of a server, or the name of the exception."""
+    """Return a value for the span attribute `error.type`: an HTTP status, or the name of the exception."""
     status = getattr(error, "status", None)
     return type(error).__name__ if status is None else str(int(status))
 
 
 def drop() -> None:
-    """Do not export agentmagic's current span, because its work was replayed from a cassette."""
+    """Mark agentmagic's current span as not exported, because its work was replayed from a cassette."""
     _current.get().drop()
 
 
 def with_span(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that runs with the present span as its current span, in whichever thread it is called.
+    """Return a function that calls `function` with the span that is current now, in whichever thread it is called.
 
-    If nothing is traced, the function itself is returned. Other context variables stay those of the thread.
+    If nothing is traced, `function` itself is returned. Other context variables stay those of the thread.
     """
     if _tracer() is None:
         return function
@@ -238,7 +240,7 @@ def with_span(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def with_span_async(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Return a coroutine function that runs with the present span as its current span, in whichever task it runs."""
+    """Return a coroutine function that runs `function` with the span that is current now, in whichever task."""
     if _tracer() is None:
         return function
     current = _Current()
@@ -252,8 +254,8 @@ def with_span_async(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitabl
 
 
 def flush(seconds: float = FLUSH) -> None:
-    """Let the exporters send the spans that have ended, and wait at most this number of seconds."""
-    # If an exporter still hangs in the thread of an earlier call, no other thread is started.
+    """Let the user's exporters send the spans that have ended, and wait at most `seconds` for them."""
+    # Nothing to send, or the thread of an earlier call still hangs in an exporter: no new thread is started.
     if not _unflushed.is_set() or (_flushing and _flushing[0].is_alive()):
         return
     _unflushed.clear()
@@ -268,7 +270,7 @@ def flush(seconds: float = FLUSH) -> None:
         except Exception as error:  # noqa: BLE001  (of an exporter of the user)
             logger.warning("the spans of OpenTelemetry were not sent: %s", describe(error))
 
-    # Sent in a thread, because some exporters ignore the timeout.
+    # Run in a thread, because some exporters ignore the timeout that `force` gets.
     _flushing[:] = [threading.Thread(target=send, name="agentmagic-traces", daemon=True)]
     _flushing[0].start()
     _flushing[0].join(seconds)
@@ -283,7 +285,7 @@ def _tracer() -> "Tracer | None":
     if module is None and os.environ.get(_PROVIDER):
         with suppress(ImportError):
             module = import_module("opentelemetry.trace")
-    # If the function is missing, another thread is just importing the module.
+    # While another thread imports the module, `get_tracer_provider` may still be missing in it.
     if module is None or not hasattr(module, "get_tracer_provider"):
         return None
     provider, unset = module.get_tracer_provider(), (module.ProxyTracerProvider, module.NoOpTracerProvider)
@@ -309,7 +311,7 @@ class _Current:
 
     @contextmanager
     def attach(self) -> Generator[None]:
-        """Make these spans current in the block."""
+        """Make these spans the current spans in the `with` block."""
         with _attach(self._ours, self._span):
             yield
 
@@ -336,7 +338,7 @@ def _open_span(
     remote: bool = False,
     is_exported: bool = True,
 ) -> Generator[TraceSpan]:
-    """Open a span that is current in the block. An exception in the block becomes the error of the span."""
+    """Open a span that is current in the `with` block. An exception in the block becomes the span's error."""
     tracer = _tracer()
     if tracer is None:
         yield NOTHING
@@ -382,7 +384,7 @@ def _start_span(tracer: "Tracer", name: str, attributes: Mapping[str, Any], *, r
 
 
 def _json(value: Any) -> str:
-    """Return content as JSON text, with secrets blanked and long texts cut."""
+    """Return messages, arguments or results as JSON text for a span, with secrets blanked and long texts cut."""
     return json.dumps(
         sanitize_json(value, lambda text: cut(sanitize(text), LONGEST_TEXT)), ensure_ascii=False, default=repr
     )
@@ -393,7 +395,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _part(part: Part) -> dict[str, Any]:
-    """Return a part in the form of the conventions. Media are named, but their data is left out."""
+    """Return a message part in the form of the GenAI conventions. Media are named, but their data is left out."""
     match part:
         case Reasoning():
             return {"type": "reasoning", "content": part.text}

@@ -1,4 +1,4 @@
-"""Fetches wheels for other Python versions and platforms than the present one.
+"""Fetches wheels (built Python packages) for other Python versions and platforms than the present one.
 
 pip can fetch wheels for another machine, but it evaluates the markers of requirements ("; sys_platform == 'win32'") for
 the machine on which it runs. So this module evaluates the requirements again for the other machine, and fetches the
@@ -24,7 +24,7 @@ ROUNDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A kind of machine: `sys.platform`, `platform.system()`, `os.name`, names of its processor, tags of its wheels."""
+    """A kind of machine: its `sys.platform`, `platform.system()` and `os.name`, processor names, and wheel tags."""
 
     sys_platform: str
     system: str
@@ -68,13 +68,13 @@ class Target:
 
     @property
     def serves(self) -> tuple[str, str, tuple[str, ...]]:
-        """The values that `install.py` compares: Python version, `sys.platform`, and names of the processor."""
+        """The Python version, `sys.platform` and processor names that `install.py` compares with its own machine."""
         kind = PLATFORMS[self.platform]
         return self.python, kind.sys_platform, kind.machines
 
     @property
     def environment(self) -> dict[str, str]:
-        """The values with which the markers of requirements are evaluated."""
+        """The values with which markers of requirements, such as "; os_name == 'nt'", are evaluated for this target."""
         kind = PLATFORMS[self.platform]
         names = {"sys_platform": kind.sys_platform, "platform_system": kind.system, "os_name": kind.os_name}
         python = {"python_version": self.python, "python_full_version": f"{self.python}.99"}
@@ -84,7 +84,7 @@ class Target:
 
     @property
     def options(self) -> list[str]:
-        """The options with which pip fetches wheels for this target."""
+        """The command-line options with which pip fetches wheels for this target."""
         tags = (word for tag in PLATFORMS[self.platform].tags for word in ("--platform", tag))
         return ["--only-binary=:all:", "--python-version", self.python, "--implementation", "cp", *tags]
 
@@ -135,7 +135,7 @@ def pip(command: str, *arguments: str) -> None:
 
 
 def fetch(folder: Path, source_requirement: str, requirement: str, targets: Sequence[Target]) -> None:
-    """Fetch the wheels that a requirement needs on each target into a folder.
+    """Fetch into a folder the wheels with which a requirement can be installed on each target.
 
     `source_requirement` is the source folder or the requirement from which pip builds or fetches the first wheel.
     Raises UsageError if a wheel cannot be fetched.
@@ -152,9 +152,9 @@ def fetch(folder: Path, source_requirement: str, requirement: str, targets: Sequ
 
 
 def missing_requirements(folder: Path, requirement: str, target: Target) -> Iterator[str]:
-    """Yield the requirements for which the folder has no wheel that fits the target.
+    """Yield what must still be fetched to install `requirement` on the target from the folder's wheels.
 
-    Requirements of the wheels that are found are checked too.
+    The requirements of the wheels that are found are checked too.
     """
     modules = _Packaging()
     wheels = [wheel for wheel in map(modules.wheel, folder.glob("*.whl")) if wheel.fits(target)]
@@ -190,7 +190,7 @@ class _Wheel:
             self.requires: list[str] = HeaderParser().parsestr(archive.read(name).decode()).get_all("Requires-Dist", [])
 
     def fits(self, target: Target) -> bool:
-        """Return whether the target can use the wheel."""
+        """Return whether this wheel can be installed on the target."""
         return any(_fits(str(tag), target) for tag in self.tags)
 
 
@@ -210,7 +210,7 @@ def _fits(tag: str, target: Target) -> bool:
 
 
 class _Packaging:
-    """The functions of the library `packaging` that this module uses. Jupyter installs the library."""
+    """The functions of the library `packaging` that this module uses. The library is installed with Jupyter."""
 
     def __init__(self) -> None:
         try:
@@ -221,5 +221,5 @@ class _Packaging:
         self.name: Any = self._utils.canonicalize_name
 
     def wheel(self, path: Path) -> _Wheel:
-        """Return the wheel in a file."""
+        """Return the wheel file at `path` with its name, version, tags and requirements."""
         return _Wheel(path, self._utils)
