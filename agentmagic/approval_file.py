@@ -45,7 +45,7 @@ class ApprovalFile:
         with FileLock(f"{self.path}.lock", timeout=PATIENCE):  # `FileLock` raises an OSError after its timeout
             subjects = set(map(_subject, entries.values()))
             earlier = {digest: one for digest, one in self.read().items() if _subject(one) not in subjects}
-            # Written to a second file that is then renamed, so that a crash leaves the old file or the new file.
+            # Written to a second file that is then renamed, so that a crash leaves the old or the whole new file.
             beside = self.path.with_suffix(".new")
             beside.write_text(json.dumps(earlier | dict(entries), indent=1), encoding="utf-8")
             move_over(beside, self.path)

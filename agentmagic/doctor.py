@@ -316,7 +316,7 @@ def _extra(about: str, extra: str) -> Finding:
 
 
 def _can_import(package: str) -> bool:
-    with suppress(ModuleNotFoundError):  # raised if a parent package is missing
+    with suppress(ModuleNotFoundError):  # raised by `find_spec` if the parent package is missing
         return find_spec(package) is not None
     return False
 

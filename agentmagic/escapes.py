@@ -158,7 +158,7 @@ def find_unfinished(text: str) -> int:
 
 
 def _drop_hidden(text: str) -> str:
-    """Return the text without hidden characters."""
+    """Return the text without the characters in `HIDDEN`, terminal escapes and lone carriage returns."""
     if text.isascii() and text.replace("\n", " ").replace("\t", " ").isprintable():
         return text
     return _HIDDEN_TEXT.sub("", text)

@@ -414,7 +414,7 @@ class TaskJudged:
 
 @value_class
 class PromptAdded:
-    """The turn continues with another prompt: from the `before_finish` hook, or to correct the form of the answer."""
+    """The turn continues with a further prompt, from the `before_finish` hook or to correct the answer's form."""
 
     type: ClassVar[str] = "prompt_added"
     prompt: Message
@@ -526,8 +526,7 @@ class Notice:
 class RunResult:
     """The result of a turn.
 
-    `history_delta` has the messages that the turn added, the prompt first. `events` are the turn's events without the
-    last one, `TurnFinished`.
+    `history_delta` has the messages that the turn added, the prompt first. `events` lacks only `TurnFinished`.
     `seconds` is wall time without the time that the user took to answer. `error` says in a sentence what failed, ""
     if nothing did, and `error_code` is the `code` of the error. `value` is the validated answer if the turn has an
     `output` type, else None. Providers accept only JSON objects as answers, so a value that is not an object, such as
@@ -769,8 +768,7 @@ NOT_RUN = "Interrupted before it was run."
 class Fold:
     """A converter of events into messages; call `feed` with each event, and `messages` grows.
 
-    The agent loop feeds the events of a running turn, and the journal reader those of a saved turn. So the messages of
-    a turn are the same after it was saved and loaded.
+    The agent loop uses it for a running turn, and the journal reader for a saved turn, with the same result.
     """
 
     def __init__(self) -> None:

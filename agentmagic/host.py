@@ -175,7 +175,7 @@ class Host(Protocol):
         return Path.cwd()
 
     def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture | None:
-        """Return a capture for the output of one tool call, or None if output is not captured.
+        """Return an object that captures the output of one tool call, or None if output is not captured.
 
         `on_lines` is called after each write, with a function that returns the last printed lines.
         """
@@ -207,14 +207,14 @@ class Host(Protocol):
 
 
 class ScriptMapView(MapView):
-    """A display of a map as a progress bar in the terminal of a script."""
+    """Displays a map (one prompt for many rows) as a progress bar in the terminal of a script."""
 
     def __init__(self) -> None:
         self._bar = TerminalBar(sys.stderr)
         self._over = False
 
     def begin(self, run: Any) -> None:
-        """Draw the bar while the map runs."""
+        """Start to draw the progress bar, which is drawn again while the map runs."""
         run.listen(self._show)
 
     def _show(self, progress: MapProgress) -> None:
@@ -228,13 +228,13 @@ class ScriptMapView(MapView):
                 self._bar.write(f"{plural(number, 'row')}: {error}")
 
     def finish(self) -> None:
-        """Do nothing: the bar was closed when the map ended."""
+        """Do nothing: the progress bar was closed when the map ended."""
 
 
 class ScriptHost(Host):
     """The host of a script: runs are not shown, nobody answers questions, and the output of tools is not captured.
 
-    Only a map is shown, as a progress bar, if stderr is a terminal.
+    Only a map (one prompt for many rows) is shown, as a progress bar, if stderr is a terminal.
     """
 
     takes_tools = False
@@ -251,7 +251,7 @@ class ScriptHost(Host):
         return None
 
     def map_view(self, session: Any) -> MapView | None:  # noqa: ARG002
-        """Return a progress bar if stderr is a terminal."""
+        """Return a progress bar for a map if stderr is a terminal, else None."""
         return ScriptMapView() if sys.stderr is not None and sys.stderr.isatty() else None
 
     def serve_view(self, session: Any) -> ServedView | None:  # noqa: ARG002

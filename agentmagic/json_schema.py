@@ -210,7 +210,7 @@ def _arguments_model(
     fields: dict[str, Any] = {}
     for name, hint in hints.items():
         own = _field(hint, defaults[name])
-        # An alias keeps names that pydantic reserves ("model_config", "_x", "json") usable.
+        # With an alias, a parameter can have a name that pydantic reserves ("model_config", "_x", "json").
         alias: dict[str, Any] = {} if own.alias or own.validation_alias else {"alias": name}
         hint_with_field = Annotated[hint, Field(description=descriptions.get(name), **alias)]
         fields[f"arg_{name}"] = hint_with_field if defaults[name] is _REQUIRED else (hint_with_field, defaults[name])

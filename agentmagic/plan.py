@@ -67,7 +67,7 @@ class Checklist:
             self.feed(event)
 
     def feed(self, event: Event) -> bool:
-        """Process the next event. Return whether it changed the checklist."""
+        """Update the checklist from the next event. Return whether the event changed the checklist."""
         match event:
             case Planned():
                 self._begin(event)
@@ -182,7 +182,7 @@ def open_plan(turns: Sequence[Sequence[Event]]) -> Checklist | None:
         return None
     # All turns are read, because earlier turns may have begun the plan and done some of its tasks.
     checklist = Checklist(event for turn in turns for event in turn)
-    is_ours = all(row.task.tool for row in checklist.rows.values())  # the tasks of an outside agent have no tools
+    is_ours = all(row.task.tool for row in checklist.rows.values())  # an outside agent's tasks name no tool
     return checklist if checklist.open and is_ours else None
 
 

@@ -29,7 +29,7 @@ _unasked_key = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option `--agentmagic-replay`."""
+    """Add the option `--agentmagic-replay` to the command line of pytest."""
     group = parser.getgroup("agentmagic")
     group.addoption(
         "--agentmagic-replay",
@@ -60,7 +60,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter", config: pytest.Config) -> None:
-    """Print the recorded turns that no cell has replayed."""
+    """Print the recorded turns that no cell of the tested notebooks has replayed."""
     unasked_turns = config.stash.get(_unasked_key, None)
     if unasked_turns:
         terminalreporter.section("recorded turns that were not asked for", red=True)

@@ -1,4 +1,4 @@
-"""The `Session` class: one conversation, with its history, open connections, totals, undo, maps and serving."""
+"""The `Session` class: one conversation, with its history, connections, totals, undo, maps of rows and MCP serving."""
 
 import asyncio
 import threading
@@ -268,7 +268,7 @@ class Session:
 
     @property
     def running_map(self) -> MapRun | None:
-        """The map that was started last, if it is still running, else None."""
+        """The map (one prompt for many rows) that was started last, if it is still running, else None."""
         return None if self._map is None or self._map.done else self._map
 
     # -- proposed cells ------------------------------------------------------------------------
@@ -390,7 +390,7 @@ class Session:
 
     @property
     def last_map(self) -> MapResult | None:
-        """The results of the last map so far, also if it was interrupted or is still running; None if there is none."""
+        """The results so far of the last map (one prompt for many rows), which may still run; None without a map."""
         return None if self._map is None else self._map.so_far()
 
     def begin_map(
@@ -763,8 +763,7 @@ class Session:
     def _plans(self, keep: int | None = None) -> list[tuple[Event, ...]]:
         """Return the events of each turn that may belong to an open plan: of those after the last dropped plan.
 
-        Only the first `keep` turns count, by default all. Turns of MCP clients are left out, since they neither have a
-        plan nor end one.
+        Only the first `keep` turns count, by default all, without those of MCP clients, which have no plans.
         """
         turns = self.turns[:keep]
         start = next((place for place, turn in enumerate(turns, 1) if turn is self._turn_of_dropped_plan), 0)

@@ -119,7 +119,7 @@ def override_notes(model: str | None) -> list[str]:
 
 
 def _read(path: Path, reader: Callable[[Path], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the content of a file, {} if it is missing or cannot be read. It is cached until the file changes."""
+    """Return what `reader` makes of a file, {} if it cannot be read. The result is cached until the file changes."""
     try:
         return _parse_cached(path, reader, path.stat().st_mtime_ns)
     except (OSError, ValueError):  # a missing file, not text, or invalid TOML

@@ -110,7 +110,7 @@ class TraceSpan:
             self.inner.set_status(Status(StatusCode.ERROR, description or None))
 
     def drop(self) -> None:
-        """Do not export the span."""
+        """Mark the span as not exported, unless it is the shared span of untraced work."""
         self.is_exported = self.inner is None  # True without `inner`: all untraced work shares `NOTHING`
 
     def end(self) -> None:
@@ -280,7 +280,7 @@ def flush(seconds: float = FLUSH) -> None:
 
 
 def _tracer() -> "Tracer | None":
-    """Return the tracer, or None if the user has not set a tracer provider."""
+    """Return agentmagic's OpenTelemetry tracer, or None if the user has not set a tracer provider."""
     module: Any = sys.modules.get("opentelemetry.trace")
     if module is None and os.environ.get(_PROVIDER):
         with suppress(ImportError):
