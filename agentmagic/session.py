@@ -763,7 +763,7 @@ class Session:
     def _plans(self, keep: int | None = None) -> list[tuple[Event, ...]]:
         """Return the events of each turn that may belong to an open plan: of those after the last dropped plan.
 
-        Only the first `keep` turns count, by default all, without those of MCP clients, which have no plans.
+        The first `keep` turns count, by default all, but not those of MCP clients: they neither have nor end a plan.
         """
         turns = self.turns[:keep]
         start = next((place for place, turn in enumerate(turns, 1) if turn is self._turn_of_dropped_plan), 0)
