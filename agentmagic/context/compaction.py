@@ -82,7 +82,7 @@ class Limits:
 
     @property
     def due(self) -> float | None:
-        """The number of tokens of a request above which a compaction is due, None for never."""
+        """The number of tokens in a request above which the conversation is shortened; None for never."""
         return None if self.window is None or self.compact_at is None else self.window * self.compact_at
 
 

@@ -114,7 +114,7 @@ def find_files(folder: Path, kinds: Collection[FileKind] = get_args(FileKind), h
 
 
 def _place(file: ProjectFile) -> tuple[int, int, str]:
-    """Return the sort key of a file: its kind, then for rules the depth of the path, for others the name."""
+    """Return the sort key of a project file: its kind, then its depth if it is a rules file, then its name."""
     is_rules = file.kind == "rules"
     return get_args(FileKind).index(file.kind), len(file.path.parts) if is_rules else 0, file.name
 
@@ -212,7 +212,7 @@ def _skill(path: Path, root: Path, where: str, data: bytes, text: str) -> Projec
 
 
 def read_bytes(path: Path, within: Path, most: int) -> bytes:
-    """Return the content of a regular file in the folder `within`. Raises Unusable and OSError."""
+    """Return the content of a regular file. Raises Unusable if it is outside `within` or too large, and OSError."""
     real = _inside(path, within)
     with real.open("rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -224,7 +224,7 @@ def read_bytes(path: Path, within: Path, most: int) -> bytes:
 
 
 def _inside(path: Path, within: Path) -> Path:
-    """Return the real path of a regular file in the folder `within`. Raises Unusable and OSError."""
+    """Return the path of a file with links resolved. Raises Unusable if it is not a regular file in `within`."""
     try:
         real = path.resolve(strict=True)
     except (RuntimeError, ValueError):  # for example a loop of links, or a NUL in the name
@@ -302,7 +302,7 @@ def _other_files(folder: Path, root: Path) -> list[tuple[str, int, str]]:
     files: list[tuple[str, int, str]] = []
     total = 0
     top = str(folder)
-    for here, folders, names in os.walk(top):  # strings, because Path objects take several times as long
+    for here, folders, names in os.walk(top):  # `str` paths: Path objects are several times slower
         folders[:] = sorted(filter(_is_part, folders))
         for name in sorted(filter(_is_part, names)):
             path = os.path.join(here, name)  # noqa: PTH118

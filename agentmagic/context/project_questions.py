@@ -1,4 +1,7 @@
-"""The question with which the user approves project files: the whole text of each file, and what changed in it."""
+"""The question whether the user approves the project's rules, skills and commands.
+
+It shows the whole text of each file, and what has changed in it since the last approval.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff

@@ -206,7 +206,7 @@ def part_to_send(part: Part, provider: str, limit: int | None = None) -> Part:
 
 
 def data_notice(server: str) -> str:
-    """Return a line that marks a server's text as data.
+    """Return a line for the model that marks the text of a tool result from an MCP server as data.
 
     The line makes it less likely that the model follows injected instructions, but does not prevent it.
     """

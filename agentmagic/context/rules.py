@@ -110,7 +110,7 @@ class Project:
 
     @property
     def new_files(self) -> list[ProjectFile]:
-        """The files that the user must be asked about now; [] if the user cannot be asked."""
+        """The unapproved files that the user must be asked about now; [] if the user cannot be asked."""
         return [one for one in self.unapproved_files if one.approval not in _refused_keys] if self.asks else []
 
     def question(self) -> tuple[str, str, list[ProjectFile]]:

@@ -1,7 +1,7 @@
 """Makes attachments from the values that a prompt names: a message part for the model, and a line for the user.
 
-Secrets are blanked in both. The part for the model keeps text that only looks like a secret, as a journal does: a wrong
-guess must not damage the text that the model reads.
+Secrets are blanked in both. The part for the model keeps text that only looks like a secret, because a wrong
+guess would damage the text that the model reads.
 """
 
 import mimetypes

@@ -135,7 +135,7 @@ class Template:
         return Template(tuple(pieces), self.unbound)
 
     def fill(self, namespace: Mapping[str, Any], attacher: Attacher) -> FilledPrompt:
-        """Return the prompt with each expression replaced by its value in a namespace."""
+        """Return the prompt with each expression in braces replaced by its value in a namespace."""
         pieces: list[str | Attachment] = []
         problems = list(self.unbound)
         for piece in self.pieces:

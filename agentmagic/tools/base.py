@@ -251,7 +251,7 @@ class Toolset(Protocol):
     """A source of tools. Its tools are listed at the start of each turn. Its creator must close it with `aclose`."""
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the current tools.
+        """Return the tools that the source offers now.
 
         Raises ServersUnreachable if only some of the tools are available, and ServerError if none are.
         """
@@ -271,11 +271,11 @@ class Local(Protocol):
 
 @runtime_checkable
 class Choosing(Protocol):
-    """A source that offers a selection of the tools of other sources."""
+    """A source of tools that offers only some of the tools of other sources."""
 
     @property
     def sources(self) -> Sequence[Toolset]:
-        """The sources from which tools are selected."""
+        """The sources of which this source offers some tools."""
         ...
 
     def over(self, sources: Sequence[Toolset]) -> Toolset:
@@ -285,7 +285,7 @@ class Choosing(Protocol):
 
 @runtime_checkable
 class Connecting(Protocol):
-    """A toolset whose method `tools` can connect to servers."""
+    """A toolset whose method `tools` may have to connect to MCP servers."""
 
     async def connected_tools(self) -> tuple[Sequence[Tool], Sequence[str]]:
         """Return the tools that are known without connecting to a server, and the names of the servers left out."""

@@ -35,7 +35,10 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
 
 
 async def carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
-    """Run a call whose arguments were checked, and return its result with the tool's output. Raises as `call_tool`."""
+    """Run a call whose arguments were checked, and return its result with the tool's output.
+
+    Raises the same exceptions as `call_tool`.
+    """
     return with_output(await _carry_out(tool, call, context), context)
 
 
@@ -73,7 +76,7 @@ async def _carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRe
 
 
 def _failure_result(tool: Tool, call: ToolCall, context: ToolContext, error: BaseException) -> ToolResult:
-    """Return the result of a call that raised an exception. A program that exits with code 0 has not failed."""
+    """Return the result of a call that raised an exception. SystemExit with code 0 does not count as a failure."""
     if not isinstance(error, (CodeExit, SystemExit)):
         context.error = error
         return failure(call, _error_text(error))
@@ -173,7 +176,7 @@ def _is_calling(frame: FrameType) -> bool:
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return the traceback of an exception of a tool or cell as text.
+    """Return the traceback of an exception that a tool or cell raised, as text.
 
     The text is "" for a ToolError, which a tool raises on purpose. Secrets are blanked. Paths are written as in
     Jupyter: the home folder is ~, and the file of a cell is left out.

@@ -101,7 +101,7 @@ def kind_of(executor: Executor) -> Kind:
 
 
 def check_executor(function: Function, executor: object, context: str | None, *, repeatable: bool) -> None:
-    """Raise UsageError if a function cannot run on an executor, or if the executor does not run each call once.
+    """Raise UsageError if a function cannot run on an executor, or if the executor may run a call more than once.
 
     `context` is the name of the function's parameter for a ToolContext, if it has one.
     """

@@ -189,7 +189,7 @@ def _make_tool(function: Function, options: ToolOptions) -> Tool:
 
 
 def _variables(options: ToolOptions) -> Mapping[str, Any] | None:
-    """Return the variables that the model can name as arguments; None without a notebook and `@tool(variables=...)`."""
+    """Return the variables that the model can name as arguments; None without a notebook or `@tool(variables=)`."""
     notebook = current_host().notebook
     return notebook.namespace if options.variables is None and notebook is not None else options.variables
 
@@ -421,7 +421,7 @@ def _is_async(value: object) -> bool:
 
 
 async def _async_result(value: Any, context: ToolContext) -> ToolResult:
-    """Await a coroutine, or collect an async generator, and return its result. Runs outside the engine's loop."""
+    """Await an awaitable or collect an async generator; return its value as a result. Must not run on the engine."""
     if inspect.isawaitable(value):
         value = await value
     if isinstance(value, AsyncIterator):

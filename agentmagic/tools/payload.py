@@ -169,7 +169,7 @@ def large_notice(name: str, large: Sequence[tuple[str, int]], *, dask: bool) -> 
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """Return whether a value, or a text in it, is a secret: known, or recognized by its pattern or its name."""
+    """Return whether a value is or contains a secret: a known one, or one recognized by its pattern or its name."""
     waiting, count = [(name, value)], 0
     while waiting and count < MOST_ITEMS:
         key, item_value = waiting.pop()

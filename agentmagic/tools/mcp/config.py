@@ -230,7 +230,7 @@ def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str,
     configs: dict[str, ServerConfig] = {}
     for name, entry in table.items():
         place = _EntrySource(f"the server {name!r} in {path}", (workspace or folder).absolute(), inputs.value)
-        # The hash covers the inputs too, because their defaults are used if the user gives no value.
+        # The hash of an entry covers the file's `inputs` too: their defaults are used if the user gives no value.
         raw_inputs = top.get("inputs") if "${input:" in json.dumps(entry) else None
         digest = _digest(path, name, entry, *([raw_inputs] if raw_inputs else []))
         possible = name
@@ -278,7 +278,7 @@ class _Inputs:
         self._values: dict[str, str] = {}
 
     def value(self, name: str) -> str | None:
-        """Return the value of an input, or None if it has no value. Ask the user for it when it is first needed."""
+        """Return the value of an `${input:NAME}`, or None if it has none. The first call asks the user for it."""
         entry = self._inputs.get(name)
         if entry is None:
             return None

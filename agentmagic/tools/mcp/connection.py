@@ -84,7 +84,7 @@ class Connection:
 
     @property
     def declined(self) -> bool:
-        """Whether the user was asked to authorize agentmagic with the server, and did not do so."""
+        """Whether the user was asked to authorize agentmagic with the server (OAuth), but did not authorize it."""
         return self._session is not None and self._session.declined
 
     @property
@@ -104,7 +104,7 @@ class Connection:
 
     @property
     def client(self) -> "Client | None":
-        """The mcp library's client, or None if the server is not ready."""
+        """The mcp library's client for this server, or None if the server is not ready."""
         session = self._session
         return session.client if session is not None and self.state == "ready" and not session.over else None
 

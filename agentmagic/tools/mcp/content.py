@@ -62,10 +62,10 @@ def clean_lines(text: str) -> str:
 
 
 def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
-    """Return a server's answer to a call as the result of the call. Content over the limits is cut, with a note.
+    """Return a server's answer to a tool call as a ToolResult. Content over the limits is cut, with a note.
 
-    Structured content that the text does not contain is added as JSON text, because models read text. If the text is
-    long, the model gets a preview of it.
+    Structured content that the text of the answer does not contain is added as JSON text, because models read text. A
+    long text is sent to the model as a preview.
     """
     room = _Room()
     parts = [_part(block) for block in answer.content[: limits.RESULT_PARTS + 1]]
@@ -145,12 +145,12 @@ class _Room:
 
 
 def to_parts(blocks: "Sequence[types.ContentBlock | types.SamplingMessageContentBlock]") -> tuple[Content, ...]:
-    """Convert the content blocks of a prompt or a message to parts, within the limits of one result."""
+    """Convert the content blocks of an MCP prompt or message to message parts, within the limits of one result."""
     return tuple(_Room().take_all(_part(block) for block in blocks[: limits.RESULT_PARTS + 1]))
 
 
 def to_contents(contents: "Sequence[types.TextResourceContents | types.BlobResourceContents]") -> tuple[Content, ...]:
-    """Convert the contents of a resource to parts, within the limits of one result."""
+    """Convert the contents of an MCP resource to message parts, within the limits of one tool result."""
     return tuple(_Room().take_all(_resource_part(one) for one in contents[: limits.RESULT_PARTS + 1]))
 
 

@@ -70,7 +70,7 @@ class MessageFilter:
             self._sent_requests[_key(identifier)] = _SentRequest(message.method, modern, "cursor" not in params)
 
     def record_answer(self, message: Any) -> None:
-        """Record that a request of the server was answered."""
+        """Record that agentmagic has answered a request of the server."""
         self.requests.discard(_key(message.id))
 
     def awaits(self, identifier: Any) -> bool:
@@ -304,7 +304,7 @@ class _OutgoingStream(MessageStream):
         self._filter = messages
 
     async def send(self, item: "SessionMessage", /) -> None:
-        """Send a message."""
+        """Send a message to the server, and record it in the filter."""
         is_answer = not hasattr(item.message, "method")
         if not is_answer:
             self._filter.record_request(item.message)  # Record it first, because the answer can come at once.

@@ -74,7 +74,7 @@ def union(words: Sequence[Any]) -> Json:
         raise Meaningless
     parts = [type_schema("null" if one is None else one) for one in words]
     if not all("type" in part for part in parts):
-        return {}  # One of the types allows any value.
+        return {}  # If one of the types allows any value, the union does.
     kinds = list(dict.fromkeys(kind for part in parts for kind in kinds_of(part)))
     more = {keyword: value for part in parts for keyword, value in part.items() if keyword != "type"}
     return {"type": kinds[0] if len(kinds) == 1 else kinds} | more

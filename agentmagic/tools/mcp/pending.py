@@ -79,7 +79,7 @@ class ServerHost:
         return await self.confirm(f"Start the MCP server {server!r}, which the project names?\n{command}")
 
     async def is_attended(self) -> bool:
-        """Return whether a user can open an authorization page now: a cell is waiting, and the user can answer in it."""
+        """Return whether a user can open an authorization page now: a cell is waiting, and the user can answer."""
         main, person = engine().main, current_host().person
         return person is not None and main.serving and await main.run(person.attended)
 

@@ -77,7 +77,7 @@ def is_misshapen(error: BaseException) -> bool:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the message of an error; for an error from a server, its `data` is appended."""
+    """Return the message of an error. For a JSON-RPC error from a server, its field `data` is appended."""
     from mcp import MCPError, types
 
     message = clean_lines(str(error)[: limits.FAILURE])

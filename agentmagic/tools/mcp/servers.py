@@ -1,4 +1,4 @@
-"""A toolset of several MCP servers, and their state."""
+"""A toolset with the tools of several MCP servers, and the state of each server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -114,7 +114,7 @@ class _ListedServer:
 
     @property
     def names(self) -> "Sequence[str]":
-        """The server's names of all usable tools."""
+        """The names of all usable tools, as the server itself calls them."""
         return [tool.name for tool in self.tools]
 
     @property
@@ -139,7 +139,7 @@ class _ListedServer:
 
 
 class McpServers:
-    """A `Toolset` of MCP servers, by the user's names for them. Servers are connected when first needed.
+    """A `Toolset` of MCP servers. Each has a name given by the user, and is connected when first needed.
 
     All coroutines must run on the engine's event loop; the other methods are thread-safe. `host` asks the user
     questions on behalf of the servers. `store` has the user's approvals of servers that come from files.
@@ -409,7 +409,7 @@ class McpServers:
 
 
 def _arguments(schema: Mapping[str, Any]) -> str:
-    """Return the arguments of a schema as text, one per line: name, type and description."""
+    """Return the arguments that a tool's schema describes as text, one per line: name, type and description."""
     properties, required_names = schema.get("properties"), schema.get("required") or ()
     lines: list[str] = []
     for name, about in cast("dict[str, Any]", properties).items() if isinstance(properties, dict) else ():

@@ -103,7 +103,7 @@ class SessionTask:
 
     @property
     def declined(self) -> bool:
-        """Whether the user was asked to authorize agentmagic with the server, and did not do so."""
+        """Whether the user was asked to authorize agentmagic with the server (OAuth), but did not authorize it."""
         return self._authorization is not None and self._authorization.failed_attempt != ""
 
     @property
@@ -181,7 +181,10 @@ class SessionTask:
         return self.unauthorized or server_errors.reason(self._config.transport, error)
 
     async def _own(self) -> None:
-        """Enter the client, wait until the session should end, and leave the client. The owner task runs this."""
+        """Open the mcp library's client, wait until the session should end, and close the client.
+
+        This is the coroutine of the task `owner`.
+        """
         patience = Timer(self._config.connect_timeout, self._give_up)
         reason = "it ended"
         try:

@@ -363,4 +363,4 @@ async def _write(process: "Process", out: "Outgoing", end: Callable[[], None]) -
         async for item in out:
             await stdin.send(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
     except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        end()  # The server closed its input, so it will not answer any further request.
+        end()  # The server has closed its input, so it cannot answer further requests.

@@ -75,7 +75,7 @@ def _safe(name: str, value: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a text on one line, with secrets blanked and invisible characters made visible."""
+    """Return a text as a single line, with secrets blanked and invisible characters made visible."""
     return reveal(redact(text), strictly=True)
 
 
