@@ -1,7 +1,8 @@
 """Compaction: when and how a conversation is shortened for the model.
 
 The history stays complete. The model is sent a view of the history, made from the messages, the last `Compacted` event
-and the limits. The view changes only when a compaction is due, so that a provider's prompt cache is hit in between.
+and the limits. Old messages in the view change only in a compaction. In between, the start of each request stays the
+same, so that the provider can use its prompt cache.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -60,9 +61,9 @@ Complete = Callable[[Request], Awaitable[tuple[str, Usage]]]
 class Limits:
     """How much can be sent to the model.
 
-    `window` is the model's context window in tokens, None if unknown. The other two are settings of an Agent:
-    `compact_at` is the share of the window at which a compaction is due, None for never; `max_result` limits the
-    characters of one result, None if only the window limits them.
+    `window` is the model's context window in tokens, None if unknown. The Agent has settings for the others:
+    `compact_at` is the share of the window at which a compaction is due, None for never; `max_result` is the most
+    characters of one tool result, None if only the window limits them.
     """
 
     window: int | None = None
@@ -71,26 +72,30 @@ class Limits:
 
     @property
     def result(self) -> int | None:
-        """The most characters sent of one result: at most a quarter of the window, at least SHORT; None: no limit."""
+        """The most characters that are sent of one tool result, or None without a limit.
+
+        It is at most a quarter of the context window, but never below SHORT.
+        """
         quarter = self.window // 4 * CHARACTERS if self.window else None
         limits = [int(bound) for bound in (self.max_result, quarter) if bound is not None]
         return max(min(limits), SHORT) if limits else None
 
     @property
     def due(self) -> float | None:
-        """The number of tokens of a request above which a compaction is due, None for never."""
+        """The number of tokens in a request above which the conversation is shortened; None for never."""
         return None if self.window is None or self.compact_at is None else self.window * self.compact_at
 
 
 class Context:
     """Makes the messages that a turn sends from the session's history.
 
-    `compacted`: the session's last compaction. `view`: kept by the session from turn to turn. `accepts`: returns
-    whether the model accepts a medium; other media are replaced by a text that names them. Pass the same function in
-    every turn, because a new function makes the view again. `instructions` and `tools` are part of every request.
+    `compacted`: the session's last compaction. `view`: the view of the last turn, which the session keeps. `accepts`:
+    a function that returns whether the model accepts an image or other medium; a text with its name replaces a medium
+    that is not accepted. Pass the same function in every turn: with a new function, all messages are converted again.
+    `instructions` and `tools` are part of every request.
     `unsent`: the indexes of messages that are never sent.
 
-    All methods need the whole history: past turns, then the messages of this turn so far.
+    The argument `messages` of all methods is the whole history: past turns, then the messages of this turn so far.
     """
 
     def __init__(  # noqa: PLR0913  (what a request is made of, and what is kept of the one before)
@@ -113,24 +118,28 @@ class Context:
 
     @property
     def shortened(self) -> bool:
-        """Whether the last view contains a shortened result, so that the model needs the tool that reads the rest."""
+        """Whether the last view contains a shortened tool result. The model then needs the tool that reads the rest."""
         return self._view.has_previews
 
     def view(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Return the messages to send, a valid conversation; messages that need no change are the same objects."""
+        """Return the messages to send, a valid conversation. Messages that need no change are not copied."""
         self._view.follow(messages, self._rules)
         return self._view.messages
 
     def measured(self, sent: int, usage: Usage) -> None:
-        """Store the provider's token count of a request with the view of the first `sent` messages.
+        """Store the provider's token count of a request in which the first `sent` messages of the history were sent.
 
-        The answer is message number `sent`. A count of 0 is ignored: some servers do not count.
+        The answer to the request has the index `sent` in the history. A count of 0 is not stored, because some servers
+        return 0 without counting.
         """
         if usage.input_tokens:
             self._view.token_count = TokenCount(sent + 1, usage.input_tokens + usage.output_tokens)
 
     def estimate(self, messages: Sequence[Message]) -> int:
-        """Return an estimate of the next request's tokens: the last count plus an estimate of the messages added."""
+        """Return an estimate of the next request's tokens.
+
+        It is the provider's last count plus an estimate for the messages that were added after that count.
+        """
         self._view.follow(messages, self._rules)
         view = self._view
         if view.token_count is not None:
@@ -145,16 +154,19 @@ class Context:
     async def compact(
         self, messages: Sequence[Message], prompt: int, complete: Complete, *, early: bool = False
     ) -> Compacted | None:
-        """Shorten the messages that are sent, from the next view on. Return how, or None if it would gain too little.
+        """Shorten the messages that are sent from the next call of `view` on.
 
-        First, older results are shortened to previews. If that is not enough, the model writes a summary that replaces
-        older turns. If the current turn alone is too long, the summary also replaces its older steps; its prompt is
-        message number `prompt`. The target is half of the window. It is half of the present size if the window is
-        unknown and the provider rejected the conversation as too long, or if the user asked for a compaction `early`.
+        Return a description of the compaction, or None without a change if it would save too few tokens.
+
+        First, older tool results are shortened to previews. If that is not enough, the model writes a summary that
+        replaces older turns. If the current turn alone is too long, the summary also replaces its older steps, but not
+        its prompt, which has the index `prompt`. The target is half of the context window. It is half of the present
+        size if the window is unknown and the provider rejected the conversation as too long, or if the user asked for a
+        compaction `early`.
         """
         before = self.estimate(messages)
         estimate = self._size(messages, self._view.compacted)
-        # The ratio between the provider's count and our estimate corrects later estimates of this view.
+        # `before` contains the provider's own count. Its ratio to our estimate corrects later estimates of this view.
         self._view.scale = min(max(before / estimate, 1 / MOST_SCALE), MOST_SCALE)
         window = (before if early else self._window(before)) / self._view.scale
         plan = self._plan(messages, prompt, window)
@@ -171,14 +183,18 @@ class Context:
         return tokens_of_tools(self._instructions, self._tools)
 
     def _window(self, before: int) -> float:
-        """Return the window to fit into: the model's, or less for a low `compact_at`; else the present size."""
+        """Return the number of tokens, here called a window, of which the compacted request should fill only a part.
+
+        If a compaction is due, it is the model's context window, or less for a low `compact_at`. Otherwise it is
+        `before`, the present size.
+        """
         due = self._limits.due
         if self._limits.window is None or due is None or before <= due:
             return before
         return min(self._limits.window, due / DUE)
 
     def _size(self, messages: Sequence[Message], compaction: Compacted) -> int:
-        """Return the estimated tokens of a request with this compaction, before correction by `scale`."""
+        """Return the estimated tokens of a request after this compaction, not yet multiplied by the view's `scale`."""
         return self._fixed_tokens + self._trial(messages, compaction).tokens_from(0)
 
     def _trial(self, messages: Sequence[Message], compaction: Compacted) -> RequestView:
@@ -187,9 +203,9 @@ class Context:
         return view
 
     def _plan(self, messages: Sequence[Message], prompt: int, window: float) -> Compacted:
-        """Return the mildest compaction that is small enough, else the one with the smallest result.
+        """Return the compaction that changes least among those small enough, or else the one with the smallest result.
 
-        In the plan, the summary is not written yet: spaces of its full length stand for it.
+        The returned plan has no summary yet: a string of spaces with the maximum length of a summary stands for it.
         """
         now = self._view.compacted
         smaller = replace(now, shrunk=max(now.shrunk, _older_results(messages)), usage=Usage())
@@ -202,7 +218,7 @@ class Context:
         cut_off = smaller
         if (covers, head) != (now.covers, now.prompt):
             cut_off = replace(smaller, summary=" " * limit, covers=covers, prompt=head)
-        # As a last resort, shorten the results of the latest steps, too: together they can exceed the window.
+        # The second plan also shortens the results of the latest steps: together they can exceed the window.
         plans = (cut_off, replace(cut_off, shrunk=len(messages)), smaller)
         sizes = [self._size(messages, plan) for plan in plans]
         small_enough = (plan for plan, size in zip(plans, sizes, strict=True) if size <= DUE * window)
@@ -215,7 +231,7 @@ class Context:
         now = self._view.compacted
         if (plan.covers, plan.prompt) == (now.covers, now.prompt):
             return plan
-        # The last summary was sent in front of this prompt, and does not cover the prompt itself.
+        # The last summary was sent in front of the prompt `now.prompt`, and does not cover that prompt itself.
         head = messages[now.prompt : now.prompt + 1] if now.prompt < now.covers else ()
         indexes = range(now.covers, plan.covers)
         covered_messages = (*head, *(messages[place] for place in indexes if place not in self._rules.unsent))
@@ -224,34 +240,35 @@ class Context:
         prompt = user(f"<conversation>\n{conversation}\n</conversation>\n\nWrite the summary.")
         try:
             text, usage = await complete(Request((prompt,), _instructions(limit), tool_choice="none"))
-        except ProviderError:  # the turn continues with a summary written without a model
+        except ProviderError:  # without the model's text, `fallback_summary` writes the summary
             text, usage = "", Usage()
         summary = cut_middle(text.strip() or fallback_summary(now.summary, covered_messages), limit, _gap)
         return replace(plan, summary=summary, usage=usage)
 
 
 def _summary_limit(window: float) -> int:
-    """Return the longest length of a summary in characters, for a window in tokens."""
+    """Return the maximum length of a summary in characters, for a context window in tokens."""
     return min(max(int(SUMMARY_SHARE * window) * CHARACTERS, LEAST_SUMMARY), MOST_SUMMARY)
 
 
 def _older_results(messages: Sequence[Message]) -> int:
-    """Return the index before which all results are older than the latest steps, 0 if there are no older results."""
+    """Return the index of the message before which all tool results are older than the last `LATEST` ones, or 0."""
     backwards = (index for index in range(len(messages) - 1, -1, -1) if messages[index].role == "tool")
     return next(islice(backwards, LATEST - 1, None), 0)
 
 
 def _cut(messages: Sequence[Message], view: RequestView, prompt: int, *, keep: float, whole: float) -> tuple[int, int]:
-    """Return `covers` and `prompt` of a compaction that covers more than the view's compaction, if possible.
+    """Return `covers` and `prompt` of a `Compacted` whose summary replaces more messages than that of the view, if any.
 
-    The latest turns stay that have at most `keep` tokens together, and at least the current turn, which begins with
-    message number `prompt`. If the current turn has more than `whole` tokens, its older steps are covered, too. Then
-    its prompt and its latest steps stay: those with at most `keep` tokens together, and at least the last one.
+    The summary replaces the messages before index `covers`, except the prompt at index `prompt`. The latest turns stay,
+    as many as have at most `keep` tokens together, and at least the current turn, which begins at index `prompt`.
+    If the current turn has more than `whole` tokens, its older steps are replaced too. Then its prompt and its latest
+    steps stay: as many as have at most `keep` tokens together, and at least the last one.
     """
     now = view.compacted
-    first = max(now.covers, now.prompt + 1)  # the first message at which the kept part can begin
+    first = max(now.covers, now.prompt + 1)  # the first message that can begin the part without a summary
     for index in range(first, prompt + 1):
-        begins = messages[index].role == "user" and index not in view.unsent  # the summary goes in front of its prompt
+        begins = messages[index].role == "user" and index not in view.unsent  # a summary precedes a prompt
         if begins and view.tokens_from(index) <= keep:
             return index, index
     if prompt >= first and view.tokens_from(prompt) <= whole:

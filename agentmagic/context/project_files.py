@@ -52,7 +52,7 @@ FileKind = Literal["rules", "skill", "command"]
 
 
 class Unusable(ValueError):
-    """Raised when a file cannot be used. The message completes a sentence that starts with "it"."""
+    """Raised when a file cannot be used. The message is a sentence without a subject, such as "is no regular file"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,10 @@ class ProjectFile:
 
 @dataclass(frozen=True, slots=True)
 class FoundFiles:
-    """The project files for a folder, rules first, those nearest to the folder last; and why others are left out."""
+    """The project files for a folder. `problems` says for each unusable file why it is left out.
+
+    `files` has the rules first. Of the rules, the files nearest to the folder come last.
+    """
 
     folder: Path = Path()
     files: tuple[ProjectFile, ...] = ()
@@ -101,7 +104,7 @@ def find_files(folder: Path, kinds: Collection[FileKind] = get_args(FileKind), h
     for level in levels:
         for path in _existing(level, RULES) if "rules" in kinds else ():
             files_by_name |= _read_or_report("rules", path, levels, problems)
-    for level in reversed(levels):  # if names are equal, the nearest file is used
+    for level in reversed(levels):  # of files with the same name, the one nearest to `folder` is used
         for path in _skills(level, problems) if "skill" in kinds else ():
             files_by_name = _read_or_report("skill", path, levels, problems) | files_by_name
         for path in _commands(level, problems):
@@ -111,7 +114,7 @@ def find_files(folder: Path, kinds: Collection[FileKind] = get_args(FileKind), h
 
 
 def _place(file: ProjectFile) -> tuple[int, int, str]:
-    """Return the sort key of a file: its kind, then for rules the depth of the path, for others the name."""
+    """Return the sort key of a project file: its kind, then its depth if it is a rules file, then its name."""
     is_rules = file.kind == "rules"
     return get_args(FileKind).index(file.kind), len(file.path.parts) if is_rules else 0, file.name
 
@@ -124,7 +127,7 @@ def _levels(folder: Path, height: int | None) -> list[Path]:
 
 
 def height_of(files: Iterable[str]) -> int:
-    """Return how many levels above the notebook's folder the highest of these relative paths is."""
+    """Return how many levels the highest of these paths is above the notebook's folder, to which they are relative."""
     return max((file.count("../") for file in files), default=0)
 
 
@@ -156,7 +159,7 @@ def _commands(level: Path, problems: list[str]) -> Iterator[Path]:
 def _read_or_report(
     kind: FileKind, path: Path, levels: Sequence[Path], problems: list[str]
 ) -> dict[tuple[str, str], ProjectFile]:
-    """Return a dict with the file by its kind and name; if the file cannot be used, {}, and add to `problems`."""
+    """Read a file and return {(kind, name): file}. For an unusable file, return {} and add the reason to `problems`."""
     try:
         file = _read(kind, path, levels)
     except (Unusable, OSError) as error:
@@ -175,7 +178,7 @@ def _relative(folder: Path, path: Path) -> str:
 def _read(kind: FileKind, path: Path, levels: Sequence[Path]) -> ProjectFile:
     root = levels[0]
     data = read_bytes(path, root, LARGEST_TEXT)
-    text = redact(_small_text(data))  # the model gets only the text that the user is shown
+    text = redact(_small_text(data))  # the user is shown this same text, with secrets blanked
     where = _relative(levels[-1], path)
     match kind:
         case "rules":
@@ -209,7 +212,7 @@ def _skill(path: Path, root: Path, where: str, data: bytes, text: str) -> Projec
 
 
 def read_bytes(path: Path, within: Path, most: int) -> bytes:
-    """Return the content of a regular file in the folder `within`. Raises Unusable and OSError."""
+    """Return the content of a regular file. Raises Unusable if it is outside `within` or too large, and OSError."""
     real = _inside(path, within)
     with real.open("rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -221,7 +224,7 @@ def read_bytes(path: Path, within: Path, most: int) -> bytes:
 
 
 def _inside(path: Path, within: Path) -> Path:
-    """Return the real path of a regular file in the folder `within`. Raises Unusable and OSError."""
+    """Return the path of a file with links resolved. Raises Unusable if it is not a regular file in `within`."""
     try:
         real = path.resolve(strict=True)
     except (RuntimeError, ValueError):  # for example a loop of links, or a NUL in the name
@@ -279,7 +282,7 @@ def _yaml(text: str) -> Mapping[str, Any]:
 
 
 def _check_events(events: Iterable[Any]) -> None:
-    """Raise Unusable for aliases, with which a few lines can expand to a gigabyte, and for deep nesting."""
+    """Raise Unusable for YAML with deep nesting or aliases. With aliases, a few lines can expand to a gigabyte."""
     depth = 0
     for event in events:
         kind = type(event).__name__
@@ -292,14 +295,14 @@ def _check_events(events: Iterable[Any]) -> None:
 def _other_files(folder: Path, root: Path) -> list[tuple[str, int, str]]:
     """Return the other files in the folder of a SKILL.md: name, size in bytes and digest of each.
 
-    Links are not followed. Hidden files and `__pycache__`, written by Python, Jupyter and git, are skipped.
+    Links are not followed. Hidden files and `__pycache__` are skipped, because Python, Jupyter and git write them.
     """
     if not folder.resolve().is_relative_to(root.resolve()):
         raise Unusable("leads out of its folder")
     files: list[tuple[str, int, str]] = []
     total = 0
     top = str(folder)
-    for here, folders, names in os.walk(top):  # strings, because Path objects take several times as long
+    for here, folders, names in os.walk(top):  # `str` paths: Path objects are several times slower
         folders[:] = sorted(filter(_is_part, folders))
         for name in sorted(filter(_is_part, names)):
             path = os.path.join(here, name)  # noqa: PTH118
@@ -321,12 +324,15 @@ def _is_part(name: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _content(path: str, _seen: tuple[int, ...]) -> str:
-    """Return a digest of a file. `_seen` is part of the cache key, so a changed file is read again."""
+    """Return a digest of a file, cached. `_seen` only changes the cache key, so that a changed file is read again."""
     return digest_of(Path(path).read_bytes())
 
 
 def digest_of(*whole: str | bytes) -> str:
-    """Return a digest of texts and bytes, 32 hexadecimal characters. CRLF equals LF, because git converts line ends."""
+    """Return a digest of texts and bytes: 32 hexadecimal characters.
+
+    The line ends CRLF and LF give the same digest, because git converts one into the other.
+    """
     parts = [one.decode("utf-8", "surrogateescape") if isinstance(one, bytes) else one for one in whole]
     parts = [one.replace("\r\n", "\n") for one in parts]
     return blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()

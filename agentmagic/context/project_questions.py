@@ -1,4 +1,7 @@
-"""The question with which the user approves project files: the whole text of each file, and what changed in it."""
+"""The question whether the user approves the project's rules, skills and commands.
+
+It shows the whole text of each file, and what has changed in it since the last approval.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
@@ -28,7 +31,10 @@ def approved_texts(store: ApprovalFile) -> Mapping[str, str]:
 
 
 def question_about(files: Sequence[ProjectFile], before: Mapping[str, str]) -> tuple[str, str, list[ProjectFile]]:
-    """Return a question, the text to show with it, and the files that it covers: as many as can be shown completely."""
+    """Return a question about approval, the text to show with it, and the files that the question covers.
+
+    It covers as many of `files` as can be shown completely. `before` has the texts approved earlier, by path.
+    """
     shown_files: list[ProjectFile] = []
     parts: list[str] = []
     room = LONGEST_QUESTION
@@ -78,5 +84,5 @@ def _changes(before: str, text: str) -> Iterator[str]:
 
 
 def is_yes(answer: str | None) -> bool:
-    """Return whether an answer means yes; the user can click it or type it."""
+    """Return whether the user's answer, which was typed or is the label of a button, means yes."""
     return (answer or "").strip().lower() in (YES.lower(), "y", "yes")

@@ -1,7 +1,7 @@
 """The project's rules, skills and commands in a turn: only files that the user has approved are sent to the model.
 
-A cloned repository can contain hostile rules, so a file is used only if the user has approved its present content. A
-replay sends nothing to a model, so it uses the files that the recording used, approved here or not.
+A cloned repository can contain hostile rules, so a file is used only if the user has approved its present content. The
+replay of a recorded turn sends nothing to a model, so it uses the files of the recording, approved or not.
 """
 
 import re
@@ -51,8 +51,8 @@ _refused_keys: set[str] = set()
 class Project:
     """The files of a project in one turn.
 
-    `asks`: whether the user can be asked about new files. `recorded_names`: the names of the files that a recording or
-    the outer turn used; only these are used then. None if the user's approvals decide.
+    `asks`: whether the user can be asked about new files. `recorded_names`: for a replay or an inner turn, the names of
+    the files that the recording or the outer turn used; no others are used. None: the user's approvals decide.
     """
 
     listing: FoundFiles = FoundFiles()  # noqa: RUF009  (a frozen value)
@@ -74,7 +74,7 @@ class Project:
 
     @property
     def unapproved_files(self) -> list[ProjectFile]:
-        """The files that the user has not approved yet, or has refused."""
+        """The files that the user has not approved in their present state: new, changed or refused ones."""
         return (
             []
             if self.recorded_names is not None
@@ -82,11 +82,11 @@ class Project:
         )
 
     def for_inner_turn(self) -> "Project":
-        """Return the project for an inner turn: it uses the same files, and the user is not asked about others."""
+        """Return the project for a turn inside this turn. It uses the same files, and does not ask the user."""
         return replace(self, asks=False, recorded_names=frozenset(one.file for one in self.used_files))
 
     def without_skills(self) -> "Project":
-        """Return the project for a turn without a tool that reads skills."""
+        """Return this project without its skills, for a turn that has no tool to read them."""
         files = tuple(one for one in self.listing.files if one.kind != "skill")
         return self if files == self.listing.files else replace(self, listing=replace(self.listing, files=files))
 
@@ -96,7 +96,7 @@ class Project:
 
     @property
     def texts(self) -> tuple[ProjectText, ...]:
-        """The texts from the used files that become part of the instructions."""
+        """The texts from the used files that become part of the instructions to the model."""
         rules = [
             ProjectText("rules", one.file, one.digest, one.body) for one in self.files_of_kind("rules") if one.body
         ]
@@ -110,15 +110,18 @@ class Project:
 
     @property
     def new_files(self) -> list[ProjectFile]:
-        """The files that the user must be asked about now; [] if the user cannot be asked."""
+        """The unapproved files that the user must be asked about now; [] if the user cannot be asked."""
         return [one for one in self.unapproved_files if one.approval not in _refused_keys] if self.asks else []
 
     def question(self) -> tuple[str, str, list[ProjectFile]]:
-        """Return the result of `question_about` for the new files. Do not call this on the engine's thread."""
+        """Return a question about the new files, the text to show with it, and the files that it covers.
+
+        Must not run on the engine's thread, because it reads the file of approvals.
+        """
         return question_about(self.new_files, approved_texts(self.store))
 
     def store_answer(self, files: Sequence[ProjectFile], *, is_yes: bool) -> None:
-        """Store the user's answer about files. Raises UsageError if an approval cannot be stored."""
+        """Store whether the user approves these files. Raises UsageError if an approval cannot be stored."""
         if not is_yes:
             _refused_keys.update(one.approval for one in files)
             return
@@ -136,7 +139,7 @@ class Project:
         self.approved_keys |= files_by_key.keys()
 
     def notices(self) -> list[str]:
-        """Return messages to the user about files that are not used."""
+        """Return messages for the user about the project files that are not used, with the reasons."""
         if self.recorded_names is not None:
             return []
         unapproved = self.unapproved_files
@@ -160,9 +163,9 @@ NO_PROJECT = Project()
 
 
 def project_here(*, rules: bool, asks: bool = False, recorded_names: Collection[str] | None = None) -> Project:
-    """Return the project around the notebook; without files if `rules` is False or the class settings say so.
+    """Return the project around the notebook. It has no files if `rules` or the classroom setting `rules` is False.
 
-    Do not call this on the engine's thread: it reads files.
+    Must not run on the engine's thread, because it reads files.
     """
     if not rules or class_settings().rules is False:
         return NO_PROJECT
@@ -174,7 +177,7 @@ def project_here(*, rules: bool, asks: bool = False, recorded_names: Collection[
 
 
 def commands_here(*, rules: bool = True) -> Sequence[ProjectFile]:
-    """Return the commands that the user can type. Their approval is checked later, before the prompt is sent."""
+    """Return the project's command files. Whether the user has approved one is checked before its prompt is sent."""
     is_off = not rules or class_settings().rules is False
     return () if is_off else find_files(current_host().folder, ("command",)).files
 
@@ -195,7 +198,7 @@ def _pronoun(files: Sequence[ProjectFile]) -> str:
 
 
 def _commands() -> tuple[str, str]:
-    """Return the two commands that show and that approve the files, for the notebook or for a terminal."""
+    """Return two commands for the user, of the notebook or of a terminal: one shows the files, one approves them."""
     if current_host().notebook is not None:
         return "%agent rules", "%agent rules approve"
     return "python -m agentmagic rules", "python -m agentmagic rules --approve"
@@ -212,7 +215,10 @@ SWITCHED_OFF = "The project's rules, skills and commands are switched off, by th
 
 
 def summary(project: Project, kind: str) -> str:
-    """Return the files of a kind on one line, each with the tokens that it adds to a request; "" without files."""
+    """Return one line that lists the files of a kind, or "". Each file has the tokens that it adds to a request.
+
+    A file that is not approved has the words "not approved" instead.
+    """
     files = [one for one in project.listing.files if one.kind == kind]
     return ", ".join(f"{_label(one)}{_state(one, project)}" for one in files)
 
@@ -228,7 +234,9 @@ def _state(file: ProjectFile, project: Project) -> str:
 
 
 def report(project: Project, *, approve: bool = False) -> str:
-    """Return all files in the form shown to the user, and which are approved; with `approve`, approve the rest first.
+    """Return a text that shows the user all project files, and says which of them are not approved.
+
+    With `approve`, approve the files that are not approved yet, and show only these.
 
     Raises UsageError if the approval cannot be stored.
     """
@@ -267,7 +275,7 @@ def project_section(texts: Sequence[ProjectText]) -> str:
 
 
 def _escape_closing(text: str) -> str:
-    """Return a text that cannot close the tag around it."""
+    """Return a file's text changed so that it cannot close the tag that is put around it in the instructions."""
     return _CLOSING.sub("</ rules>", text)
 
 

@@ -69,7 +69,10 @@ class SkillReader:
 
 
 def _file(skill: ProjectFile, file: str) -> str:
-    """Return the text of one of a skill's other files. Raises ToolError if it is not the skill's or cannot be read."""
+    """Return the text of a file beside a skill's SKILL.md.
+
+    Raises ToolError for a file that is not part of the skill, that has changed in this turn, or that cannot be read.
+    """
     digests = {one: digest for one, _, digest in skill.others}
     name = str(PurePosixPath(file))
     if name not in digests:
@@ -80,7 +83,7 @@ def _file(skill: ProjectFile, file: str) -> str:
     folder = skill.path.parent
     try:
         data = read_bytes(folder / name, folder, LARGEST_FILE)
-        text = redact(as_text(data))  # like the skill itself: nothing hidden reaches the model
+        text = redact(as_text(data))  # no secrets or hidden characters reach the model
     except Unusable as error:
         raise ToolError(f"{name} of the skill {skill.name} {error}.") from None
     except OSError as error:

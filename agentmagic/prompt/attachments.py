@@ -1,7 +1,7 @@
 """Makes attachments from the values that a prompt names: a message part for the model, and a line for the user.
 
-Secrets are blanked in both. The part for the model keeps text that only looks like a secret, as a journal does: a wrong
-guess must not damage the text that the model reads.
+Secrets are blanked in both. The part for the model keeps text that only looks like a secret, because a wrong
+guess would damage the text that the model reads.
 """
 
 import mimetypes
@@ -42,7 +42,7 @@ _TYPES.add_type("text/markdown", ".md")
 _PNG = Media("image/png", b"")
 _SIGNATURES = {b"%PDF-": "application/pdf", b"\x89PNG\r\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 """First bytes of documents and images, with their media types."""
-_UNDERLINES = re.compile(r"(?m)^[ |]*[~^][ ~^]*\n")  # The parts of a line that Python underlines depend on its version.
+_UNDERLINES = re.compile(r"(?m)^[ |]*[~^][ ~^]*\n")  # These lines of a traceback depend on Python's version.
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {"r": repr, "s": str, "a": ascii}
 _LEFT_OUT = re.compile(r"… \((?:cut: [\d,]+ in all|[\d,]+ more)\)")
 """Text that a repr contains in place of the parts that it leaves out."""
@@ -51,9 +51,10 @@ _HUGE = re.compile(r"\d{5,}")
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """An attached value: `value` describes it for the user, and `part` is sent to the model.
+    """A value that is sent with a prompt: `value` describes it for the user, and `part` is sent to the model.
 
-    `loss` says which part of the value the model does not get, or is "" if it gets everything that the user expects.
+    `loss` says which part of the value the model does not get. It is "" if the model gets everything that the user
+    expects.
     """
 
     value: PromptValue
@@ -101,7 +102,7 @@ class Attacher:
         only_schema: bool = False,
         uri: str = "",
     ) -> Attachment:
-        """Return the attachment for a value: with a `uri` a resource, or else text that replaces the braces."""
+        """Return the attachment for a value: a resource if there is a `uri`, or else text to replace `{name}`."""
         if isinstance(value, str):
             learn(name, value[:LONGEST_SECRET])
         if self.schema_only or only_schema:
@@ -149,7 +150,10 @@ class Attacher:
             raise UsageError(f"it cannot be read: {error.strerror or error}") from error
 
     def upload(self, name: str, data: bytes) -> Attachment:
-        """Return the attachment for a file that the front end sends. Raises UsageError in the cases of `file`."""
+        """Return the attachment for the content of a file that the front end sends.
+
+        Raises UsageError if it is too large, or is neither text nor an image or a document.
+        """
         name = single_line(sanitize(name), ONE_LINE)
         try:
             return self._file(name, name, len(data), BytesIO(data))
@@ -170,7 +174,7 @@ class Attacher:
                 raise UsageError(f"it has {size:,} bytes, and {LARGEST_FILE:,} is the most")
             return self._media(reference, name, file.read(), kind, line)
         most = BUDGET * CHARACTERS
-        start = file.read(4 * most)  # A character has up to four bytes in UTF-8.
+        start = file.read(4 * most)  # `most` is in characters, which have up to 4 bytes each.
         if b"\0" in start:
             raise UsageError("it is no text, and no image")
         text = start.decode("utf-8-sig", "replace")
@@ -216,7 +220,7 @@ def _attachment(reference: str, kind: ValueKind, line: str, name: str, text: str
 
 
 def _media_of(value: Any) -> Media | None:
-    """Return a value as media if it is media, or the bytes of an image or a document; None for any other value."""
+    """Return a `Media` for a value that is one, or that is the bytes of an image or a document; else return None."""
     if isinstance(value, Media):
         return value
     kinds = (kind for start, kind in _SIGNATURES.items() if isinstance(value, bytes) and value.startswith(start))
@@ -225,7 +229,7 @@ def _media_of(value: Any) -> Media | None:
 
 
 def _loss(value: Any, text: str, most: int) -> str:
-    """Return a phrase that says that `text` does not contain the whole value, or "" if it does."""
+    """Return a phrase that says which part of the value `text` leaves out; "" if it has the whole value."""
     is_cut = len(value) > most if isinstance(value, str) else _LEFT_OUT.search(text) is not None
     return f"is longer than the {most:,} characters that a prompt takes of one value" if is_cut else ""
 
@@ -240,7 +244,7 @@ def _image(reference: str, media: Media, line: str) -> Attachment:
 
 
 def _traceback(error: BaseException) -> str:
-    """Return a traceback without IPython's own frames. It is the same on each version of Python.
+    """Return a traceback without IPython's own frames. Its text does not depend on the version of Python.
 
     The reprs in it can be slow, so the time to format it is limited.
     """

@@ -1,6 +1,7 @@
 """Replaces `{expression}` in a prompt with its value, as in an f-string.
 
-Other braces, as in JSON, code, LaTeX, `{}` and `{{...}}`, are kept: they contain no expression over the given names.
+Other braces, as in JSON, code, LaTeX, `{}` and `{{...}}`, are kept. Braces are replaced only if they contain an
+expression whose names are variables of the notebook.
 """
 
 import ast
@@ -56,7 +57,8 @@ _CODE = re.compile(
 class FilledPrompt:
     """A prompt with its values filled in.
 
-    `problems`: the braces that were kept as typed, each with the reason. `attachments`: the values, in order.
+    `problems`: a sentence for each expression in braces that was kept as typed, with the reason. `attachments`: the
+    values that were filled in, in order.
     """
 
     text: str
@@ -65,11 +67,11 @@ class FilledPrompt:
 
 
 def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(lambda: UNKNOWN)) -> FilledPrompt:  # noqa: B008
-    """Replace the expressions in braces in a prompt with their values in a namespace.
+    """Return a prompt with each `{expression}` replaced by its value in a namespace.
 
     Text in braces is evaluated only if it parses, all its names are bound, and at least one name is a variable of the
-    notebook. Names that reach into the process, such as IPython's `exit` and `open`, prevent the evaluation, unless
-    the notebook assigned them. An expression that raises is kept as typed, and so is an unknown name;
+    notebook. A name that reaches into the process, such as IPython's `exit` and `open`, prevents the evaluation, unless
+    a cell assigned that name. An expression that raises or that has an unknown name is kept as typed;
     `FilledPrompt.problems` says why.
     """
     return Template.read(text, namespace).fill(namespace, attacher)
@@ -77,9 +79,9 @@ def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed prompt: its texts, its expressions, and the values that were filled in already, in order.
+    """A parsed prompt: a sequence of texts, expressions in braces, and values that were filled in already.
 
-    `unbound` has a sentence for each name in braces that is not bound.
+    `unbound` has a sentence for each name in braces that is not a variable of the notebook.
     """
 
     pieces: tuple["str | BracedExpression | Attachment", ...]
@@ -87,7 +89,7 @@ class Template:
 
     @classmethod
     def read(cls, text: str, namespace: Mapping[str, Any]) -> "Template":
-        """Parse a text and return its template. Braces are an expression only if a namespace has their names."""
+        """Parse a text and return its template. `namespace` decides which braces contain an expression."""
         code = code_spans(text)
         pieces: list[str | BracedExpression | Attachment] = []
         unbound: list[str] = []
@@ -110,13 +112,13 @@ class Template:
 
     @property
     def expressions(self) -> tuple["BracedExpression", ...]:
-        """The expressions that were not evaluated yet."""
+        """The expressions in braces that were not evaluated yet."""
         return tuple(piece for piece in self.pieces if isinstance(piece, BracedExpression))
 
     def evaluate_constants(
         self, names: Collection[str], namespace: Mapping[str, Any], attacher: Attacher
     ) -> "Template":
-        """Return the template with the values of all expressions that do not use any of `names`.
+        """Return the template after evaluating all expressions that do not use any of `names`; the others stay.
 
         Raises UsageError for an expression that fails.
         """
@@ -133,7 +135,7 @@ class Template:
         return Template(tuple(pieces), self.unbound)
 
     def fill(self, namespace: Mapping[str, Any], attacher: Attacher) -> FilledPrompt:
-        """Return the prompt with each expression replaced by its value in a namespace."""
+        """Return the prompt with each expression in braces replaced by its value in a namespace."""
         pieces: list[str | Attachment] = []
         problems = list(self.unbound)
         for piece in self.pieces:
@@ -155,9 +157,10 @@ class Template:
 
 
 def _in_place(attachment: Attachment, before: str, following: "str | BracedExpression | Attachment") -> str:
-    """Return the text that replaces the braces: the value as text, or a label for an image or a document.
+    """Return the text that replaces `{expression}`: its value as text, or a label for an image or a document.
 
-    A table or code of several lines is put on lines of its own. The text is "" for a value that has a part of its own.
+    A table or code of several lines is put on lines of its own. The text is "" for a value that is sent as a separate
+    part of the message, and not as an image or a document.
     """
     if isinstance(part := attachment.part, Media):
         return f"[{'image' if part.media_type.startswith('image/') else 'document'}: {part.name}]"
@@ -182,17 +185,17 @@ def _reason(error: Exception) -> str:
 
 
 def _is_other(text: str, opening: int) -> bool:
-    """Return whether a brace is the first of a doubled pair, or begins the argument of a LaTeX command."""
+    """Return whether the brace at `opening` starts no expression: it begins `{{` or the argument of a LaTeX command."""
     if text.startswith("{{", opening):
         return True
     return _LATEX.search(text[max(0, opening - _LOOK_BACK) : opening]) is not None
 
 
 def _after_braces(text: str, opening: int) -> int:
-    """Return the position after a brace that is kept; for `{{`, the position after the closing `}}`."""
+    """Return where to continue after the brace at `opening`, which is kept; for `{{`, after the closing `}}`."""
     if not text.startswith("{{", opening):
         return opening + 1
-    # Search only within the limit, so that the time for many open braces grows linearly.
+    # The limit keeps the search linear in time for a text with many open braces.
     closing = text.find("}}", opening, opening + LONGEST_EXPRESSION)
     return closing + 2 if closing > 0 else opening + 2
 
@@ -211,9 +214,9 @@ def _closing(text: str, opening: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BracedExpression:
-    """The text between two braces, as in an f-string: an expression, its conversion and its format.
+    """A parsed `{expression!conversion:format}` of a prompt, as in an f-string.
 
-    `written` is the whole text, with the braces.
+    `written` is the text as typed, with the braces.
     """
 
     written: str
@@ -224,13 +227,13 @@ class BracedExpression:
 
     @classmethod
     def read(cls, source: str, namespace: Mapping[str, Any]) -> "BracedExpression | None":
-        """Parse the text between two braces. Return None if it is not an expression over names of a namespace."""
-        for pattern in _NAME_PATTERNS:  # For example the column "Review text" of a data frame, or "class".
+        """Parse the text between two braces. Return None if it is not an expression with names of the namespace."""
+        for pattern in _NAME_PATTERNS:  # Names as "Review text" (a column) or "class" are not Python.
             name, conversion, spec = match.groups("") if (match := pattern.fullmatch(source)) else ("", "", "")
             if name in namespace and (not name.isidentifier() or iskeyword(name)):
                 tree = ast.Expression(ast.Name(name, ast.Load(), lineno=1, col_offset=0))
                 return cls(f"{{{source}}}", tree, name, conversion, spec)
-        # Most braces contain no name of the notebook. This look-up is much faster than parsing them all.
+        # Most texts in braces contain no name of the notebook. This check is much faster than parsing each of them.
         if not any(word in namespace for word in WORD.findall(source)):
             return None
         expression = cls.parse(source)
@@ -253,16 +256,19 @@ class BracedExpression:
         return None
 
     def attachment(self, namespace: Mapping[str, Any], attacher: Attacher) -> Attachment:
-        """Return the attachment for the value. Raises every exception of the expression and its format."""
+        """Evaluate the expression and return the attachment for its value.
+
+        Raises every exception that the expression or its formatting raises.
+        """
         value = eval(compile(self.tree, "<prompt>", "eval"), dict(namespace))  # noqa: S307  (the user's own code)
         spec = fill(self.spec, namespace).text if self.spec else ""
         return attacher.attach_formatted(self.written, self.source, value, self.conversion, spec)
 
 
 def free_names(tree: ast.AST) -> set[str]:
-    """Return the names that an expression uses but does not bind itself: names of the notebook or of Python."""
+    """Return the names that an expression uses but does not define itself, as a lambda or comprehension does."""
     names: set[str] = set()
-    stack: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]  # A stack, not recursion: the tree can be deep.
+    stack: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]  # No recursion, because the tree can be deep.
     while stack:
         node, own_names = stack.pop()
         match node:
@@ -272,7 +278,7 @@ def free_names(tree: ast.AST) -> set[str]:
                 parameters = [one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)]
                 stack += [(node.args, own_names), (node.body, own_names.union(parameters))]
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
-                for loop in node.generators:  # Each `for` clause sees the names of the earlier ones.
+                for loop in node.generators:  # A comprehension's `for` clause sees the names of the earlier clauses.
                     stack.append((loop.iter, own_names))
                     own_names = own_names.union(one.id for one in ast.walk(loop.target) if isinstance(one, ast.Name))
                     stack += [(one, own_names) for one in (loop.target, *loop.ifs)]
@@ -301,8 +307,8 @@ def _is_over_variables(tree: ast.Expression, namespace: Mapping[str, Any]) -> bo
 def _unbound_messages(source: str, namespace: Mapping[str, Any], before: str) -> Iterator[str]:
     """Yield a message for the user if braces contain a name that is not bound.
 
-    The name can have attributes, items and calls after it, but must not be part of another expression. For a name that
-    reaches into the process, such as `exit`, there is a message also if a variable of the notebook is beside it.
+    Attributes, items and calls can follow the name; a name inside a larger expression gives no message. A name that
+    reaches into the process, such as `exit`, gives a message also in an expression with a variable of the notebook.
     """
     if (
         before == "$"
@@ -332,5 +338,5 @@ def code_spans(text: str) -> list[tuple[int, int]]:
 
 
 def within(spans: Sequence[tuple[int, int]], position: int) -> bool:
-    """Return whether a position is inside one of the spans."""
+    """Return whether a position is inside one of the spans, which are pairs of a start and an end position."""
     return any(start <= position < end for start, end in spans)

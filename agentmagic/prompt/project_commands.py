@@ -19,9 +19,9 @@ _CLOSE = 0.75
 
 
 def parse_command(message: str, commands: Sequence[ProjectFile], others: Sequence[str] = ()) -> tuple[str, str] | None:
-    """Return the name of the command at the beginning of a message, and the text after it; None without a command.
+    """Return the name of the project command `/NAME` that begins a message, and the text after it; None without one.
 
-    Raises UsageError for a misspelt name: one that is similar to the name of a command or to one of `others`.
+    Raises UsageError for a misspelt name: a name similar to that of a command, or to a name in `others`.
     """
     if (match := _COMMAND.match(message)) is None:
         return None
@@ -48,10 +48,10 @@ def find_command(name: str, commands: Sequence[ProjectFile]) -> ProjectFile:
 
 
 def command_prompt(command: ProjectFile, arguments: Prompt, before: str = "") -> tuple[Prompt, PromptValue]:
-    """Return the prompt of a command, and the value that describes the command for the user.
+    """Return the prompt of a project command, and the `PromptValue` that describes the command for the user.
 
     `arguments` is the text that was typed after the command, with its attachments; `before` is put in front of that
-    text. Braces and attachments in the text of the command itself are not evaluated.
+    text. In the command's own file, braces are not evaluated and no attachments are made.
     """
     first, *attachments = user(arguments).parts if isinstance(arguments, str) else as_prompt(arguments).parts
     text = fill_template(command.body, "\n".join(filter(None, (before, first.text if isinstance(first, Text) else ""))))
@@ -81,5 +81,5 @@ def fill_template(template: str, arguments: str) -> str:
 def _split_arguments(arguments: str) -> list[str]:
     try:
         return split_command(arguments)
-    except ValueError:  # An unclosed quote, for example an apostrophe.
+    except ValueError:  # A quote is not closed, for example an apostrophe.
         return arguments.split()

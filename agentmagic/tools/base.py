@@ -48,7 +48,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A model's answer to a request from a tool; `cut` says whether the token limit ended it early."""
+    """A model's answer to a request that a tool sent. `cut` is true if the token limit ended the answer early."""
 
     text: str
     model: str
@@ -67,22 +67,23 @@ Watch = Callable[[object], AbstractContextManager[Any]]
 
 
 def no_watch(_function: object) -> AbstractContextManager[Any]:
-    """Return a context manager that watches nothing."""
+    """Return a context manager that does nothing, for calls whose effect on variables is not watched."""
     return nullcontext()
 
 
 class ToolContext:
-    """The connection of a running tool to its turn; a function gets it in a parameter annotated `ToolContext`.
+    """Connects one running tool call to its turn. A tool's function gets it in a parameter annotated `ToolContext`.
 
     `deps` is the value that was passed to the Agent. `tools` are the tools that `call_tool` can call. `tell` shows the
-    user a notice, and `propose` shows the user a cell. `left` is a sentence about work that continues after its call
-    was cancelled, or "". `error` is the exception of the tool, `value` is the return value of its function, and
-    `exited` says whether the tool ended with `exit` or `sys.exit`. `capture` collects everything that the tool prints,
-    displays and plots; it is None if the tool's output cannot be separated from other output. `reached` is the
-    progress reported last, with its total. `watch` returns the context manager in which a function of the user runs.
-    `around` is the turn of this call; an agent tool runs another turn inside it, and `tape` makes the recorder or
-    player of that inner turn. `outer` is a deadline that is paused while the time limit of this call is paused.
-    `rich` has the HTML that the user sees for each part of the result, or "" for parts without HTML.
+    user a notice, and `propose` shows the user a proposed cell. `left` is a sentence about work that continues after
+    the call was cancelled, or "". `error` is the exception of the tool, `value` is the return value of its function,
+    and `exited` says whether the tool ended with `exit` or `sys.exit`. `capture` collects everything that the tool
+    prints, displays and plots; it is None if the tool's output cannot be separated from other output. `reached` is the
+    progress reported last, with its total. `watch` accepts a function of the user and returns the context manager in
+    which that function runs. `around` is the turn of this call. If the tool is an agent, it runs an inner turn inside
+    `around`, and `tape` makes the object that records or replays the inner turn. `outer` is a deadline that is paused
+    while the time limit of this call is paused. `rich` has the HTML that the user sees for each part of the result, or
+    "" for parts without HTML.
     """
 
     def __init__(  # noqa: PLR0913  (what the turn offers)
@@ -147,7 +148,10 @@ class ToolContext:
         self._progress(self.call.id, *self.reached, str(message))
 
     def overheard(self, hear: Callable[..., None]) -> None:
-        """Call `hear` before each report and each question of the tool from now on, with its kind and its arguments."""
+        """From now on, call `hear` before each report or question of the tool, with its kind and its arguments.
+
+        The kinds are "progress", "tell", "propose", "ask" and "complete".
+        """
 
         def with_hear(kind: str, function: Callable[..., T]) -> Callable[..., T]:
             def wrapper(*arguments: Any) -> T:
@@ -169,7 +173,7 @@ class ToolContext:
         self._complete = self._complete and with_hear("complete", self._complete)
 
     async def ask(self, question: str) -> str:
-        """Ask the user a question and return the answer. The time limits of the call and the turn pause until then.
+        """Ask the user a question and return the answer. Until it comes, the time limits of call and turn are paused.
 
         Raises ToolError if there is no user to answer.
         """
@@ -188,9 +192,9 @@ class ToolContext:
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Call another tool of the turn, under the same permissions, and return its value.
 
-        The value is the return value of a Python function, or the structured content of a server's result, or else the
-        text of the result. The time limit of this call is paused until the other call ends, which has its own limit.
-        Raises ToolError if the call fails or is denied.
+        The value is the return value of a Python function, or the structured content of an MCP server's result, or else
+        the text of the result. The other call has a time limit of its own; the limit of the calling tool is paused
+        until the other call ends. Raises ToolError if the other call fails or is denied.
         """
         if self._call_tool is None:
             raise ToolError("There are no other tools to call here.")
@@ -206,17 +210,18 @@ class Tool:
     """A tool in the form that the agent loop uses.
 
     `invoke` runs a call and may raise any exception, which `call_tool` turns into a result. `timeout` is in seconds.
-    With `parallel=False` no other call of the step runs at the same time. `ask` says whether the user is asked before a
-    call if no rule of the policy matches. `code` marks a tool that runs code written by the model: only the user, or a
-    rule with the tool's exact name, can allow it, and not a pattern, a default or an environment variable; the answer
-    "always" then covers the same arguments only. `effects` returns lines that tell the user, before approval, what a
-    call would do. `among` returns the tool's definition for a turn with the given tools. `now` returns the definition
-    at the beginning of a turn, and raises UsageError if the tool cannot be offered in this turn; `lasting` is then the
-    definition to which the user's approval is bound. `trusted` marks a tool of a server that the user trusts, and
-    `reads` a tool that, according to such a server, only reads. The user cannot change the arguments of a `fixed` tool
-    before approving it. A `hosted` tool is run by the provider within an answer, if the provider supports it, and never
-    by agentmagic: the user is asked once in a session. An `agent` tool runs an agent, in a turn inside the turn of the
-    call. That inner turn has its own deadline, events and recording.
+    With `parallel=False` no other tool call in the same answer of the model runs at the same time. `ask` says whether
+    the user is asked before a call if no rule of the permission policy matches. `code` marks a tool that runs code
+    written by the model: only the user, or a rule with the tool's exact name, can allow it, and not a pattern, a
+    default or an environment variable. The user's answer "always" then allows only calls with the same arguments.
+    `effects` returns lines that tell the user, before approval, what a call would do. `among` returns the tool's
+    definition for a turn with the given tools. `now` returns the definition at the beginning of a turn, and raises
+    UsageError if the tool cannot be offered in this turn. An approval by the user is bound to the definition in
+    `lasting`, because the result of `now` can change. `trusted` marks a tool of an MCP server that the user trusts, and
+    `reads` marks a tool of which such a server says that it only reads. The user cannot change the arguments of a
+    `fixed` tool before approving a call. A `hosted` tool is run by the model provider while it writes an answer, and
+    never by agentmagic: the user is asked once in a session. An `agent` tool runs an agent, in an inner turn inside the
+    turn of the call. The inner turn has its own deadline, events and recording.
     """
 
     definition: ToolDef
@@ -237,16 +242,16 @@ class Tool:
 
     @property
     def name(self) -> str:
-        """The name that the model uses."""
+        """The name by which the model calls the tool."""
         return self.definition.name
 
 
 @runtime_checkable
 class Toolset(Protocol):
-    """A source of tools. Its tools are listed at the start of each turn; the code that made the source closes it."""
+    """A source of tools. Its tools are listed at the start of each turn. Its creator must close it with `aclose`."""
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the current tools.
+        """Return the tools that the source offers now.
 
         Raises ServersUnreachable if only some of the tools are available, and ServerError if none are.
         """
@@ -259,18 +264,18 @@ class Toolset(Protocol):
 
 @runtime_checkable
 class Local(Protocol):
-    """A source of tools that run in this process; listing them starts nothing. `is_local` is True."""
+    """A source of tools that run in this process. Listing the tools starts no server. `is_local` is True."""
 
     is_local: bool
 
 
 @runtime_checkable
 class Choosing(Protocol):
-    """A source that offers a selection of the tools of other sources."""
+    """A source of tools that offers only some of the tools of other sources."""
 
     @property
     def sources(self) -> Sequence[Toolset]:
-        """The sources from which tools are selected."""
+        """The sources of which this source offers some tools."""
         ...
 
     def over(self, sources: Sequence[Toolset]) -> Toolset:
@@ -280,7 +285,7 @@ class Choosing(Protocol):
 
 @runtime_checkable
 class Connecting(Protocol):
-    """A toolset whose method `tools` can connect to servers."""
+    """A toolset whose method `tools` may have to connect to MCP servers."""
 
     async def connected_tools(self) -> tuple[Sequence[Tool], Sequence[str]]:
         """Return the tools that are known without connecting to a server, and the names of the servers left out."""
@@ -293,7 +298,7 @@ class Noting(Protocol):
 
     @property
     def notices(self) -> Sequence[str]:
-        """Sentences for the user."""
+        """The notices, each a sentence for the user."""
         ...
 
 
@@ -331,8 +336,9 @@ _FIGURES = re.compile(r"\d+")
 def new_problems(problems: Sequence[str], seen_kinds: set[str], *, complete: bool = True) -> list[str]:
     """Return the server problems that the user has not seen yet, and add all `problems` to the set `seen_kinds`.
 
-    Two problems are of the same kind if they differ only in numbers, such as times. `complete` says that `problems` has
-    all current problems: all other kinds are removed from the set, so that the user sees them again if they return.
+    `seen_kinds` has a problem as text without its numbers, because numbers such as times differ between messages.
+    With `complete`, `problems` has all current problems. Every other problem is then removed from `seen_kinds`, so that
+    the user sees it again if it returns.
     """
     by_kind = {_FIGURES.sub("0", problem): problem for problem in problems}
     new = [problem for kind, problem in by_kind.items() if kind not in seen_kinds]
@@ -360,7 +366,7 @@ async def list_sources(sources: Iterable[Toolset]) -> tuple[dict[str, Tool], lis
 def current_tools(tools: Iterable[Tool]) -> tuple[dict[str, Tool], list[str]]:
     """Return the tools that can be offered in a turn that starts now, and why the other tools cannot.
 
-    The tools are by name, and have their current definitions.
+    The tools are in a dict by name, with their current definitions.
     """
     available: dict[str, Tool] = {}
     missing: list[str] = []

@@ -35,15 +35,18 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
 
 
 async def carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
-    """Run a call whose arguments were checked, and return its result with the tool's output. Raises as `call_tool`."""
+    """Run a call whose arguments were checked, and return its result with the tool's output.
+
+    Raises the same exceptions as `call_tool`.
+    """
     return with_output(await _carry_out(tool, call, context), context)
 
 
 def with_output(result: ToolResult, context: ToolContext) -> ToolResult:
-    """Return a result with the tool's text, displays and figures added. Set `context.rich` to the HTML of its parts."""
+    """Add what the tool printed, displayed and plotted to its result. Set `context.rich` to the HTML of all parts."""
     count = len(result.content)
     own = list(zip(result.content, context.rich if len(context.rich) == count else ("",) * count, strict=True))
-    # If code ended itself, the sentence that says so comes after the output that the code printed before.
+    # After `exit` or `sys.exit`, `own` has the sentence that says so: put it after the output printed before.
     parts = [*context.output, *own] if context.exited else [*own, *context.output]
     context.rich = tuple(html for _, html in parts)
     return replace(result, content=tuple(part for part, _ in parts))
@@ -63,7 +66,7 @@ async def _carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRe
         context.cancel()
         if is_cancelling():
             raise
-        return failure(call, _error_text(error))  # The tool itself raised CancelledError: the call was not cancelled.
+        return failure(call, _error_text(error))  # The tool raised it; nobody cancelled the call.
     except BaseException as error:  # noqa: BLE001  (the model reads all failures; SystemExit must not end the kernel)
         if isinstance(error, TimeoutError) and context.deadline.expired:
             context.cancel()
@@ -73,7 +76,7 @@ async def _carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRe
 
 
 def _failure_result(tool: Tool, call: ToolCall, context: ToolContext, error: BaseException) -> ToolResult:
-    """Return the result of a call that raised an exception. A program that exits with code 0 has not failed."""
+    """Return the result of a call that raised an exception. SystemExit with code 0 does not count as a failure."""
     if not isinstance(error, (CodeExit, SystemExit)):
         context.error = error
         return failure(call, _error_text(error))
@@ -88,7 +91,7 @@ def _failure_result(tool: Tool, call: ToolCall, context: ToolContext, error: Bas
 def _without_refused_nulls(definition: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return arguments without the nulls that the schema refuses for optional parameters.
 
-    Models write null for "not given".
+    Models often write null for a parameter that they do not want to give.
     """
     if all(value is not None for value in arguments.values()):
         return arguments
@@ -104,7 +107,7 @@ def _without_refused_nulls(definition: ToolDef, arguments: Mapping[str, Any]) ->
 
 
 def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | None:
-    """Return one sentence that says why the arguments cannot be used, or None if they are valid."""
+    """Return a sentence that says why a call's arguments do not match the tool's schema, or None if they do."""
     if set(arguments) == {"_raw"} and "_raw" not in definition.parameters.get("properties", {}):
         return f"The arguments of {definition.name} were not a JSON object; send them again as one."
     return json_schema.problem(definition.name, definition.parameters, _without_refused_nulls(definition, arguments))
@@ -117,7 +120,7 @@ def validate_result(call: ToolCall, value: object) -> ToolResult:
     """
     if not isinstance(value, ToolResult):
         raise ToolError(f"The tool returned {a_type(value)}, which is no result.")
-    # A tool that the user built can fill the fields with any value, so each field is checked or set.
+    # A tool written by the user can set the fields of a ToolResult to any value, so each field is checked or set here.
     content = (value.content,) if isinstance(cast("object", value.content), str) else tuple(value.content)
     parts = tuple(_part(part) for part in content)
     done = value.done if value.done is None else str(value.done)
@@ -160,7 +163,7 @@ _CALLING = tuple(f"{Path(str(one.__file__)).parent}{os.sep}" for one in (json_sc
 
 
 def own_traceback(error: BaseException) -> TracebackType | None:
-    """Return the traceback without the frames that called the tool or cell, or None if it has no other frames."""
+    """Return an exception's traceback from the first frame of the tool or cell on, or None if it has no such frame."""
     trace = error.__traceback__
     while trace is not None and _is_calling(trace.tb_frame):
         trace = trace.tb_next
@@ -173,7 +176,7 @@ def _is_calling(frame: FrameType) -> bool:
 
 
 def traceback_text(error: BaseException) -> str:
-    """Return the traceback of an exception of a tool or cell as text.
+    """Return the traceback of an exception that a tool or cell raised, as text.
 
     The text is "" for a ToolError, which a tool raises on purpose. Secrets are blanked. Paths are written as in
     Jupyter: the home folder is ~, and the file of a cell is left out.

@@ -1,4 +1,4 @@
-"""Runs each call on Dask once: checks that the scheduler does not repeat calls, and gives each call a token."""
+"""Runs each tool call on Dask only once: checks that the scheduler repeats no calls, and gives each call a token."""
 
 import io
 import pickle
@@ -30,16 +30,17 @@ _safe_clients: WeakKeyDictionary[Any, None] = WeakKeyDictionary()
 
 
 def check_client(name: str, client: Any, *, once: bool) -> None:
-    """Raise ToolError if a client is closed or, with `once`, its scheduler repeats the calls of a lost worker.
+    """Raise ToolError if a Dask client is closed or, with `once`, its scheduler repeats the calls of a lost worker.
 
-    The setting is read from the scheduler, which takes 1 to 2 ms. It is not read again for a client that passed.
+    The scheduler's setting `allowed-failures` decides that. To read it takes 1 to 2 ms, so it is not read again for a
+    client that passed this check.
     """
     if getattr(client, "status", "") in ("closing", "closed"):
         raise ToolError(CLOSED.format(name))
     if not once or client in _safe_clients:
         return
 
-    # Dask sends an inner function by value, so agentmagic need not be installed on the scheduler.
+    # An inner function, because Dask sends its code: agentmagic need not be installed on the scheduler.
     def read_setting(dask_scheduler: Any) -> int:
         return dask_scheduler.allowed_failures
 
@@ -55,7 +56,7 @@ def check_client(name: str, client: Any, *, once: bool) -> None:
 
 
 def submit(executor: Any, name: str, call: Callable[[], Any], *, once: bool) -> Future[Any]:
-    """Submit a call of a tool. With `once`, only the first run executes it. `outcome` reads the future's value.
+    """Submit a tool call to Dask. Pass the future's value to `outcome`. With `once`, a repeated run does nothing.
 
     Dask's setting `allowed-failures` counts only lost workers. If a worker is scaled down, retired or reaches the end
     of its lifetime, Dask runs its calls again regardless of the setting; the same holds for a call whose value was
@@ -77,7 +78,10 @@ def submit(executor: Any, name: str, call: Callable[[], Any], *, once: bool) -> 
 
 
 def outcome(answer: tuple[str, Any]) -> tuple[bool, Any]:
-    """Return whether a call was executed, and its value. Raises SystemExit if the function exited."""
+    """Return whether a call on Dask was executed, and its value. `answer` is the value of the future from `submit`.
+
+    Raises SystemExit if the function called `exit` or `sys.exit`.
+    """
     how, value = answer
     if how == "exited":
         raise SystemExit(value)
@@ -85,9 +89,9 @@ def outcome(answer: tuple[str, Any]) -> tuple[bool, Any]:
 
 
 def _pickle_call(call: Callable[[], Any]) -> tuple[bytes, list[Any]]:
-    """Return the pickle of a call, and the Dask futures in the call, such as scattered data.
+    """Return the pickle of a call, and the list of the Dask futures in it, for example for scattered data.
 
-    In the pickle, the index in this list stands for each future.
+    In the pickle, each future is replaced by its index in the list.
     """
     cloudpickle, distributed = cast("Any", sys.modules["cloudpickle"]), cast("Any", sys.modules["distributed"])
     futures: list[Any] = []
@@ -105,9 +109,9 @@ def _pickle_call(call: Callable[[], Any]) -> tuple[bytes, list[Any]]:
 
 
 def _runner(name: str) -> Callable[..., tuple[str, Any]]:
-    """Return the function that runs a call on a worker. It has the tool's name, by which Dask groups calls.
+    """Return the function that runs a tool call on a Dask worker. It has the tool's name, by which Dask groups calls.
 
-    Inner functions are sent by value, so agentmagic need not be installed on the worker.
+    It is an inner function, because Dask sends its code: agentmagic need not be installed on the worker.
     """
 
     def run(data: bytes, token: str, *values: object) -> tuple[str, Any]:
@@ -119,7 +123,7 @@ def _runner(name: str) -> Callable[..., tuple[str, Any]]:
 
         class Unpickler(pickle.Unpickler):
             def persistent_load(self, pid: int) -> object:
-                return values[pid]  # Dask replaced each future with its data.
+                return values[pid]  # `values` has the data of each future, passed by Dask.
 
         if token:
             queue = new_queue(token)
@@ -130,8 +134,8 @@ def _runner(name: str) -> Callable[..., tuple[str, Any]]:
                 queue.close()
         try:
             call = Unpickler(io.BytesIO(data)).load()
-            # Pickle the value here: Dask waits forever for a value that cannot be pickled. Catch an exit here, because
-            # it would end the worker.
+            # The value is pickled here, because Dask waits forever for a value that cannot be pickled. SystemExit is
+            # caught here, because it would end the worker.
             return "ran", dumps(call())
         except SystemExit as error:
             return "exited", error.code if isinstance(error.code, int | None) else str(error.code)

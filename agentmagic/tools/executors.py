@@ -1,4 +1,6 @@
-"""Runs tools on an executor: checks which functions can run there, runs each call once, and reports lost workers.
+"""Runs tools on an executor that the user passed to `@tool`: threads, a process pool, Dask or ipyparallel.
+
+Checks which functions can run there, runs each call once, and reports lost workers.
 
 The kind of an executor (threads, process pool, Dask or ipyparallel) is read from the module of its class, so that none
 of these libraries is imported. Any other executor is expected to pickle functions as cloudpickle does and to run each
@@ -33,7 +35,7 @@ T = TypeVar("T")
 Kind = Literal["threads", "processes", "dask", "ipyparallel", "other"]
 
 KINDS: Mapping[str, Kind] = {
-    # Before the entry for threads, because InterpreterPoolExecutor derives from ThreadPoolExecutor.
+    # Must precede the entry for threads: InterpreterPoolExecutor is a subclass of ThreadPoolExecutor.
     "concurrent.futures.interpreter": "processes",
     "concurrent.futures.thread": "threads",
     "concurrent.futures.process": "processes",
@@ -99,7 +101,7 @@ def kind_of(executor: Executor) -> Kind:
 
 
 def check_executor(function: Function, executor: object, context: str | None, *, repeatable: bool) -> None:
-    """Raise UsageError if a function cannot run on an executor, or if the executor does not run each call once.
+    """Raise UsageError if a function cannot run on an executor, or if the executor may run a call more than once.
 
     `context` is the name of the function's parameter for a ToolContext, if it has one.
     """
@@ -128,7 +130,7 @@ def check_executor(function: Function, executor: object, context: str | None, *,
 
 
 def _import_problem(name: str, function: Any) -> str:
-    """Return why other processes cannot find a function by its name, or "" if they can."""
+    """Return why a worker process cannot import a function by its name, or "" if it can."""
     if "<" in getattr(function, "__qualname__", ""):
         return NESTED.format(name)
     # The processes of a script import the program's file to find its functions; a notebook has no such file.
@@ -137,7 +139,7 @@ def _import_problem(name: str, function: Any) -> str:
 
 
 def _repeat_problem(name: str, executor: Any, *, repeatable: bool) -> str:
-    """Return why the options of a Dask or ipyparallel executor keep it from running each call once, or ""."""
+    """Return why a Dask or ipyparallel executor with its present options may not run each call once, or ""."""
     if kind_of(executor) == "ipyparallel":
         view = executor.view
         targets = getattr(view, "targets", None)
@@ -183,14 +185,14 @@ class Dispatcher:
         `variables` are the names of the arguments whose values are variables of the notebook. Raises ToolError if the
         call cannot be sent, and every exception of the function.
         """
-        context.left = ON_WORKER  # Set before the submission, which runs in a thread that cannot be stopped either.
+        context.left = ON_WORKER  # Set it first: a cancellation does not stop the submission's thread.
         future = await engine().in_pool(partial(self._submit, arguments, variables, context))
         try:
             await _wait_for(future)
         except asyncio.CancelledError:
             if self.kind != "processes":
                 in_thread(future.cancel, "agentmagic-cancel")  # In a thread: Dask's cancel() waits for the scheduler.
-            elif future.cancel():  # True means that the call had not begun.
+            elif future.cancel():  # The call had not begun, so no work is left.
                 context.left = ""
             raise
         context.left = ""
@@ -206,7 +208,7 @@ class Dispatcher:
         raise _original_error(error)
 
     def _submit(self, arguments: Mapping[str, Any], variables: Collection[str], context: ToolContext) -> Future[Any]:
-        """Check the objects that a call takes along, and submit the call. Runs in a thread: pickling can be slow."""
+        """Check the objects to send to the worker, and submit the call. Pickling can be slow: this runs in a thread."""
         name = context.call.name
         if self.kind == "dask":
             client: Any = cast("Any", self.executor)._client  # noqa: SLF001  (which nothing else tells)
@@ -240,7 +242,7 @@ class Dispatcher:
         return future
 
     def _sends_globals(self) -> bool:
-        """Return whether the executor sends the globals of a function: ipyparallel does so only with cloudpickle."""
+        """Return whether the executor sends a function's globals. Only ipyparallel without cloudpickle does not."""
         if self.kind != "ipyparallel":
             return True
         serialize = sys.modules.get("ipyparallel.serialize.serialize")
@@ -264,7 +266,7 @@ async def _wait_for(future: Future[Any]) -> None:
     loop, event = asyncio.get_running_loop(), asyncio.Event()
 
     def end(_future: Future[Any]) -> None:
-        with suppress(RuntimeError):  # The engine's loop is closed already.
+        with suppress(RuntimeError):  # The waiting event loop is closed already.
             loop.call_soon_threadsafe(event.set)
 
     future.add_done_callback(end)
@@ -273,7 +275,7 @@ async def _wait_for(future: Future[Any]) -> None:
 
 def _loss(error: BaseException) -> str:
     """Return the name of an exception that means that a worker was lost, or "" for any other exception."""
-    name = getattr(error, "ename", None) or type(error).__name__  # ipyparallel wraps the exceptions of its engines
+    name = getattr(error, "ename", None) or type(error).__name__  # ipyparallel's wrapper has `ename`
     package = type(error).__module__.partition(".")[0]
     return str(name) if isinstance(error, BrokenExecutor) or LOSS_ERRORS.get(str(name)) == package else ""
 
@@ -281,8 +283,8 @@ def _loss(error: BaseException) -> str:
 def _original_error(error: BaseException) -> BaseException:
     """Return the exception that a function raised on its worker.
 
-    ipyparallel sends only the name of the exception's class and its message: the result is then a TaskComplete or a
-    ToolError.
+    ipyparallel sends only the name of the exception's class and its message. A TaskComplete or a ToolError is then made
+    from them.
     """
     if type(error).__module__ != "ipyparallel.error" or not (name := getattr(error, "ename", None)):
         return error

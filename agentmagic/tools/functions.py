@@ -1,4 +1,4 @@
-"""Makes tools of Python functions: their definitions for the model, the thread or loop they run on, their results."""
+"""Makes tools of Python functions: their definitions for the model, the thread or event loop of a call, the results."""
 
 import asyncio
 import inspect
@@ -61,10 +61,10 @@ class ToolOptions:
 
 
 class _HiddenValue:
-    """A value in an attribute of a function, which is pickled as None.
+    """Holds a value that is stored as an attribute of a function. In a pickle of the function, it becomes None.
 
-    A pickle of the function may be sent to a worker, and must not contain the executor and the notebook's variables,
-    which are among the options.
+    A pickle of the function may be sent to a worker. It must not contain the options of the tool, because they have
+    references to the executor and to the notebook's variables.
     """
 
     __slots__ = ("value",)
@@ -152,10 +152,10 @@ def function_tool(function: Function) -> Tool:
     Raises UsageError for a function with parameters that a model cannot fill in.
     """
     cache = _hidden_value(function, TOOL_CACHE)
-    # functools.wraps copies attributes, so the cached tool of a wrapper can be that of the wrapped function.
+    # The check is needed because functools.wraps copies attributes: a wrapper can have the wrapped function's cache.
     if isinstance(cache, Tool) and cast("_Invocation", cache.invoke).function is function:
         return cache
-    # A partial of a marked function has the same options: for example, `ask` applies to the partial too.
+    # A functools.partial of a function marked with @tool gets the same options, such as `ask`.
     candidates = (_hidden_value(layer, MARK) for layer in json_schema.layers(function))
     tool = _make_tool(function, next((layer for layer in candidates if layer is not None), ToolOptions()))
     with suppress(AttributeError):  # Bound methods and built-in functions do not accept new attributes.
@@ -189,13 +189,13 @@ def _make_tool(function: Function, options: ToolOptions) -> Tool:
 
 
 def _variables(options: ToolOptions) -> Mapping[str, Any] | None:
-    """Return the variables that the model can name as arguments, or None if there is no notebook or mapping."""
+    """Return the variables that the model can name as arguments; None without a notebook or `@tool(variables=)`."""
     notebook = current_host().notebook
     return notebook.namespace if options.variables is None and notebook is not None else options.variables
 
 
 def _values(options: ToolOptions, classes: Sequence[type]) -> dict[str, Any]:
-    """Return the variables whose values are instances of some classes, without running code of the values."""
+    """Return the variables whose values are instances of `classes`, without running code of the values."""
     variables = user_variables(_variables(options) or {})
     return {name: value for name, value in variables.items() if any(one in classes for one in type(value).__mro__)}
 
@@ -219,7 +219,7 @@ def _definition_now(definition: ToolDef, signature: json_schema.Signature, optio
 def _with_variables(
     arguments: Mapping[str, Any], signature: json_schema.Signature, options: ToolOptions
 ) -> Mapping[str, Any]:
-    """Return arguments with the values of variables in place of their names. Raises ToolError for an unknown name."""
+    """Replace each argument that names a notebook variable with its value. Raises ToolError for an unknown name."""
     values = dict(arguments)
     for parameter, classes in signature.by_name.items():
         if (name := values.get(parameter)) is None:
@@ -249,7 +249,7 @@ class Functions:
 
 
 class _RemoteContext(ToolContext):
-    """The context of a function outside the engine's loop; `ask`, `complete` and `call_tool` run on that loop."""
+    """A ToolContext for a function outside the engine's event loop: `ask` and similar methods run on that loop."""
 
     def __init__(self, outer: ToolContext) -> None:
         self.call = outer.call
@@ -285,7 +285,7 @@ class _RemoteContext(ToolContext):
 
 
 class _BlockingContext(_RemoteContext):
-    """The context of a synchronous function; its `ask`, `complete` and `call_tool` block and return the answer."""
+    """A ToolContext for a synchronous function: `ask`, `complete` and `call_tool` block and return the answer."""
 
     def ask(self, question: str) -> str:  # type: ignore[override]
         return self._await(super().ask(question))
@@ -299,12 +299,12 @@ class _BlockingContext(_RemoteContext):
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
         answer = engine().submit(coroutine)
         try:
-            # While waiting, the main thread runs other jobs: an answer may be typed or another tool run there.
+            # If this is the main thread, `wait` runs its other jobs, such as another tool or reading the typed answer.
             engine().wait(answer, lambda: void(answer.cancel()))
             return answer.result()
         except CancelledError:
             if threading.current_thread() is threading.main_thread():
-                raise KeyboardInterrupt from None  # An `except Exception` in the function does not catch this.
+                raise KeyboardInterrupt from None  # `except Exception` in a tool does not catch it.
             raise ToolError("The turn is over.") from None
         finally:
             answer.cancel()
@@ -341,14 +341,14 @@ class _Invocation:
                 return await _async_result(value, context)
 
         origin = caller.get()
-        # The caller's loop can be the engine's own: if code on the engine's loop starts a turn, and always in a
-        # browser. The engine's loop must not wait for itself.
+        # The loop of the code that started the turn can be the engine's own loop, which must not wait for itself. In a
+        # browser, it always is.
         if self.options.loop == "engine" or origin.loop is asyncio.get_running_loop():
             return await _on_user_loop(work, context)
         main = engine().main
-        # If synchronous code started the run, there is no caller's loop. The function then runs on a new loop, in the
-        # main thread if a cell waits there, or else in a pool thread. If the caller's loop is blocked by a waiting
-        # cell, the function runs on that loop, from inside the cell.
+        # If synchronous code started the turn, `origin.loop` is None. The function then runs on a new loop: in the main
+        # thread if a cell waits there, or else in a pool thread. If a waiting cell blocks `origin.loop`, the function
+        # still runs on that loop, from inside the cell.
         if origin.loop is None and main.serving:
             return await main.run(lambda: asyncio.run(work()))
         if origin.loop is None:
@@ -358,7 +358,7 @@ class _Invocation:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), origin.loop))
 
     async def _run_sync(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
-        """Call a function that may block, and return its result, or the awaitable that it returned."""
+        """Call a synchronous function, which may block. Return its result, or the awaitable that it returned."""
         loop = asyncio.get_running_loop()
         run = engine().in_pool if self.options.thread_safe else engine().run_user
         if self.dispatcher is not None:
@@ -370,7 +370,7 @@ class _Invocation:
             with contained_exits(), capture as context.capture:
                 with context.watch(self.function):
                     value = self.function(**keywords)
-                # Render figures and tables in this thread too: rendering is slow, and matplotlib is not thread-safe.
+                # Figures and tables are rendered in this thread: it is slow, and matplotlib is not thread-safe.
                 return value if _is_async(value) else to_result(context.call, value, context)
 
         def begin() -> None:
@@ -380,7 +380,7 @@ class _Invocation:
                     context.tell(IN_THREAD)
             loop.call_soon_threadsafe(context.deadline.resume)
 
-        # The function may have to wait for the main thread or the pool. Its time limit starts when it runs.
+        # The function may wait for the main thread or a pool thread. `begin` starts its time limit when it runs.
         context.deadline.pause()
         return await run(work, begin)
 
@@ -390,7 +390,7 @@ class _Invocation:
 
 
 class _LastLines:
-    """Reports the last lines that a function printed as the progress of its call, at most once in PAUSE seconds."""
+    """Reports, as the progress of a call, the last lines that its function printed: at most once in PAUSE seconds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, context: ToolContext) -> None:
         self._loop = loop
@@ -402,7 +402,7 @@ class _LastLines:
         self._lines = lines
         if (
             now := time.monotonic()
-        ) >= self._next_report + PAUSE:  # Otherwise the report that is due includes these lines.
+        ) >= self._next_report + PAUSE:  # Otherwise a report is scheduled, which has these lines.
             self._next_report = now
             self._loop.call_soon_threadsafe(self._loop.call_later, PAUSE, self._report)
 
@@ -421,7 +421,7 @@ def _is_async(value: object) -> bool:
 
 
 async def _async_result(value: Any, context: ToolContext) -> ToolResult:
-    """Await a coroutine, or collect an async generator, and return its result. Runs outside the engine's loop."""
+    """Await an awaitable or collect an async generator; return its value as a result. Must not run on the engine."""
     if inspect.isawaitable(value):
         value = await value
     if isinstance(value, AsyncIterator):
@@ -430,7 +430,7 @@ async def _async_result(value: Any, context: ToolContext) -> ToolResult:
 
 
 async def _on_user_loop(work: Callable[[], Awaitable[ToolResult]], context: ToolContext) -> ToolResult:
-    """Await work on the session's event loop. If it continues after a cancellation, say so in `context.left`."""
+    """Run `work` on the event loop for user code. If it continues after a cancellation, set `context.left`."""
     results: list[ToolResult] = []
 
     async def finish() -> ToolResult:
@@ -450,7 +450,7 @@ async def _on_user_loop(work: Callable[[], Awaitable[ToolResult]], context: Tool
 
 
 def _off_engine(tool: Tool) -> Tool:
-    """Return a tool that runs on the session's loop: the tool itself if a function made it, or else a wrapped copy."""
+    """Return a tool that runs on the event loop for user code, not the engine's: a copy, or `tool` if made here."""
     if isinstance(tool.invoke, _Invocation):
         return tool
 
@@ -473,7 +473,7 @@ def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any])
     except KeyboardInterrupt:
         task.cancel()
         raise
-    except SystemExit:  # From the coroutine, or from a task that it started. It must not end the kernel's loop.
+    except SystemExit:  # Raised by the coroutine or by a task of it. It must not end the kernel's loop.
         task.cancel()
         with suppress(asyncio.CancelledError, SystemExit):
             loop.run_until_complete(task)
@@ -481,9 +481,9 @@ def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any])
 
 
 def to_result(call: ToolCall, value: Any, context: ToolContext | None = None) -> ToolResult:
-    """Return the result of a call for the value that its function returned.
+    """Return the ToolResult for the value that a tool's function returned.
 
-    A generator is read until it ends or the call is cancelled.
+    If the value is a generator, it is read until it ends or the call is cancelled.
     """
     if isinstance(value, Done):
         return result(call, str(value.message), done=str(value.message))

@@ -1,6 +1,6 @@
-"""Shortens long tool results: the model gets a preview with a handle, and a tool that reads the rest.
+"""Shortens long tool results: the model gets a preview with the call's id, and a tool that reads the rest by this id.
 
-Nothing is stored twice: the history has every result in full, and the handle is the id of the call.
+Nothing is stored twice: the history has every result in full.
 """
 
 import json
@@ -30,10 +30,10 @@ Find = Callable[[str], ToolResult | None]
 
 
 def preview(whole: ToolResult, limit: int, *, media: bool = True) -> ToolResult:
-    """Return a result with at most `limit` characters of text: its beginning, how to read the rest, and its end.
+    """Return a tool result with at most `limit` characters of text: its beginning, how to read the rest, and its end.
 
-    Media are kept, and the text names them; with `media=False` only their names are kept. A result that needs no
-    change is returned unchanged.
+    Images and other media are kept, and the text names them; with `media=False` only their names are kept. A result
+    that needs no change is returned unchanged.
     """
     text = whole.text
     media_parts = tuple(part for part in whole.content if isinstance(part, Media)) if media else ()
@@ -59,7 +59,7 @@ def _how_to_read(call_id: str, length: int) -> Callable[[int, int], str]:
 
 
 def find_result(messages: Sequence[Message], call_id: str) -> ToolResult | None:
-    """Return the newest result with this id in a history, or None."""
+    """Return the newest tool result with this call id in a history, or None."""
     results = (part for message in reversed(messages) if message.role == "tool" for part in message.parts)
     return next((part for part in results if isinstance(part, ToolResult) and part.call_id == call_id), None)
 
@@ -133,7 +133,7 @@ def _read(text: str, arguments: Any, most: int) -> str:
 
 
 def _hits(text: str, query: str, start: int, most: int) -> str:
-    # Search for plain text: a regular expression of a model could run forever. `count` needs no list of all hits.
+    # The query is plain text, because a model's regular expression could run forever.
     low, needle = _lower(text), _lower(query)
     count = low.count(needle, start)
     if not count:
@@ -154,7 +154,7 @@ def _positions(low: str, needle: str, start: int) -> Iterator[int]:
 
 
 def _lower(text: str) -> str:
-    """Return the text in lower case, at the same positions. U+0130 is replaced: its lower case has two characters."""
+    """Return the text in lower case, with the same length: U+0130 is replaced, whose lower case has two characters."""
     return text.replace("\u0130", "I").lower()
 
 

@@ -1,6 +1,6 @@
-"""Checks the objects that are pickled with a function for a worker.
+"""Checks the objects that are pickled with a function when it is sent to a worker process.
 
-Secrets and values that cannot be pickled are refused; large values are reported.
+Secrets and values that cannot be pickled are refused; the user is warned about large values.
 """
 
 import dis
@@ -33,10 +33,10 @@ Part = tuple[str, str, Any]
 def pickled_parts(function: Callable[..., Any], *, by_value: bool, with_globals: bool = True) -> Iterator[Part]:
     """Yield the objects that are pickled with a function in addition to its code, as cloudpickle finds them.
 
-    Functions and classes that a worker can import are pickled by name. With `by_value`, all others are pickled with
-    their defaults, their closures and, if `with_globals`, the globals that their code uses; the functions and classes
-    among these objects likewise. Without `by_value`, as in `pickle`, all functions are pickled by name, and only the
-    objects of methods and the arguments of partials are yielded.
+    Functions and classes that a worker can import are pickled by name. With `by_value`, all other functions are pickled
+    with their defaults, their closures and, if `with_globals`, the globals that their code uses. The same holds for the
+    functions and classes among these objects. Without `by_value`, as in `pickle`, all functions are pickled by name.
+    Then only the `self` of methods and the arguments of partials are yielded.
     """
     waiting: list[Any] = [function]
     seen_ids: set[int] = set()
@@ -51,7 +51,7 @@ def pickled_parts(function: Callable[..., Any], *, by_value: bool, with_globals:
                 waiting.append(value)
                 continue
             if not isinstance(value, type(None) | bool):
-                waiting.append(type(value))  # Check the object's class too: if a cell defined it, its methods go along.
+                waiting.append(type(value))  # A class that a cell defined is pickled with its methods.
             yield part
 
 
@@ -85,7 +85,7 @@ def _parts_of_function(function: FunctionType, *, with_globals: bool) -> Iterato
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield f"the variable {name}", name, cell.cell_contents
-        except ValueError:  # The variable is not bound yet.
+        except ValueError:  # The variable of the closure has no value yet.
             continue
     defaults = function.__defaults__ or ()
     names = code.co_varnames[: code.co_argcount][code.co_argcount - len(defaults) :]
@@ -105,7 +105,7 @@ def _global_names(code: CodeType) -> tuple[str, ...]:
 
 
 def _is_importable(obj: Any) -> bool:
-    """Return whether a worker can import a function or class by its module and name, which a notebook's cannot be."""
+    """Return whether a worker can import a function or class by its module and name. False if a cell defined it."""
     module = getattr(obj, "__module__", None)
     if not isinstance(module, str) or module == "__main__" or _goes_by_value(module):
         return False
@@ -125,7 +125,7 @@ def _goes_by_value(module: str) -> bool:
 
 
 def check(name: str, parts: Iterator[Part], dumps: Callable[[Any], bytes] | None) -> list[tuple[str, int]]:
-    """Return the large values among `parts`: for each, the phrase that says where it is, and its size in bytes.
+    """Return the large values among the objects in `parts`: for each, a phrase that locates it, and its size in bytes.
 
     `dumps` pickles as the executor does; it is None if the executor's way of pickling is not known. Raises ToolError
     for a secret, and for a value that cannot be pickled.
@@ -169,7 +169,7 @@ def large_notice(name: str, large: Sequence[tuple[str, int]], *, dask: bool) -> 
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """Return whether a value, or a text in it, is a secret: known, or recognized by its pattern or its name."""
+    """Return whether a value is or contains a secret: a known one, or one recognized by its pattern or its name."""
     waiting, count = [(name, value)], 0
     while waiting and count < MOST_ITEMS:
         key, item_value = waiting.pop()
@@ -190,7 +190,7 @@ def _is_secret(name: str, value: Any) -> bool:
             case type() | ModuleType() | FunctionType():
                 pass
             case _:
-                # Ignore attribute names of library objects: "pad_token", for example, is not a secret.
+                # The names of attributes count only for classes of the notebook: a library's "pad_token" is no secret.
                 own = type(item_value).__module__ == "__main__"
                 waiting += [(inner if own else "", item) for inner, item in getattr(item_value, "__dict__", {}).items()]
     return False

@@ -53,7 +53,7 @@ def _web_tool(name: str, description: str, domains: Sequence[str], max_uses: int
     if uses is not None and (isinstance(uses, bool) or not isinstance(uses, int) or uses < 1):
         raise UsageError(f"max_uses is {max_uses!r}. Give a whole number from 1 on, or None.")
     hosted_tool = HostedTool(name, tuple(domains), max_uses)
-    # An approval is bound to the definition, so the definition contains the limits that the user approves.
+    # The user's approval is bound to the definition of the tool, so the definition must contain the limits.
     bounds = f" {json_line(limits_of(hosted_tool))}" if limits_of(hosted_tool) else ""
     definition = ToolDef(name, description + bounds)
     return Tool(definition, _refuse_call, ask=True, fixed=True, effects=lambda _: (LETS[name],), hosted=hosted_tool)
@@ -82,16 +82,16 @@ async def _refuse_call(call: ToolCall, _context: ToolContext) -> ToolResult:
 
 
 def limits_of(tool: HostedTool | None) -> dict[str, Any]:
-    """Return the limits of a hosted tool, which the user sees when asked to allow the tool."""
+    """Return the limits of a tool that the provider runs. The user sees them when asked to allow the tool."""
     pairs = () if tool is None else (("domains", list(tool.domains)), ("max_uses", tool.max_uses))
     return {name: value for name, value in pairs if value}
 
 
 def why_without(tool: HostedTool | None, model: str, hosts: Callable[[HostedTool], bool]) -> str:
-    """Return a sentence that says why a request is sent without a hosted tool.
+    """Return a sentence that says why a request to the model is sent without a tool that the provider should run.
 
-    The provider does not host the tool at all, or does not support its limits. `hosts` says whether the provider hosts
-    a tool with the given limits.
+    The provider does not have the tool at all, or does not support its limits. `hosts` returns whether the provider can
+    run a tool with its limits.
     """
     name = tool.name if tool else ""
     wish = next((wish for wish, variant in _without_limits(tool) if hosts(variant)), "")
@@ -99,10 +99,7 @@ def why_without(tool: HostedTool | None, model: str, hosts: Callable[[HostedTool
 
 
 def _without_limits(tool: HostedTool | None) -> Iterator[tuple[str, HostedTool]]:
-    """Yield the names of limits that a provider may not support, each with the tool without these limits.
-
-    First each limit alone, then both together.
-    """
+    """Yield copies of a tool without one or both of its limits, each with the names of the missing limits."""
     if tool is not None:
         yield "domains", replace(tool, domains=())
         yield "max_uses", replace(tool, max_uses=None)

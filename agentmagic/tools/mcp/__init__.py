@@ -1,4 +1,4 @@
-"""MCP servers as a source of tools. The mcp library is imported only when the first server is connected."""
+"""A source of tools that are offered by MCP servers. The mcp library is imported only when a server is connected."""
 
 from agentmagic.tools.mcp import config
 from agentmagic.tools.mcp.config import ServerConfig

@@ -1,8 +1,8 @@
 """Configuration of MCP servers: read from code, from a command line, and from the `mcpServers` JSON of other hosts.
 
 The JSON has the format of `.mcp.json` (`mcpServers`) and `.vscode/mcp.json` (`servers`, `inputs`), with one entry per
-server: `{command, args, env, cwd}` or `{url, headers, type}`. agentmagic adds the keys of `_ServerEntry`, and those
-from `client_id` on in `_AddressEntry`. Other keys are ignored. A server from a file starts only with user approval.
+server: `{command, args, env, cwd}` or `{url, headers, type}`. agentmagic adds the keys of `_ServerEntry`, and in
+`_AddressEntry` the keys from `client_id` on. Other keys are ignored. A server from a file needs the user's approval.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ Entry = str | Path | Mapping[str, Any] | ServerObject
 """A command, a URL, a server object, an entry of `mcpServers`, or a table of entries or a file with one."""
 
 CONNECT_TIMEOUT = 20.0  # Seconds from the start of a server to its first answer.
-DOWNLOAD_TIMEOUT = 60.0  # The same for commands in `_DOWNLOADERS`, which download the server first.
+DOWNLOAD_TIMEOUT = 60.0  # Longer, because commands in `_DOWNLOADERS` download the server first.
 
 _DOWNLOADERS = frozenset({"npx", "uvx", "bunx", "pnpx", "pipx", "docker", "podman"})
 _TABLES = ("mcpServers", "servers")
@@ -52,7 +52,7 @@ _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
 _TEXT = '"{key}" should be a text, not {value!r}.'
 _TEXTS = '"{key}" should be a list of texts: ["...", "..."].'
-_PAIRS = '"{key}" should hold texts by name: {{"NAME": "value"}}.'  # Without the value, which may be secret.
+_PAIRS = '"{key}" should hold texts by name: {{"NAME": "value"}}.'  # Does not quote the value: it may be secret.
 _NUMBER = '"{key}" should be a number of seconds above 0, not {value!r}.'
 _PROBLEMS = {
     "command": _TEXT,
@@ -76,9 +76,9 @@ _PROBLEMS = {
 
 @dataclass(frozen=True, slots=True)
 class Stdio:
-    """A program that speaks MCP on its standard input and output.
+    """An MCP server that is a program, with messages on its standard input and output.
 
-    The program gets the variables in `env` and a few of this process (HOME, PATH, proxy settings), but no others.
+    The program gets the environment variables in `env` and a few of this process (HOME, PATH, proxy settings).
     """
 
     command: str
@@ -89,11 +89,11 @@ class Stdio:
 
 @dataclass(frozen=True, slots=True)
 class Http:
-    """A server that speaks streamable HTTP at a URL, or with `sse` the HTTP with server-sent events of 2024.
+    """An MCP server at a URL. It uses streamable HTTP, or with `sse` the protocol of 2024 with server-sent events.
 
-    `client_id` and `client_secret` belong to a client that was registered with the server's authorization server, and
-    `callback_port` to its redirect address; 0 means any port. `client_metadata_url` is the URL of a document about the
-    client, for clients that use this URL as their id.
+    The other fields are for OAuth. `client_id` and `client_secret` are those with which agentmagic was registered at
+    the authorization server, if it was. `callback_port` is the port of the registered redirect address; 0 means any
+    port. `client_metadata_url` is the URL of a document about the client, for clients that use this URL as their id.
     """
 
     url: str
@@ -107,16 +107,16 @@ class Http:
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """A server object in this process, or another object that the mcp library's `Client` accepts."""
+    """An MCP server that is an object in this process, or another object that the mcp library's `Client` accepts."""
 
     server: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An invalid entry of a file; the other entries of the file are not affected. `problem` is the reason.
+    """Stands for an MCP server whose entry in a configuration file is invalid. `problem` is the reason.
 
-    `again` parses the same entry again, with the environment variables that are set at that time.
+    `again` parses the same entry once more: an environment variable that was missing may be set by then.
     """
 
     problem: str
@@ -128,7 +128,7 @@ Transport = Stdio | Http | InProcess | Unreadable
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The file that an entry was read from, and a hash of the whole entry, under which an approval is stored."""
+    """The file from which a server's entry was read, and a hash of the entry, under which its approval is stored."""
 
     file: Path
     digest: str
@@ -136,13 +136,13 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """How to reach one server and how far to trust it.
+    """How to reach one MCP server and how far to trust it.
 
-    `allow` has names or `fnmatch` patterns of tools that run without asking. With `trust`, the user trusts the server:
-    its statements about its tools are believed, and its tools run without asking at a permission level that allows it.
-    `timeout` is the time limit of a call in seconds, `connect_timeout` that for the server's first answer. `roots` are
-    folders that the server is told to work in. `variables` names the variables and inputs whose values were filled
-    into the entry, each with its source. A server whose `origin` is set needs the user's approval to start.
+    `allow` has names or `fnmatch` patterns of tools that run without asking the user. With `trust`, the user trusts the
+    server: what it says about its tools is believed, and at some permission levels its tools run without asking.
+    `timeout` is the time limit of a call in seconds, `connect_timeout` the limit for the server's first answer. `roots`
+    are folders that the server is told to work in. `variables` names the variables and inputs whose values were filled
+    into the server's entry, each with its source. A server whose `origin` is set needs the user's approval to start.
     """
 
     transport: Transport
@@ -157,7 +157,7 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A value that a VS Code file asks the user for. If it has `options`, no other value is allowed."""
+    """A value that `.vscode/mcp.json` lets the user type. If it has `options`, only these values are allowed."""
 
     id: str
     description: str = ""
@@ -177,8 +177,8 @@ def read(
     A `Path`, or a string that ends in `.json`, is a file. Entries without a name get one from their command or URL
     ("npx -y server-files" becomes "files"). `${workspaceFolder}` and a relative `cwd` refer to `workspace`: by default
     the folder of the file, or the current folder without a file. `ask` is called once for each `${input:...}` of a
-    file; without `ask`, the defaults are used. An invalid entry of a file becomes an `Unreadable` server, and does not
-    affect the others. Raises ConfigError for an invalid entry outside a file, and for a file without a table.
+    file; without `ask`, the defaults are used. An invalid entry of a file becomes an `Unreadable` server, and the other
+    entries stay usable. Raises ConfigError for an invalid entry outside a file, and for a file without servers.
     """
     match source:
         case Path():
@@ -230,7 +230,7 @@ def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str,
     configs: dict[str, ServerConfig] = {}
     for name, entry in table.items():
         place = _EntrySource(f"the server {name!r} in {path}", (workspace or folder).absolute(), inputs.value)
-        # The hash covers the inputs too, because their defaults are used if the user gives no value.
+        # The hash of an entry covers the file's `inputs` too: their defaults are used if the user gives no value.
         raw_inputs = top.get("inputs") if "${input:" in json.dumps(entry) else None
         digest = _digest(path, name, entry, *([raw_inputs] if raw_inputs else []))
         possible = name
@@ -239,7 +239,7 @@ def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str,
         except ConfigError:
             possible = names.unused_name("unnamed", {**table, **configs})
         configs[possible] = _parse_of_file(name, entry, place, Origin(path, digest))
-    inputs.ask = None  # Entries that are read again later are read on the engine, where the user cannot be asked.
+    inputs.ask = None  # `Unreadable.again` reads an entry on the engine's thread, where the user cannot be asked.
     return configs
 
 
@@ -254,7 +254,7 @@ def _parse_of_file(name: str, entry: Any, place: "_EntrySource", origin: Origin)
 
 
 def _table(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the table of entries in a mapping, by name, or None if the mapping is a single entry."""
+    """Return the servers' entries by name from a mapping, or None if the mapping is itself an entry."""
     for key in _TABLES:
         if isinstance(data.get(key), Mapping):
             return data[key]
@@ -263,12 +263,12 @@ def _table(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _digest(path: Path, name: str, *parts: Any) -> str:
-    """Return a hash of an entry as it is in the file, without the values of variables; each change changes the hash."""
+    """Return a hash of a server's entry as typed in the file, with `${NAME}` in place of the values of variables."""
     return hashlib.sha256(json.dumps([str(path), name, *parts], sort_keys=True).encode()).hexdigest()
 
 
 class _Inputs:
-    """The values of the `inputs` of a file; the user is asked for each one once, when it is first needed."""
+    """The values of the `inputs` of a configuration file. The user is asked for each once, when it is first needed."""
 
     def __init__(self, raw: Any, ask: Ask | None) -> None:
         entries = cast("list[Any]", raw) if isinstance(raw, list) else []
@@ -278,7 +278,7 @@ class _Inputs:
         self._values: dict[str, str] = {}
 
     def value(self, name: str) -> str | None:
-        """Return the value of an input, or None if it has no value. Ask the user for it when it is first needed."""
+        """Return the value of an `${input:NAME}`, or None if it has none. The first call asks the user for it."""
         entry = self._inputs.get(name)
         if entry is None:
             return None
@@ -306,7 +306,7 @@ def _input(entry: Mapping[str, Any]) -> Input:
 
 @dataclass(frozen=True, slots=True)
 class _EntrySource:
-    """The source of an entry: names it in error messages, and resolves the entry's placeholders."""
+    """Where a server's entry was read: names the entry in error messages, and replaces its `${...}` placeholders."""
 
     where: str
     workspace: Path
@@ -315,7 +315,7 @@ class _EntrySource:
     """The variables and inputs that were filled in, in order, each with its source."""
 
     def error(self, problem: str) -> ConfigError:
-        """Return a ConfigError that names the entry and a problem."""
+        """Return a ConfigError whose message names the server's entry and says what is wrong with it."""
         return ConfigError(f"In {self.where}, {problem}")
 
     def fill(self, text: str) -> str:
@@ -372,7 +372,7 @@ _Seconds = Annotated[float, pydantic.Field(gt=0, strict=True, allow_inf_nan=Fals
 
 
 class _ServerEntry(pydantic.BaseModel):
-    """The keys that each entry can have; pydantic fills in their placeholders while it validates them."""
+    """The keys that every server's entry can have. Pydantic replaces `${...}` in the values while it validates them."""
 
     allow: _Texts = ()
     trust: Annotated[bool, pydantic.Field(strict=True)] = False
@@ -472,7 +472,7 @@ def _address(raw: Mapping[str, Any], place: _EntrySource) -> ServerConfig:
 
 def _from_object(entry: object, place: _EntrySource) -> Stdio | InProcess:
     is_of_library = any(kind.__module__.partition(".")[0] == "mcp" for kind in type(entry).__mro__)
-    if is_of_library and hasattr(entry, "command"):  # StdioServerParameters, for agentmagic's own transport.
+    if is_of_library and hasattr(entry, "command"):  # It is the library's StdioServerParameters.
         stdio = cast("Any", entry)
         return Stdio(stdio.command, tuple(stdio.args), dict(stdio.env or {}), Path(stdio.cwd) if stdio.cwd else None)
     if is_of_library or hasattr(entry, "__aenter__"):
@@ -483,7 +483,7 @@ def _from_object(entry: object, place: _EntrySource) -> Stdio | InProcess:
 
 
 def _check_pairs(pairs: Mapping[str, str], place: _EntrySource) -> None:
-    """Register the secrets in headers or variables. Raise ConfigError for a line break or zero character in a value."""
+    """Register the secrets in headers or variables. Raises ConfigError for a value with a line break or NUL."""
     for name, value in pairs.items():
         if set(value) & set("\r\n\0"):
             raise place.error(f"the value of {name} has a line break or a zero character in it. Remove it.")
@@ -500,7 +500,7 @@ def _learn_arguments(args: Sequence[str]) -> None:
 
 
 def _learn_address(url: str) -> None:
-    """Register the password in a URL as a secret, and the values of query parameters with names of secrets."""
+    """Register as secrets the password in a URL, and the values of query parameters with names such as `token`."""
     learn("", url)
     for pair in url.partition("#")[0].partition("?")[2].split("&"):
         name, _, value = pair.partition("=")

@@ -33,16 +33,16 @@ State = Literal["stopped", "starting", "ready", "died", "failed", "needs approva
 
 
 class _SessionExpired(Exception):
-    """Raised when the server refuses a call because the session has expired."""
+    """Raised when the MCP server refuses a call because its session with agentmagic has expired."""
 
 
 class Connection:
-    """The connection to one server, under the user's name for it. All methods must be called on one event loop.
+    """The connection to one MCP server. All methods must be called on one event loop.
 
-    `state` is "failed" if the server could not be reached, and "died" if a ready connection was lost; in both cases
-    the next request connects once more. "needs approval" means that the server comes from a file and that the user has
-    not approved it yet. `error` is the last error, or "". `failed_before` is true from a failed start until the server
-    is ready or closed. `host` asks the user questions on the server's behalf.
+    `name` is the user's name for the server. `state` is "failed" if the server could not be reached, and "died" if a
+    ready connection was lost; in both cases the next request connects once more. It is "needs approval" if the server
+    comes from a file and the user has not approved it yet. `error` is the last error, or "". `failed_before` is true
+    from a failed start until the server is ready or closed. `host` asks the user questions on the server's behalf.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Connection:
 
     @property
     def declined(self) -> bool:
-        """Whether the user was asked to authorize agentmagic with the server, and did not do so."""
+        """Whether the user was asked to authorize agentmagic with the server (OAuth), but did not authorize it."""
         return self._session is not None and self._session.declined
 
     @property
@@ -94,17 +94,17 @@ class Connection:
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """The unusable tools of the last listing, with the reasons."""
+        """The unusable tools in the server's last list of tools, each with the reason."""
         return self._session.filter.left_out if self._session else {}
 
     @property
     def dropped_keywords(self) -> Mapping[str, Sequence[str]]:
-        """The invalid keywords that were removed from the schemas of the last listing, by tool."""
+        """The invalid JSON Schema keywords that were removed from the server's last list of tools, by tool name."""
         return self._session.filter.dropped_keywords if self._session else {}
 
     @property
     def client(self) -> "Client | None":
-        """The mcp library's client, or None if the server is not ready."""
+        """The mcp library's client for this server, or None if the server is not ready."""
         session = self._session
         return session.client if session is not None and self.state == "ready" and not session.over else None
 
@@ -121,15 +121,16 @@ class Connection:
             return self.tools
         changes = self._changes
         tools = await self.ask_for("list its tools", content.list_tools)
-        # A list that changed while it was being sent is returned, but not cached.
+        # If the server reported a change, or reconnected, while it sent the list, the list is not cached.
         self.tools = tools if changes == self._changes and session is self._session else None
         return tools
 
     async def ask_for(self, what: str, send: "Callable[[Client], Awaitable[T]]") -> T:
-        """Send a read-only request, with the time limit of a call, connecting to the server if needed.
+        """Send a read-only request and return the answer. Connect to the server if needed.
 
-        If the connection turns out to be lost, the server is connected again once. In the error message, `what`
-        completes the words "it did not". Raises ServerError if the request fails.
+        The time limit is that of a tool call. If the connection turns out to be lost, the server is connected again and
+        the request is repeated once. `what` completes the words "it did not" in an error message, for example "list its
+        tools". Raises ServerError if the request fails.
         """
         self._is_wanted = True
         session = await self._usable()
@@ -187,7 +188,7 @@ class Connection:
     async def _call(
         self, session: SessionTask, tool: str, arguments: Mapping[str, Any], context: ToolContext
     ) -> "types.CallToolResult":
-        """Send a call. Raises ToolError if it fails, or _SessionExpired if it was not executed and can be repeated."""
+        """Send a tool call. Raises ToolError if it fails, or _SessionExpired if it was not executed: send it again."""
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             context.progress(progress, total, single_line(message or "", limits.PROGRESS))
@@ -213,7 +214,7 @@ class Connection:
             await self._session.leave()
 
     async def forget(self) -> None:
-        """Delete the stored token if this connection has one."""
+        """Delete the server's access token from the token store, if there is one."""
         if self._grant is not None and self._grant.token is not None:
             await forget(self._grant.url)
 
@@ -224,7 +225,10 @@ class Connection:
         return f"{message}{'' if message.endswith('.') else '.'} {retry}%mcp remove {name} forgets the server."
 
     async def _usable(self) -> SessionTask:
-        """Return a session that is ready: the current one, or a new one if that has ended. Raises ServerError."""
+        """Return the current session when it is ready; open a new one if there is none or it has ended.
+
+        Raises ServerError if the server cannot be connected.
+        """
         session = self._session
         if session is not None:
             await session.check()
@@ -255,12 +259,12 @@ class Connection:
         return self._session
 
     async def _check_approval(self) -> None:
-        """Ask the user to approve a server from a file, unless it was approved before.
+        """Ask the user to approve the server if its entry comes from a file, unless it was approved before.
 
         Raises ServerError if the server must not start: its entry is invalid, the classroom settings forbid it, or the
         user does not approve it.
         """
-        if isinstance(entry := self.config.transport, Unreadable):  # A missing variable may be set by now.
+        if isinstance(entry := self.config.transport, Unreadable):  # The entry may be valid by now.
             config = entry.again()
             previous = self.config
             self._configure(
@@ -340,7 +344,7 @@ class Connection:
 
 
 def _with_notes(answer: "types.CallToolResult", notes: Sequence[str]) -> "types.CallToolResult":
-    """Append notes to an answer: the server's requests that were refused, for the model and the user to read."""
+    """Return a server's answer to a call with notes appended, which say which requests of the server were refused."""
     from mcp import types
 
     answer.content += [types.TextContent(type="text", text=f"[agentmagic: {note}]") for note in notes]
@@ -348,7 +352,7 @@ def _with_notes(answer: "types.CallToolResult", notes: Sequence[str]) -> "types.
 
 
 def _check_text(arguments: Mapping[str, Any]) -> None:
-    """Raise ToolError for text that cannot be encoded in UTF-8, because sending it would end the connection."""
+    """Raise ToolError if the arguments of a call cannot be encoded in UTF-8: sending them would end the connection."""
     try:
         json.dumps(arguments, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Converts results, prompts and resources of a server to agentmagic's types, within the limits and safe to show."""
+"""Converts results, prompts and resources of an MCP server to agentmagic's types, limited in size and safe to show."""
 
 import base64
 import binascii
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from mcp import Client, types
 
 # Matches a carriage return without a line feed, vertical tab, form feed, NEL, and the line and paragraph separators.
-# The pattern begins with a character class, because Python finds it fast.
+# The pattern begins with a character class, because Python's `re` searches for one fast.
 _LINE_END = re.compile("[\r\x0b\x0c\x85\u2028\u2029](?:(?<!\r)|(?!\n))")
 _MEDIA_TYPE = re.compile(r"[a-zA-Z0-9.+-]{1,64}/[a-zA-Z0-9.+-]{1,100}")
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of a prompt. Its value is a text."""
+    """An argument of a server's prompt. Its value is a text."""
 
     name: str
     description: str
@@ -33,7 +33,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt that a server offers under a name."""
+    """A prompt that an MCP server offers under a name."""
 
     server: str
     name: str
@@ -43,7 +43,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class ResourceEntry:
-    """A resource of a server. The URI of a `template` has names in braces, which the user must replace."""
+    """A resource of an MCP server. If it is a `template`, its URI has names in braces that the user must replace."""
 
     server: str
     uri: str
@@ -54,15 +54,18 @@ class ResourceEntry:
 
 
 def clean_lines(text: str) -> str:
-    """Return a server's text without unsafe characters. Each line end becomes a line feed; `clean` would join lines."""
+    """Return a server's text without unsafe characters. Each kind of line end becomes a line feed.
+
+    The line ends are converted first, because `clean` would remove those that are no line feed.
+    """
     return clean(_LINE_END.sub("\n", text))
 
 
 def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
-    """Return a server's answer to a call as the result of the call. Content over the limits is cut, with a note.
+    """Return a server's answer to a tool call as a ToolResult. Content over the limits is cut, with a note.
 
-    Structured content that the text does not contain is added as JSON text, because models read text. If the text is
-    long, the model gets a preview of it.
+    Structured content that the text of the answer does not contain is added as JSON text, because models read text. A
+    long text is sent to the model as a preview.
     """
     room = _Room()
     parts = [_part(block) for block in answer.content[: limits.RESULT_PARTS + 1]]
@@ -81,7 +84,7 @@ BESIDE = "[The structured content of this result, beside the text above:]"
 
 
 def _is_in_texts(structured_content: Any, texts: Sequence[str]) -> bool:
-    """Return whether texts already contain the structured content: as JSON in one text, or one text per item of a list.
+    """Return whether the texts of a result contain its structured content: as JSON, or one text per item of a list.
 
     A server with the Python SDK wraps a value that is not an object as `{"result": value}`, and writes the bare value
     as text.
@@ -99,7 +102,7 @@ def _is_in_texts(structured_content: Any, texts: Sequence[str]) -> bool:
 
 
 def _values_in(text: str) -> list[Any]:
-    """Return the values that a text can stand for: the text itself, and the JSON that it is or contains."""
+    """Return the values that a text can mean: the text itself, and the parsed JSON, if it is or contains JSON."""
     bare, values = text.strip(), list[Any]([text])
     with suppress(ValueError, RecursionError):
         return [*values, json.loads(bare)]
@@ -110,7 +113,7 @@ def _values_in(text: str) -> list[Any]:
 
 
 class _Room:
-    """The remaining room for text and media in one result, within the limits."""
+    """Counts how much more text and media fit into one result before its limits are reached."""
 
     def __init__(self) -> None:
         self._text = limits.RESULT_TEXT
@@ -142,12 +145,12 @@ class _Room:
 
 
 def to_parts(blocks: "Sequence[types.ContentBlock | types.SamplingMessageContentBlock]") -> tuple[Content, ...]:
-    """Convert the content blocks of a prompt or a message to parts, within the limits of one result."""
+    """Convert the content blocks of an MCP prompt or message to message parts, within the limits of one result."""
     return tuple(_Room().take_all(_part(block) for block in blocks[: limits.RESULT_PARTS + 1]))
 
 
 def to_contents(contents: "Sequence[types.TextResourceContents | types.BlobResourceContents]") -> tuple[Content, ...]:
-    """Convert the contents of a resource to parts, within the limits of one result."""
+    """Convert the contents of an MCP resource to message parts, within the limits of one tool result."""
     return tuple(_Room().take_all(_resource_part(one) for one in contents[: limits.RESULT_PARTS + 1]))
 
 
@@ -173,7 +176,7 @@ def _part(block: "types.ContentBlock | types.SamplingMessageContentBlock") -> Co
 
 def _resource_part(contents: "types.TextResourceContents | types.BlobResourceContents") -> Content:
     uri = single_line(contents.uri, limits.ADDRESS)
-    # Distinguish the two types by their fields, so that this module need not import the mcp library.
+    # The field `text` shows which of the library's two types this is, without importing the mcp library.
     text = getattr(contents, "text", None)
     if text is not None:
         return Resource(uri, media_type=_media_type(contents.mime_type), text=text)
@@ -181,7 +184,7 @@ def _resource_part(contents: "types.TextResourceContents | types.BlobResourceCon
 
 
 def _audience(block: Any) -> str:
-    """Return the only audience of a block, "user" or "assistant", or "" if it is for both."""
+    """Return for whom a content block is meant: "user", "assistant" (the model), or "" for both."""
     audience = getattr(getattr(block, "annotations", None), "audience", None) or ()
     return str(audience[0]) if len(audience) == 1 else ""
 
@@ -201,7 +204,7 @@ def _media_type(value: str | None) -> str:
 
 
 async def _all_pages(fetch: Callable[[str | None], Awaitable[Any]], items: str) -> list[Any]:
-    """Return the items of all pages of a list, within the limits. A repeated cursor ends the list."""
+    """Request all pages of a server's list, within the limits. Return the items. A repeated cursor ends the list."""
     entries: list[Any] = []
     cursor: str | None = None
     cursors: set[str | None] = set()

@@ -1,4 +1,4 @@
-"""Elicitation: during a call, a server asks the user to fill in a form or to visit an address.
+"""Elicitation in MCP: during a tool call, a server asks the user to fill in a form or to visit a web page.
 
 The protocol allows only flat forms of strings, numbers, booleans and choices. It forbids servers to ask for passwords
 and keys in a form; for them, a server asks the user to visit its own web page.
@@ -18,7 +18,7 @@ from agentmagic.tools.mcp import limits
 Kind = Literal["text", "number", "integer", "boolean", "choice", "choices"]
 Refusal = Literal["decline", "cancel"]  # "decline": the user said no. "cancel": the user did not answer.
 
-TRIES = 3  # How often the user is asked for one value if the answers are invalid.
+TRIES = 3  # How often the user is asked for one value in total if the answers are invalid.
 _YES = frozenset({"y", "yes"})
 _NO = frozenset({"n", "no"})
 _KINDS: Mapping[str, Kind] = {"string": "text", "number": "number", "integer": "integer", "boolean": "boolean"}
@@ -27,12 +27,12 @@ _SECRET = re.compile(
     r"|\bcvv\b|\bcvc\b|card[ _-]?number|seed[ _-]?phrase|\botp\b|one[ _-]?time",
     re.IGNORECASE,
 )
-_WORD_BREAK = re.compile(r"[_-]+|(?<=[a-z])(?=[A-Z])")  # It finds the word "pin" in "userPin" and "user_pin".
+_WORD_BREAK = re.compile(r"[_-]+|(?<=[a-z])(?=[A-Z])")  # Separates the word "pin" in "userPin" and "user_pin".
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a form, with the value that a server asks for; `choices` maps labels to values."""
+    """One field of a form that an MCP server asks the user to fill in. `choices` maps labels to values."""
 
     name: str
     label: str
@@ -47,7 +47,7 @@ class UnusableForm(ValueError):
 
 
 def fields_of(message: str, schema: Mapping[str, Any]) -> tuple[Field, ...]:
-    """Return the fields of a form. Raises UnusableForm if the form asks for a secret, or is not flat."""
+    """Return the fields of a server's form. Raises UnusableForm if it asks for a secret or has nested values."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or len(cast("Mapping[str, Any]", properties)) > limits.FORM_FIELDS:
         raise UnusableForm(f"it is no flat form of at most {limits.FORM_FIELDS} fields")
@@ -69,7 +69,7 @@ def _field(name: str, entry: Any, required: bool) -> Field:
     )
     kind, choices = _kind(name, schema)
     label = ": ".join(filter(None, (title, description))) or single_line(name, limits.FORM_LABEL)
-    # Ignore the description of a number, which can mention a secret: "a number (please not your pin)".
+    # A number's description is not searched: it can mention a secret, as in "a number (please not your pin)".
     telling = f"{_WORD_BREAK.sub(' ', name)} {title} {description if kind == 'text' else ''}"
     if schema.get("format") == "password" or schema.get("writeOnly") is True or _SECRET.search(telling):
         raise UnusableForm(f"it asks for {label!r}, and secrets are never asked for in a form")
@@ -77,7 +77,7 @@ def _field(name: str, entry: Any, required: bool) -> Field:
 
 
 def _default(kind: Kind, choices: Mapping[str, str] | None, default: Any) -> Any:
-    """Return the default if it is valid for the field and can be shown unchanged; otherwise None."""
+    """Return a form field's default if it is valid for the field and can be shown unchanged; otherwise None."""
     values = (choices or {}).values()
     value = default
     match value, kind:
@@ -87,7 +87,7 @@ def _default(kind: Kind, choices: Mapping[str, str] | None, default: Any) -> Any
             fits = value in values
         case list(), "choices":
             fits = all(one in values for one in cast("list[Any]", value))
-        case bool(), _:  # Before the case of int, because a bool is an int in Python.
+        case bool(), _:  # Must precede `int()`, which matches a bool too.
             fits = kind == "boolean"
         case (int() | float(), "number") | (int(), "integer"):
             fits = abs(value) < limits.FORM_NUMBER
@@ -109,7 +109,7 @@ def _kind(name: str, schema: Mapping[str, Any]) -> tuple[Kind, dict[str, str] | 
 
 
 def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values of a choice by their labels; empty if the schema has no choices."""
+    """Return the values that a form field can have, by their labels; empty if the schema allows any value."""
     # Choices have three forms in versions of the protocol: oneOf or anyOf with const, enum with enumNames, only enum.
     pairs: list[tuple[Any, Any]]
     if variants := _list(schema, "oneOf") or _list(schema, "anyOf"):
@@ -142,7 +142,7 @@ class _NoAnswer(Exception):
 
 
 async def ask_agreement(question: str, call: ToolContext) -> Refusal | None:
-    """Ask the user a yes-or-no question. Return None for yes, or else the kind of refusal."""
+    """Ask the user a yes-or-no question. Return None for yes, "decline" for no, or "cancel" without an answer."""
     try:
         answer = (await call.ask(question)).strip().lower()
     except ToolError:
@@ -153,7 +153,7 @@ async def ask_agreement(question: str, call: ToolContext) -> Refusal | None:
 async def ask_fields(
     server: str, message: str, fields: tuple[Field, ...], call: ToolContext
 ) -> dict[str, Any] | Refusal:
-    """Ask the user for the fields one after the other. Return the values by name, or the kind of refusal."""
+    """Ask the user for the fields of a form, one after the other. Return the values by name, or a `Refusal`."""
     head = f"The server {server!r} asks: {message}"
     if not fields:
         return await ask_agreement(f"{head}\nAccept? [y/n]", call) or {}
@@ -170,7 +170,7 @@ async def ask_fields(
 
 
 async def ask_visit(server: str, message: str, url: str, call: ToolContext) -> bool:
-    """Show an address to the user, who can open it. Return whether the user agrees to visit it."""
+    """Show the user a web address that a server wants opened. Return whether the user agrees to visit it."""
     question = (
         f"The server {server!r} asks you to visit an address: {message}\n{url}\n"
         "Open it yourself if you trust it. Did you, or will you? [y/n]"
@@ -179,9 +179,10 @@ async def ask_visit(server: str, message: str, url: str, call: ToolContext) -> b
 
 
 async def _value(field: Field, question: str, call: ToolContext) -> Any:
-    """Ask the user up to TRIES times for a valid value, and return it, or None for an optional field left empty.
+    """Ask the user up to TRIES times for a valid value of a field, and return the value.
 
-    Raises _NotGiven if the user declines, does not answer, or gives no valid answer.
+    For an empty answer, the result is the field's default; for an optional field without a default, it is None. Raises
+    _NoAnswer if the user declines, does not answer, or gives no valid answer.
     """
     for _ in range(TRIES):
         try:
@@ -213,7 +214,7 @@ def _question(field: Field) -> str:
 
 
 def read_answer(field: Field, answer: str) -> str | int | float | bool | list[str]:
-    """Convert a typed answer to the kind of the field. Raises ValueError for an invalid answer, with a sentence."""
+    """Convert the user's typed answer to the field's type. Raises ValueError, with a sentence, for a wrong answer."""
     match field.kind:
         case "text":
             return answer
@@ -230,7 +231,7 @@ def read_answer(field: Field, answer: str) -> str | int | float | bool | list[st
                 number = int(answer) if field.kind == "integer" else float(answer)
             except ValueError:
                 number = math.nan
-            if not abs(number) < limits.FORM_NUMBER:  # This form also refuses NaN, which JSON does not have.
+            if not abs(number) < limits.FORM_NUMBER:  # NaN fails this comparison too; JSON does not have it.
                 raise ValueError(f"That is no {field.kind}.")
             return number
 

@@ -1,4 +1,4 @@
-"""Filters between a server and the mcp library: they repair, drop or delay messages that the library cannot handle.
+"""Filters between an MCP server and the mcp library: repair, drop or delay messages that the library cannot handle.
 
 A filter sees every message in both directions. It repairs each tool in a list of tools, treats a result of protocol
 2026-07-28 without `resultType` as complete, drops answers that no request waits for, and reduces floods of
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp.shared.message import SessionMessage
 
-# The rate of each of these methods is limited separately. All other methods, whose names the server chooses, share one.
+# The rate of messages is limited separately for each of these methods. All other methods share one limit, because the
+# server can send any number of method names.
 _METHODS = frozenset(
     {"ping", "roots/list", "elicitation/create", "sampling/createMessage"}
     | {"notifications/message", "notifications/tools/list_changed", "notifications/prompts/list_changed"}
@@ -47,8 +48,9 @@ class _SentRequest:
 class MessageFilter:
     """Tracks the open requests in both directions of a connection, and repairs answers in place.
 
-    `left_out` maps the unusable tools of the last listing to the reasons. `dropped_keywords` maps tools to the invalid
-    keywords that were removed from their schemas. `requests` has the ids of the server's open requests.
+    `left_out` maps the unusable tools in the server's last list of tools to the reasons. `dropped_keywords` maps tools
+    to the invalid keywords that were removed from their schemas. `requests` has the ids of the server's requests that
+    are not answered yet.
     """
 
     def __init__(self) -> None:
@@ -68,11 +70,11 @@ class MessageFilter:
             self._sent_requests[_key(identifier)] = _SentRequest(message.method, modern, "cursor" not in params)
 
     def record_answer(self, message: Any) -> None:
-        """Record that a request of the server was answered."""
+        """Record that agentmagic has answered a request of the server."""
         self.requests.discard(_key(message.id))
 
     def awaits(self, identifier: Any) -> bool:
-        """Return whether a request that was sent to the server is still open."""
+        """Return whether a request with this id was sent to the server and is not answered yet."""
         return _key(identifier) in self._sent_requests
 
     def lists_tools(self, item: "SessionMessage | Exception") -> bool:
@@ -82,14 +84,14 @@ class MessageFilter:
         return request is not None and request.method == "tools/list"
 
     def withdraw(self, params: Mapping[str, Any]) -> bool:
-        """Remove a request that the server cancelled from `requests`; return whether it was open."""
+        """Remove a request that the server itself has cancelled from `requests`; return whether it was in there."""
         key = _key(params.get("requestId"))
         is_open = key in self.requests
         self.requests.discard(key)
         return is_open
 
     def repair_answer(self, message: Any) -> bool:
-        """Repair an answer in place; return whether a request was waiting for it."""
+        """Repair the server's answer in place; return False if no open request has its id."""
         request = self._sent_requests.pop(_key(message.id), None)
         if request is None:
             return False
@@ -115,9 +117,9 @@ class MessageFilter:
                 self.left_out[MORE] = CUT
 
     def _has_sound_headers(self, tool: Mapping[str, Any]) -> bool:
-        """Return whether the SDK accepts the headers that a tool's schema asks for; if not, add the tool to `left_out`.
+        """Return whether the SDK accepts the HTTP headers that a tool's schema asks for.
 
-        The SDK itself drops a tool with invalid headers, and only logs that.
+        If not, the tool is added to `left_out`, so that the user learns of it: the SDK drops the tool and only logs it.
         """
         from mcp.shared.inbound import find_invalid_x_mcp_header
 
@@ -133,13 +135,13 @@ class MessageFilter:
 async def filter_streams(
     transport: "AbstractAsyncContextManager[TransportStreams]", messages: MessageFilter
 ) -> AsyncGenerator["TransportStreams"]:
-    """Enter a transport and yield its streams, with a filter around them."""
+    """Enter a transport and yield its two streams of messages, each wrapped in a stream that filters messages."""
     async with transport as (incoming, outgoing):
         yield _IncomingStream(incoming, messages, outgoing), _OutgoingStream(outgoing, messages)
 
 
 class MessageStream:
-    """Base class for streams that wrap one direction of a connection."""
+    """Base class for streams that wrap another stream of MCP messages: those to or those from a server."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -156,9 +158,9 @@ class MessageStream:
 
 
 class _IncomingStream(MessageStream):
-    """The stream of messages from a server. If notifications come too fast, only the last of each kind is passed on.
+    """The filtered stream of messages from an MCP server.
 
-    That notification is held back until the rate limit of its kind allows it.
+    If notifications of one kind come too fast, only the last one is passed on, when the rate limit of the kind allows.
     """
 
     def __init__(
@@ -185,15 +187,15 @@ class _IncomingStream(MessageStream):
         while True:
             if (due := self._due()) is not None:
                 return due
-            # Wake up when the rate limit allows a held notification, even if the server sends nothing more.
+            # The wait ends when the rate limit allows a held notification, even if the server sends nothing more.
             patience = min((self._rate(kind).wait(kind) for kind in self._held_messages), default=None)
             item = None
-            # Not asyncio.timeout: it loses a message that arrives in the same step of the loop as the timeout.
+            # asyncio.timeout would lose a message that arrives in the same iteration of the event loop as the timeout.
             with anyio.move_on_after(patience):
                 item = await self._inner.receive()
             if item is None:
                 continue
-            # Repair lists of tools in a thread: the schemas of hundreds of tools would block the engine's loop.
+            # A list of tools is repaired in a thread: the schemas of hundreds of tools would block the event loop.
             in_thread = self._filter.lists_tools(item)
             output = await asyncio.to_thread(self._sift, item) if in_thread else self._sift(item)
             if output is not None:
@@ -202,10 +204,10 @@ class _IncomingStream(MessageStream):
             await self._brake.count_dropped_message()
 
     async def _refuse(self, item: "SessionMessage | Exception") -> None:
-        """Answer a dropped request with an error, so that the server does not wait for a result.
+        """Answer a dropped request of the server with an error, so that the server does not wait for a result.
 
-        If a server does not read its input, later refusals do not wait for it. To wait at each request of a flood would
-        delay the answers that come after the flood.
+        This waits up to `limits.PAUSE` seconds for the server to read the error. If the server does not read it, later
+        refusals do not wait: with thousands of requests, the waits would delay the server's other messages too long.
         """
         from mcp import types
         from mcp.shared.message import SessionMessage
@@ -221,7 +223,7 @@ class _IncomingStream(MessageStream):
             self._refusal_wait = limits.PAUSE
 
     def _sift(self, item: "SessionMessage | Exception") -> "SessionMessage | Exception | None":
-        """Return the item to pass on now: the message, a held notification that must precede it, or None."""
+        """Return what to pass on for a received item: the item, a held notification that must precede it, or None."""
         if isinstance(item, Exception):
             return item
         message: Any = item.message
@@ -246,7 +248,7 @@ class _IncomingStream(MessageStream):
         return None
 
     def _kind(self, message: Any) -> str | None:
-        """Return the kind under which a notification is counted, or None for a notification that is not needed."""
+        """Return the kind under which the rate limiter counts a notification, or None for one that is dropped."""
         params: dict[str, Any] = message.params or {}
         if not is_sound(message.method, params):
             return None
@@ -263,7 +265,10 @@ class _IncomingStream(MessageStream):
         return None if kind is None else self._held_messages.pop(kind)
 
     def _after_progress(self, item: "SessionMessage") -> "SessionMessage":
-        """Return an answer, or first the held progress of its call, which the SDK would ignore after the answer."""
+        """Return an answer to pass on, or the held progress notification of its call, which must precede the answer.
+
+        The answer is then kept for the next `receive`. The SDK ignores progress that comes after the answer.
+        """
         last = self._held_messages.pop(f"progress {_key(getattr(item.message, 'id', None))}", None)
         if last is None:
             return item
@@ -271,7 +276,7 @@ class _IncomingStream(MessageStream):
         return last
 
     def _admits(self, request: Any) -> bool:
-        """Return whether a request of the server is passed on: not too many requests are open or come at once."""
+        """Return whether a request of the server is passed on: False if too many are open, or they come too fast."""
         pending, key = self._filter.requests, _key(request.id)
         too_many = key in pending or len(pending) >= limits.OPEN_REQUESTS
         if too_many or not self._requests.take(request.method if request.method in _METHODS else "other"):
@@ -292,14 +297,14 @@ class _IncomingStream(MessageStream):
 
 
 class _OutgoingStream(MessageStream):
-    """The stream of messages to a server."""
+    """The stream of messages to an MCP server; it records the requests and answers in the filter."""
 
     def __init__(self, inner: Any, messages: MessageFilter) -> None:
         super().__init__(inner)
         self._filter = messages
 
     async def send(self, item: "SessionMessage", /) -> None:
-        """Send a message."""
+        """Send a message to the server, and record it in the filter."""
         is_answer = not hasattr(item.message, "method")
         if not is_answer:
             self._filter.record_request(item.message)  # Record it first, because the answer can come at once.
@@ -309,9 +314,9 @@ class _OutgoingStream(MessageStream):
 
 
 def is_sound(method: str, params: Mapping[str, Any]) -> bool:
-    """Return whether the SDK can parse a notification; if it cannot, it would log a long traceback.
+    """Return whether the SDK can parse a notification, or does not know its method.
 
-    A notification with an unknown method counts as valid.
+    A notification that it cannot parse must be dropped, because the SDK would log a long traceback.
     """
     from mcp.types.methods import MONOLITH_NOTIFICATIONS
     from pydantic import ValidationError
@@ -325,17 +330,17 @@ def is_sound(method: str, params: Mapping[str, Any]) -> bool:
 
 
 class _UnusableTool(ValueError):
-    """Raised for an entry in a list of tools that cannot be used. The message is the reason."""
+    """Raised for a tool in a server's list that cannot be used. The message is the reason."""
 
 
 def repair_tools(
     page: list[Any], left_out: dict[str, str], dropped_keywords: dict[str, list[str]], room: int = limits.TOOLS
 ) -> list[dict[str, Any]]:
-    """Return the usable tools of a page, at most `room`.
+    """Return the usable tools of one page of a server's list of tools, at most `room`.
 
     The SDK refuses a whole page for one invalid field of one tool. Here, each entry is reduced to the fields that a
-    model needs. The reasons against unusable tools are added to `left_out`, and the keywords that were removed from
-    schemas to `dropped_keywords`.
+    model needs. For an unusable tool, the reason is added to `left_out`. Keywords that were removed from a tool's
+    schema are added to `dropped_keywords`.
     """
     tools: list[dict[str, Any]] = []
     for number, entry in enumerate(page):
@@ -404,9 +409,9 @@ def _key(identifier: Any) -> str:
 
 
 def clean_schema(value: Any, key: str = "") -> Any:
-    """Return a JSON Schema, or the value of a key in one, with clean descriptions and titles.
+    """Return a JSON Schema, or the value of a key in one, without unsafe characters in descriptions and titles.
 
-    Values that arguments are compared with, such as `enum`, are not changed.
+    The values under `enum`, `const` and similar keywords are not changed, because arguments are compared with them.
     """
     match value:
         case str() if key in _TEXT_KEYS:

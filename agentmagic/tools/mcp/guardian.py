@@ -14,30 +14,33 @@ from pathlib import Path
 
 MARK = "AGENTMAGIC_SERVER"  # The environment variable that marks a server's processes, even outside its group.
 GRACE = 0.5  # Seconds from SIGTERM to SIGKILL.
-ROUNDS = 3  # Searches for marked processes: a process can start another one just before it is killed.
+ROUNDS = 3  # How often marked processes are searched: one can start another just before it is killed.
 
 
 class Guardian:
-    """Controls the guardian process, which is started with the first server. A server has a process id and a mark."""
+    """Starts the guardian process with the first MCP server, and tells it the process id and mark of each server.
+
+    A mark is a random text in the environment of all processes of a server.
+    """
 
     def __init__(self) -> None:
         self._servers: dict[int, str] = {}
         self._pipe: int | None = None
 
     def watch(self, pid: int, mark: str) -> None:
-        """Make the guardian end this server if this process is killed."""
+        """Make the guardian process end the server with this process id if the current process is killed."""
         self._servers[pid] = mark
         if not self._send(f"+{pid} {mark}\n"):
             self._start()
             self._send("".join(f"+{pid} {mark}\n" for pid, mark in self._servers.items()))
 
     def release(self, pid: int) -> None:
-        """Tell the guardian that a server has ended."""
+        """Tell the guardian process that the server with this process id has ended."""
         self._servers.pop(pid, None)
         self._send(f"-{pid}\n")
 
     def _send(self, lines: str) -> bool:
-        """Send lines to the guardian. Return whether it is running."""
+        """Send lines to the guardian process. Return whether it is running."""
         try:
             return self._pipe is not None and os.write(self._pipe, lines.encode()) > 0
         except OSError:  # The guardian was killed.
@@ -50,11 +53,11 @@ class Guardian:
         reading, self._pipe = os.pipe()
         silence = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
         program = [sys.executable, "-I", "-S", __file__]
-        # Start it in its own session, because Jupyter kills the whole process group of a kernel.
+        # `setsid` gives the guardian its own process group: Jupyter kills the whole group of a kernel.
         actions = [(os.POSIX_SPAWN_DUP2, reading, 0), *silence]
         os.posix_spawn(sys.executable, program, os.environ, file_actions=actions, setsid=True)
         os.close(reading)
-        os.register_at_fork(after_in_child=self._close)  # An open copy would hide that this process ended.
+        os.register_at_fork(after_in_child=self._close)  # A forked child must not keep the pipe open.
 
     def _close(self) -> None:
         if self._pipe is not None:
@@ -66,7 +69,7 @@ guardian = Guardian()
 
 
 def kill_marked(mark: str) -> None:
-    """Kill the processes that have a mark in their environment. Only Linux can find them, in /proc."""
+    """Kill the processes with this mark in their environment. They are found in /proc, so this works only on Linux."""
     for _ in range(ROUNDS):
         pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if _is_marked(folder, mark)]
         for pid in pids:

@@ -1,7 +1,7 @@
-"""Connects to servers at a URL, with streamable HTTP or the older HTTP with server-sent events (SSE).
+"""Connects to MCP servers at a URL, with streamable HTTP or the older HTTP with server-sent events (SSE).
 
-The transports are those of the mcp library, with an HTTP client of agentmagic that limits the size of responses: the
-library would read a JSON body of any size, and any number of values in an event.
+The transports are those of the mcp library. agentmagic gives them an HTTP client that limits the size of responses,
+because the library would read a JSON body of any size, and any number of values in an event.
 """
 
 import json
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LONGEST_END = 4
-_RESENT = frozenset({307, 308})  # Status codes of redirects after which the library sends the request again.
+_RESENT = frozenset({307, 308})  # Redirects after which the mcp library repeats the request unchanged.
 
 
 class BodyTooLarge(Exception):
-    """Raised when the body of a response exceeds the limits."""
+    """Raised when the body of an HTTP response exceeds the limits of bytes or of JSON values."""
 
     def __init__(self, longest: int) -> None:
         super().__init__(f"the answer is over {longest} bytes or {limits.MESSAGE_VALUES} values and was dropped")
 
 
 class Body:
-    """Buffers the body of a response, and passes it on only in complete JSON texts or events within the limits."""
+    """Buffers the body of an HTTP response, and releases only complete events or JSON texts within the limits."""
 
     def __init__(self, *, events: bool, longest: int | None = None) -> None:
         self._events = events
@@ -42,7 +42,10 @@ class Body:
         self._values = limits.ValueCounter()
 
     def feed(self, chunk: bytes) -> bytes:
-        """Add the next bytes, and return all complete events. Raises TooMuch if the rest exceeds a limit."""
+        """Add the next bytes of the body, and return all events that are complete.
+
+        Raises BodyTooLarge if the rest, which is kept, exceeds a limit.
+        """
         start = max(0, len(self._waiting) - _LONGEST_END)  # The end of an event can be split across two chunks.
         self._waiting += chunk
         ends = [match.end() for match in _EVENT_END.finditer(self._waiting, start)] if self._events else []
@@ -66,13 +69,13 @@ class Body:
 
 
 async def limit_body(response: "httpx2.Response", longest: int | None = None) -> None:
-    """Replace the body of a response with a stream that enforces the limits. Call this before the body is read."""
+    """Replace the body of an HTTP response, before it is read, with a stream that enforces the limits."""
     import httpx2
 
     inner = response.stream
     if not isinstance(inner, httpx2.AsyncByteStream):
         return
-    # Remove the header, so that the library does not decompress the body: a few bytes can become gigabytes.
+    # Without this header, the library does not decompress the body, of which a few bytes can become gigabytes.
     is_compressed = response.headers.pop("Content-Encoding", "identity") != "identity"
 
     class Bounded(httpx2.AsyncByteStream):
@@ -98,7 +101,10 @@ async def limit_body(response: "httpx2.Response", longest: int | None = None) ->
 
 
 def replace_answer(response: "httpx2.Response", error: Mapping[str, Any]) -> None:
-    """Replace a response with a JSON-RPC error, because the library's error for a response that is not MCP is vague."""
+    """Put a JSON-RPC error into an HTTP response in place of its body.
+
+    It is used for responses that are not MCP, for which the mcp library's own error is vague.
+    """
     import httpx2
 
     response.stream = httpx2.ByteStream(json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
@@ -108,7 +114,7 @@ def replace_answer(response: "httpx2.Response", error: Mapping[str, Any]) -> Non
 
 
 async def _failure(response: "httpx2.Response", url: str) -> dict[str, Any] | None:
-    """Return a JSON-RPC error for a response to a POST that is not MCP, and close the response; otherwise None."""
+    """Return None for an HTTP response that can be MCP. Otherwise close the response and return a JSON-RPC error."""
     import httpx2
 
     status = response.status_code
@@ -125,7 +131,7 @@ async def _failure(response: "httpx2.Response", url: str) -> dict[str, Any] | No
 
 
 def _is_followed(response: "httpx2.Response") -> bool:
-    """Return whether the library follows a redirect: only to the same host and port, with the request unchanged."""
+    """Return whether the mcp library follows a redirect. It does so only on the same host and port with 307 or 308."""
     if response.status_code not in _RESENT or "Location" not in response.headers:
         return False
     here, there = response.request.url, response.request.url.join(response.headers["Location"])
@@ -133,7 +139,7 @@ def _is_followed(response: "httpx2.Response") -> bool:
 
 
 def _error_in(body: bytes) -> dict[str, Any] | None:
-    """Return the JSON-RPC error in a body, or None if the body does not contain one."""
+    """Return the JSON-RPC error in the body of an HTTP response, or None if the body does not contain one."""
     try:
         error = json.loads(body)["error"]
         return error if isinstance(error["message"], str) and isinstance(error["code"], int) else None
@@ -144,7 +150,10 @@ def _error_in(body: bytes) -> dict[str, Any] | None:
 def _make_client(
     server: Http, auth: "httpx2.Auth | None", explain: "Callable[[httpx2.Response], Awaitable[None]]"
 ) -> "httpx2.AsyncClient":
-    """Return an HTTP client that limits each response and then calls `explain` with it. It can be entered once."""
+    """Return an HTTP client that limits the size of each response, and then calls `explain` with the response.
+
+    Like each such client, it can be used in an `async with` block only once.
+    """
     import httpx2
 
     async def inspect(response: "httpx2.Response") -> None:
@@ -158,7 +167,7 @@ def _make_client(
 
 @asynccontextmanager
 async def connect(server: Http, auth: "httpx2.Auth | None" = None) -> AsyncGenerator["TransportStreams"]:
-    """Yield the streams of messages from and to a server."""
+    """Yield two streams: of the messages from and to an MCP server."""
     from mcp.client.streamable_http import streamable_http_client
 
     if server.sse:
@@ -167,7 +176,7 @@ async def connect(server: Http, auth: "httpx2.Auth | None" = None) -> AsyncGener
         return
 
     async def explain(response: "httpx2.Response") -> None:
-        # Check only a POST. A server may refuse a GET or DELETE, if it has no event stream or no sessions.
+        # Only a POST is checked: a server without an event stream or sessions may refuse a GET or DELETE.
         if response.request.method == "POST" and (error := await _failure(response, server.url)):
             replace_answer(response, error)
 
@@ -181,10 +190,10 @@ async def connect(server: Http, auth: "httpx2.Auth | None" = None) -> AsyncGener
 
 @asynccontextmanager
 async def _connect_sse(server: Http, auth: "httpx2.Auth | None") -> AsyncGenerator["TransportStreams"]:
-    """Yield the streams from and to an older server, which answers each POST on a single stream of events.
+    """Yield two streams of messages, from and to a server that uses HTTP with server-sent events.
 
-    If a POST fails, the library only logs the failure and sends no further messages, so the caller would wait forever.
-    So the failure is added to the server's messages, as the answer to the request.
+    Such an older server answers all POST requests on one stream of events. If a POST fails, the mcp library only logs
+    that, and the caller would wait forever. Therefore an error for the request is added to the server's messages.
     """
     import anyio
     import httpx2
@@ -207,7 +216,7 @@ async def _connect_sse(server: Http, auth: "httpx2.Auth | None") -> AsyncGenerat
                 answer = {"jsonrpc": "2.0", "id": request["id"], "error": error}
                 await sender.send(SessionMessage(jsonrpc_message_adapter.validate_python(answer)))
 
-    # The library enters the client that this returns. Ignore the library's own settings for the client.
+    # The mcp library calls this with its own settings for an HTTP client, which are not used, and enters the client.
     def factory(*_: Any, **__: Any) -> httpx2.AsyncClient:
         return _make_client(server, auth, explain)
 

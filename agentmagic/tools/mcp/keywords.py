@@ -1,6 +1,7 @@
-"""Reads the values of JSON Schema keywords as servers write them: types as words, numbers as text, a name for a list.
+"""Reads the values of JSON Schema keywords in the many forms in which MCP servers write them.
 
-Each reader converts a value to the form of JSON Schema 2020-12, and raises Meaningless for a value that has no meaning.
+Examples are a type as a word, a number as text, or a single name in place of a list. Each reader function converts a
+value to the form of JSON Schema 2020-12, and raises Meaningless for a value that has no meaning.
 """
 
 import json
@@ -15,7 +16,7 @@ Json = dict[str, Any]
 
 
 class Meaningless(ValueError):
-    """Raised for a value that has no meaning under its keyword."""
+    """Raised for a value that cannot be understood as the value of its JSON Schema keyword."""
 
 
 # -- types ---------------------------------------------------------------------------------------------------
@@ -73,7 +74,7 @@ def union(words: Sequence[Any]) -> Json:
         raise Meaningless
     parts = [type_schema("null" if one is None else one) for one in words]
     if not all("type" in part for part in parts):
-        return {}  # One of the types allows any value.
+        return {}  # If one of the types allows any value, the union does.
     kinds = list(dict.fromkeys(kind for part in parts for kind in kinds_of(part)))
     more = {keyword: value for part in parts for keyword, value in part.items() if keyword != "type"}
     return {"type": kinds[0] if len(kinds) == 1 else kinds} | more
@@ -96,7 +97,7 @@ def string(value: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """Read a text for people, such as a description; a number or a list of lines becomes text."""
+    """Return a description or a similar keyword's value as a text; a number or a list of lines becomes text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, list) and value:
@@ -105,7 +106,7 @@ def text(value: Any) -> str:
 
 
 def number(value: Any) -> int | float:
-    """Read a number; a text with a number becomes a number."""
+    """Return a keyword's value as a number; a text such as "5" becomes a number."""
     if isinstance(value, str):
         try:
             value = int(value) if re.fullmatch(r"\s*[+-]?\d{1,30}\s*", value) else float(value[:100])
@@ -133,14 +134,14 @@ _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 
 def flag(value: Any) -> bool:
-    """Read a boolean; 1, 0, and texts such as "true" and "no" become booleans."""
+    """Return a keyword's value as a boolean; 1, 0, and texts such as "true" and "no" become booleans."""
     if isinstance(value, str | int) and (result := _FLAGS.get(str(value).strip().lower())) is not None:
         return result
     raise Meaningless
 
 
 def _values(value: Any) -> list[Any]:
-    """Read the values of `enum`, without duplicates; a single value becomes a list."""
+    """Return the value of `enum` as a list without duplicates; a single value becomes a list of one."""
     if isinstance(value, Mapping):
         raise Meaningless
     items = cast("list[Any]", value) if isinstance(value, list) else [value]
@@ -151,7 +152,7 @@ def _values(value: Any) -> list[Any]:
 
 
 def names(value: Any) -> list[str]:
-    """Read names, without duplicates: a list, a single name, or an object that maps names to true or false."""
+    """Return a list of names without duplicates, for a list, a single name, or an object such as {name: true}."""
     if isinstance(value, Mapping):
         value = [name for name, counts in cast("Json", value).items() if counts]
     if isinstance(value, str):
@@ -162,7 +163,10 @@ def names(value: Any) -> list[str]:
 
 
 def schemas(value: Any) -> Json:
-    """Read an object that maps names to schemas; an empty list, or a list of schemas with a key "name", becomes one."""
+    """Return a keyword's value as an object that maps names to schemas.
+
+    An empty list becomes an empty object, and a list of schemas with a key "name" becomes an object.
+    """
     if isinstance(value, Mapping):
         return dict(cast("Json", value))
     by_name: Json = {}
@@ -184,7 +188,7 @@ def _branches(value: Any) -> list[Any]:
 
 
 def schema(value: Any) -> Mapping[str, Any] | bool:
-    """Read a schema: an object, a boolean, the name of a type, or null or [], which allow any value."""
+    """Return the schema for a value: an object, a boolean, or the name of a type. null and [] allow any value."""
     if isinstance(value, Mapping | bool):
         return cast("Json", value)
     if value is None or value == []:

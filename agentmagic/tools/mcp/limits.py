@@ -12,26 +12,26 @@ from math import prod
 from typing import Any, cast
 from urllib.parse import unquote
 
-# One message, in bytes and in JSON values.
+# Limits of one message of a server, in bytes and in JSON values.
 MESSAGE_BYTES = 32 * 1024 * 1024  # The SDK needs quadratic time for a line: 79 s for 50 MB.
 MESSAGE_VALUES = 200_000  # The JSON parser needs 16 s and 3.4 GB for 30 MB of "[],[],...", 0.2 s for one string.
-REPAIRED_BYTES = 1_000_000  # The regular expression of a repair holds the GIL, which stops all other servers.
+REPAIRED_BYTES = 1_000_000  # Longer JSON is not repaired: the regular expression holds the GIL and stops all threads.
 MESSAGE_ENDS = 4096  # Bytes kept from each end of a dropped message: enough to find the request that it answers.
 STDERR_BYTES = 64 * 1024
 STDERR_SHOWN = 4000  # Characters.
 
-# Rates of messages.
-PER_SECOND = 20.0  # Messages of each kind. The progress of each call counts as a kind.
+# How many messages a server can send in a time. Further messages are dropped or delayed.
+PER_SECOND = 20.0  # Messages of each kind. The progress notifications of each call count as one kind.
 BURST = 5  # Messages of one kind that can come at once.
 LOG_BURST = 200
-KINDS = 256  # Kinds of messages that a rate counts separately. The server chooses their names.
+KINDS = 256  # Kinds of messages that one `Rate` counts separately. The server can invent any number of kinds.
 HELD_KINDS = 64  # Kinds whose last notification is held back while notifications come too fast.
 OPEN_REQUESTS = 32  # Requests of one server that are not answered yet. Each one costs a task.
-PAUSE_AFTER = 500  # Dropped messages before the reader pauses.
+PAUSE_AFTER = 500  # After this many dropped messages of a server, reading from it pauses.
 PAUSE = 0.05  # Seconds of the pause. A server that sends a flood of messages has to wait for this time.
 LOG_LINES = 1000
 
-# Lists.
+# Lists that a server sends.
 PAGES = 50  # Pages of one list. A server can send pages without end.
 LIST_ENTRIES = 500  # Prompts or resources of one server.
 TOOLS = 500  # Tools of one server. Each request to the model contains all of them.
@@ -49,12 +49,12 @@ RESULT_LISTS = {  # Entries of the lists in one result. The SDK needs 0.1 ms for
 TOOL_NAME = 200  # Characters.
 TOOL_DESCRIPTION = 10_000  # Characters. Each request to the model contains the description.
 SCHEMA_SIZE = 100_000  # Characters of JSON.
-SCHEMA_NODES = 5000  # Subschemas, with references followed. A check that fails needs 0.1 ms for each.
+SCHEMA_NODES = 5000  # Subschemas, with references followed. A failing check of arguments takes 0.1 ms for each.
 PATTERN_SIZE = 50_000  # Characters of all regular expressions in a schema, with their repetitions written out.
 PATTERN_SECONDS = 1.0  # To compile all patterns of one listing, which holds the GIL: "\\p{L}{1,500}" took 0.17 s.
-DROPPED_KEYWORDS = 20  # Dropped keywords of one schema that are reported to the user.
+DROPPED_KEYWORDS = 20  # How many of the keywords removed from a schema are reported to the user.
 
-# One whole result, in characters of text, bytes of media, and parts.
+# One whole tool result, in characters of text, bytes of media, and number of parts.
 RESULT_TEXT = 5_000_000
 RESULT_MEDIA = 20_000_000
 RESULT_PARTS = 1000
@@ -69,7 +69,7 @@ LOG_TEXT = 2000
 ERROR = 500
 FAILURE = 2000  # The error text of a failed call, which the model reads.
 
-# Questions of a server to the user, and requests to the user's model, in one turn of a session.
+# How many questions to the user, and requests to the user's model (samples), a server can send in one turn.
 QUESTIONS = 10
 QUESTION_TEXT = 2000
 FORM_FIELDS = 20
@@ -77,33 +77,33 @@ FORM_CHOICES = 100
 FORM_LABEL = 300
 FORM_DEFAULT = 500
 FORM_NUMBER = 10**15  # Longer numbers are hard to read.
-SAMPLES = 5  # Answers of the user's model, for which the user pays.
-SAMPLE_TOKENS = 8000  # Tokens of all these answers together.
+SAMPLES = 5  # Requests to the user's model, for which the user pays.
+SAMPLE_TOKENS = 8000  # Tokens of all answers to these requests together.
 SAMPLE_MESSAGES = 50
 SAMPLE_INSTRUCTIONS = 10_000
 SAMPLE_TEXT = 100_000
 SAMPLE_MEDIA = 5_000_000
 SAMPLE_SHOWN = 20_000  # Characters of a request that are shown to the user for approval.
 
-# Authorization servers.
-AUTH_SECONDS = 15.0  # For each response.
+# Limits for OAuth: authorization servers, the rights that they ask for, and the browser that is redirected to us.
+AUTH_SECONDS = 15.0  # To wait for each response.
 AUTH_BYTES = 512 * 1024
 AUTH_ADDRESS = 4000
-SCOPE = 300  # Characters of the rights that a server requests.
-CONSENTS = 3  # Authorizations by the user for one connection. A server could request more rights without end.
+SCOPE = 300  # Characters of the text that names the rights (OAuth scopes) that a server requests.
+CONSENTS = 3  # How often the user authorizes one connection. A server could ask for more rights without end.
 TOKEN_ATTEMPTS = 4  # Attempts to send one request: without a token, and with a stored, a refreshed and a new token.
-REDIRECT_BYTES = 16 * 1024  # The size of the browser's request, with its headers.
+REDIRECT_BYTES = 16 * 1024  # The size of the request, with headers, of a redirected browser.
 REDIRECT_SECONDS = 5.0
 
 # Times of a connection, in seconds.
 START_WAIT = 10.0  # A turn waits this long for a server. A slower server continues to start.
-RETRY = 2.0  # The same for a server that failed before.
-HTTP_SECONDS = 30.0  # To connect and to write. With a read limit, one silent call would end the connection (mcp 2.3).
-CLOSE_SECONDS = 4.0  # For an orderly close of a connection. After that, its task is cancelled.
-CANCEL_SECONDS = 0.5  # For a cancelled connection to end.
+RETRY = 2.0  # A turn waits this long for a server that failed before.
+HTTP_SECONDS = 30.0  # To connect and to write. Reading has no limit: one slow call would end the connection (mcp 2.3).
+CLOSE_SECONDS = 4.0  # For a connection to close. After this time, its task is cancelled.
+CANCEL_SECONDS = 0.5  # For a connection's task to end after it was cancelled.
 # The sum of the next two must be less than the 2.5 seconds that Jupyter gives a kernel to shut down.
-EXIT_SECONDS = 1.0  # From the end of a program's input to SIGTERM.
-TERM_SECONDS = 0.5  # From SIGTERM to SIGKILL.
+EXIT_SECONDS = 1.0  # Seconds between closing the input of a server's program and SIGTERM.
+TERM_SECONDS = 0.5  # Seconds between SIGTERM and SIGKILL.
 LAST_OUTPUT_SECONDS = 0.5  # After a program has ended, its child processes can still write for this time.
 
 
@@ -135,13 +135,13 @@ class Rate:
 
 
 class Brake:
-    """Makes the reader of a server pause after every `PAUSE_AFTER` useless messages, which slows the server down."""
+    """Slows down a server that sends many useless messages: after every `PAUSE_AFTER` of them, reading pauses."""
 
     def __init__(self) -> None:
         self._count = 0
 
     async def count_dropped_message(self) -> None:
-        """Count one dropped message, and pause if it is time to."""
+        """Count one dropped message. After every `PAUSE_AFTER` messages, sleep for `PAUSE` seconds."""
         self._count += 1
         if self._count % PAUSE_AFTER == 0:
             await asyncio.sleep(PAUSE)
@@ -164,7 +164,7 @@ class ValueCounter:
         """Count the values in the next bytes of the text."""
         chunk = self._pending + chunk
         backslashes = len(chunk) - len(chunk.rstrip(b"\\"))
-        self._pending = b"\\" if backslashes % 2 else b""  # The character that it escapes is in the next chunk.
+        self._pending = b"\\" if backslashes % 2 else b""  # The escaped character is in the next chunk.
         bare = chunk[: len(chunk) - len(self._pending)].replace(rb"\\", b"").replace(rb"\"", b"")
         # After the escapes are removed, each quote opens or closes a string: every second piece is outside strings.
         pieces = bare.split(b'"')
@@ -184,7 +184,8 @@ _SINGLE_KEYWORDS = frozenset(
     {"not", "if", "then", "else", "items", "additionalProperties", "additionalItems", "contains"}
     | {"propertyNames", "unevaluatedProperties", "unevaluatedItems"}
 )
-# Schemas under these keywords check the same value as the schema around them. A reference back from them never ends.
+# Schemas under these keywords check the same value as the schema around them. If one of them refers back to that
+# schema, the check never ends.
 _IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"})
 
 
@@ -193,15 +194,16 @@ class CostlySchema(ValueError):
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str | None:
-    """Return why it would cost too much to check arguments against a schema, or None.
+    """Return why it would take too long to check a tool call's arguments against a schema, or None.
 
-    A schema of a few hundred bytes can take hours to check: references that double at each step grow like 2^n
-    (16 steps took 14 s), a reference to itself never ends, and nested repetitions make a pattern huge.
+    With a schema of a few hundred bytes, a check can take hours. A chain of n definitions, in which each refers twice
+    to the next, has 2^n parts (16 steps took 14 s). A schema that refers to itself never ends, and nested repetitions
+    make a regular expression huge.
     """
     try:
         nodes = _SchemaCost(schema).nodes("#", frozenset())
         if nodes > SCHEMA_NODES:
-            count = min(nodes, 10**9)  # 2^n would have too many digits for a message.
+            count = min(nodes, 10**9)  # The true count can have hundreds of digits.
             return f"it has {count} parts once its references are followed, over the limit of {SCHEMA_NODES}"
     except CostlySchema as error:
         return str(error)
@@ -211,7 +213,7 @@ def schema_problem(schema: Mapping[str, Any]) -> str | None:
 
 
 class _SchemaCost:
-    """Counts the subschemas of a schema as if each reference were replaced by its target, without expanding it."""
+    """Counts the parts of a JSON Schema as if each `$ref` were replaced by its target, without replacing them."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -219,14 +221,15 @@ class _SchemaCost:
         self._pattern_size = 0
 
     def nodes(self, pointer: str, within: frozenset[str]) -> int:
-        """Return the number of subschemas in the target of a reference.
+        """Return the number of subschemas in the target of a `$ref`.
 
-        `within` has the references that were followed to get here and that check the same value.
+        `within` has the references that led here and whose targets check the same value.
         """
         if pointer in within:
             raise CostlySchema(f"its reference {pointer[:100]} leads back to itself")
         if pointer not in self._counts:
-            # A recursive reference through properties or items counts as 1: the depth of the arguments limits it.
+            # While the target is counted, a reference back to it through properties or items counts as 1: a check
+            # follows it only as deep as the arguments are nested.
             self._counts[pointer] = 1
             if (target := resolve(self._root, pointer)) is NOWHERE:
                 raise CostlySchema(f"its reference {pointer[:100]} leads nowhere")
@@ -285,7 +288,7 @@ def unrolled_size(pattern: str) -> int:
 def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for keyword, value in node.items():
         if keyword in _DEFINITION_KEYWORDS:
-            continue  # Definitions are counted at each reference to them.
+            continue  # These schemas are counted at each reference to them.
         if keyword in NAMED_SCHEMAS and isinstance(value, Mapping):
             yield from ((keyword, child) for child in cast("Mapping[str, Any]", value).values())
         elif keyword in _LIST_KEYWORDS and isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Repairs the schemas of tools that are not valid JSON Schema 2020-12: one function, or row, for each kind of mistake.
+"""Repairs the schemas of MCP tools that are not valid JSON Schema 2020-12. Each kind of mistake has one function.
 
 Servers are written in many languages and for many drafts of the standard. Go writes null for a missing value, and PHP
 an empty list for an empty object. Older drafts put `"required": true` beside a type, and people write `"type": "str"`.
@@ -23,7 +23,7 @@ Compiles = Callable[[str], bool]
 
 
 def mend(schema: Mapping[str, Any], check: Compiles | None = None) -> tuple[Json, list[str]]:
-    """Repair the schema of a tool's arguments. Return it, and the dropped keywords, each with its value and location.
+    """Return the repaired schema of a tool's arguments, and the dropped keywords, each with its value and location.
 
     A valid schema is returned unchanged. `check` says whether a regular expression can be used; without it, regular
     expressions are not checked. Raises RecursionError for a schema that is nested too deeply.
@@ -36,7 +36,7 @@ def mend(schema: Mapping[str, Any], check: Compiles | None = None) -> tuple[Json
         result["type"] = "object"  # Arguments are always an object, even if the schema allows other types.
     draft = str(result.get("$schema", ""))
     if not _DRAFT.fullmatch(draft) or (result != schema and "2020-12" not in draft):
-        result.pop("$schema", None)  # A repaired schema is in the current draft, 2020-12.
+        result.pop("$schema", None)  # The repaired schema follows draft 2020-12, the default.
     return result, mender.dropped_keywords
 
 
@@ -44,13 +44,13 @@ _DRAFT = re.compile(r"https?://json-schema\.org/(?:draft-0[467]|draft/20(?:19-09
 
 
 class PatternCheck:
-    """Checks the regular expressions of one listing of tools, within `PATTERN_SECONDS` of CPU time in total."""
+    """Checks the regular expressions in a server's list of tools, within `PATTERN_SECONDS` of CPU time in total."""
 
     def __init__(self) -> None:
         self._seconds = limits.PATTERN_SECONDS
 
     def __call__(self, pattern: str) -> bool:
-        """Return whether a regular expression compiles. After the time is used up, return False for all."""
+        """Return whether a regular expression compiles. When the CPU time is used up, return False without a check."""
         start = time.thread_time()
         usable = self._seconds > 0 and compiles(pattern)
         self._seconds -= time.thread_time() - start
@@ -59,10 +59,10 @@ class PatternCheck:
 
 @dataclass(slots=True)
 class _Mender:
-    """Repairs one schema.
+    """Repairs the JSON Schema of one tool.
 
-    `dropped_keywords` has the keywords without a meaning. `patterns` is the total size of the regular expressions that
-    are kept.
+    `dropped_keywords` has the keywords that were removed because their values have no meaning. `patterns` is the total
+    size of the regular expressions that are kept.
     """
 
     root: Json
@@ -94,14 +94,14 @@ class _Mender:
         return schema if isinstance(schema, bool) else self.repair(schema, path)
 
     def drop(self, what: str, value: object, path: tuple[str, ...]) -> None:
-        """Record a dropped item, with its value and its location."""
+        """Add a keyword that is removed from the schema, with its value and path, to `dropped_keywords`."""
         if len(self.dropped_keywords) < limits.DROPPED_KEYWORDS:
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
             where = f" of {single_line('.'.join(path), 90)}" if path else ""
             self.dropped_keywords.append(f"{single_line(f'{what} {text}', 100)}{where}")
 
     def accepts(self, pattern: str) -> bool:
-        """Return whether a regular expression can be used, together with the earlier ones, within the limits."""
+        """Return whether a regular expression compiles and, with those accepted before, is within the size limit."""
         if self.check is None:
             return True
         size = limits.unrolled_size(pattern)
@@ -112,18 +112,21 @@ class _Mender:
 
 @dataclass(slots=True)
 class _Place:
-    """A schema under repair, at `path` in the whole schema. The rows replace values in `node` but never modify them."""
+    """A schema under repair, at `path` in the tool's whole schema.
+
+    The functions in `MENDS` replace values in `node`, but never modify a value, which belongs to the original schema.
+    """
 
     mender: _Mender
     node: Json
     path: tuple[str, ...]
 
     def drop(self, keyword: str) -> None:
-        """Drop a keyword without a meaning, and record that."""
+        """Remove a keyword whose value has no meaning, and report it in `dropped_keywords`."""
         self.mender.drop(keyword, self.node.pop(keyword), self.path)
 
     def read(self, keyword: str, reader: Callable[[Any], Any]) -> None:
-        """Replace the value of a keyword with the result of `reader`; if it has no meaning, drop the keyword."""
+        """Replace the value of a keyword with `reader(value)`; if the reader raises Meaningless, drop the keyword."""
         try:
             self.node[keyword] = reader(self.node[keyword])
         except Meaningless:
@@ -159,7 +162,7 @@ def _types(place: _Place) -> None:
 
 
 def _bounds(place: _Place) -> None:
-    """Convert the bounds of older drafts.
+    """Convert the bounds of numbers from older drafts of JSON Schema.
 
     In draft 4, `exclusiveMinimum` is a boolean beside `minimum`. In draft 3, `multipleOf` is called `divisibleBy`.
     """
@@ -174,7 +177,10 @@ def _bounds(place: _Place) -> None:
 
 
 def _tuples(place: _Place) -> None:
-    """Convert tuples of drafts before 2020: `items` is a list for the first items, `additionalItems` for the rest."""
+    """Convert the schema of an array in which each of the first items has its own schema.
+
+    In drafts before 2020, `items` is the list of these schemas, and `additionalItems` is the schema of the other items.
+    """
     others = place.node.pop("additionalItems", None)
     if isinstance(items := place.node.get("items"), list) and items:
         place.node.setdefault("prefixItems", items)
@@ -182,7 +188,7 @@ def _tuples(place: _Place) -> None:
 
 
 def _arrays(place: _Place) -> None:
-    """Add empty `items` to an array without `items`, because providers refuse it otherwise."""
+    """Add `items: {}` to the schema of an array without `items`, because model providers refuse it otherwise."""
     if "array" in kinds_of(place.node):
         place.node.setdefault("items", {})
 
@@ -199,7 +205,7 @@ def _dependencies(place: _Place) -> None:
 
 
 def _addresses(place: _Place) -> None:
-    """Remove the ids of inner schemas, which would change the meaning of their references. They are never fetched."""
+    """Remove `$id` and similar keywords of inner schemas: with them, a `$ref` inside would have another meaning."""
     for keyword in ("$id", "id") if place.path else ():
         if isinstance(place.node.get(keyword), str):
             del place.node[keyword]
@@ -207,7 +213,7 @@ def _addresses(place: _Place) -> None:
 
 
 def _references(place: _Place) -> None:
-    """Correct references to targets inside the schema, and drop all others, which cannot be followed."""
+    """Correct each `$ref` whose target is inside the schema, and drop all others, because nothing is downloaded."""
     if "$recursiveRef" in place.node:
         place.node.setdefault("$ref", place.node.pop("$recursiveRef"))
     if "$dynamicRef" in place.node:
@@ -217,10 +223,10 @@ def _references(place: _Place) -> None:
 
 
 def _target(reference: str, root: Json) -> str:
-    """Return the pointer to the target of a reference inside the schema.
+    """Return the JSON pointer to the target of a `$ref` inside the schema.
 
-    `$defs` and `definitions` are both searched, because the name depends on the draft. Raises Meaningless if there is
-    no target.
+    `$defs` and `definitions` are both searched, because the draft of JSON Schema decides which of them is right. Raises
+    Meaningless if the target does not exist.
     """
     pointer = reference.removeprefix(str(root.get("$id") or root.get("id") or "\0"))
     if pointer == "#" or (pointer.startswith("#/") and limits.resolve(root, pointer) is not limits.NOWHERE):
@@ -234,7 +240,7 @@ def _target(reference: str, root: Json) -> str:
 
 
 def _move_components(root: Json) -> None:
-    """Move the schemas of an OpenAPI document from `components` to `$defs`, where references find them."""
+    """Move the schemas under OpenAPI's key `components` to `$defs`, where JSON Schema expects them."""
     components: Any = root.get("components")
     if isinstance(components, Mapping) and isinstance(schemas := cast("Json", components).get("schemas"), Mapping):
         root.setdefault("$defs", schemas)
@@ -244,20 +250,20 @@ def _move_components(root: Json) -> None:
 def _own_required(place: _Place) -> None:
     """Remove the boolean `required` that draft 3 puts on a property.
 
-    The rows of the outer schema ran before, and have added the property to the outer list `required`.
+    The outer schema was repaired before: `_required` has then added the property to the outer list `required`.
     """
     if isinstance(value := place.node.get("required"), bool | int) or str(value).lower() in ("true", "false"):
         place.node.pop("required", None)
 
 
 def _values(place: _Place) -> None:
-    """Convert values of the wrong form for their keyword: "5" for a number, a text for a list, [] for an object."""
+    """Convert keyword values of the wrong type: "5" for a number, a text for a list, [] for an object."""
     for keyword in [keyword for keyword in place.node if keyword in keywords.READERS]:
         place.read(keyword, keywords.READERS[keyword])
 
 
 def _choices(place: _Place) -> None:
-    """Correct choices that do not match the type: texts in an `enum` of numbers, or a `const` of null."""
+    """Correct `enum` and `const` values that do not match `type`: texts for numbers are converted, null is removed."""
     kinds = kinds_of(place.node)
     if kinds and "null" not in kinds and place.node.get("const", "") is None:
         del place.node["const"]
@@ -270,9 +276,9 @@ def _choices(place: _Place) -> None:
 
 
 def _required(place: _Place) -> None:
-    """Correct the list `required`, and the properties that it names.
+    """Make the list `required` and the object `properties` of a schema agree.
 
-    A property with `"required": true` is added to the list. A name in the list without a description gets a property.
+    A property with `"required": true` is added to the list. A name in the list that is no property is added as one.
     """
     properties = cast("Json", place.node.get("properties", {}))
     own_names = [
@@ -291,7 +297,7 @@ def _is_required(schema: Json) -> bool:
 
 
 def _nullable(place: _Place) -> None:
-    """Convert OpenAPI's `nullable`, which stands beside the type, into the type null."""
+    """Convert OpenAPI's keyword `nullable: true` into the additional type null."""
     if "nullable" not in place.node:
         return
     place.read("nullable", keywords.flag)
@@ -318,7 +324,7 @@ def _patterns(place: _Place) -> None:
         place.mender.drop("patternProperties", pattern, place.path)
     if unusable:
         place.node["patternProperties"] = {one: value for one, value in by_pattern.items() if one not in unusable}
-        place.node.pop("additionalProperties", None)  # It would refuse properties that the dropped patterns allow.
+        place.node.pop("additionalProperties", None)  # It would refuse what a dropped pattern allows.
 
 
 MENDS: tuple[Callable[[_Place], None], ...] = (

@@ -1,4 +1,4 @@
-"""The names of servers, and the names by which the model calls their tools.
+"""The names of MCP servers, and the names by which the model calls their tools.
 
 A tool keeps its own name if every provider accepts the name and no other server has a tool of that name. Otherwise the
 name becomes `alias__name`, with the user's alias of the server, and never with the server's own name for itself. A tool
@@ -24,7 +24,7 @@ LONGEST = 64  # Maximum number of characters in the name of a tool, as the stric
 
 _LEGAL = re.compile(rf"[a-zA-Z_][a-zA-Z0-9_-]{{0,{LONGEST - 1}}}")
 _ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]+")
-# Words of a command that do not identify the server that it starts.
+# Words of a command that are skipped when a server's name is made from the command that starts it.
 _RUNNERS = frozenset(
     {"npx", "uvx", "bunx", "pnpx", "pipx", "uv", "bun", "pnpm", "npm", "deno", "docker", "podman", "node", "env"}
     | {"sh", "bash", "cmd", "python", "python3", "py", "run", "exec", "dlx", "tool", "x"}
@@ -37,9 +37,10 @@ _PROGRAM = re.compile(r"\.(?:py|js|mjs|cjs|ts|exe|cmd|sh)$")
 
 
 def visible_names(listings: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
-    """Map each pair (alias, tool) to the unique name that the model sees. `listings` has the tools by alias.
+    """Return, for each pair (alias, tool), the unique name of the tool that the model sees.
 
-    The names do not depend on the order of the servers and tools.
+    An alias is the user's name for a server. `listings` has the names of each server's tools, by alias. The result does
+    not depend on the order of the servers and tools.
     """
     pairs = list(dict.fromkeys((alias, tool) for alias, tools in listings.items() for tool in tools))
     owners = Counter(tool for _, tool in pairs)
@@ -52,7 +53,7 @@ def visible_names(listings: Mapping[str, Iterable[str]]) -> dict[tuple[str, str]
     for pair in pairs:
         if pair not in names:
             name = _with_hash(long_names[pair], *pair)
-            while name in in_use:  # The hash collides by chance, or a server chose such a name.
+            while name in in_use:  # By chance, or because a server chose this name.
                 name = _with_hash(name, name, *pair)
             names[pair] = name
             in_use.add(name)
@@ -60,7 +61,7 @@ def visible_names(listings: Mapping[str, Iterable[str]]) -> dict[tuple[str, str]
 
 
 def _may_stay(alias: str, tool: str, aliases: Iterable[str]) -> bool:
-    """Return whether a tool keeps its own name: the name is valid, and does not look like one of another server."""
+    """Return whether a tool may keep its own name: it is valid, and does not begin with another server's alias."""
     passes = any(tool.startswith(_with_alias(other, "")) for other in aliases if other != alias)
     return _LEGAL.fullmatch(tool) is not None and not passes
 
@@ -76,7 +77,7 @@ def _with_hash(name: str, *of: str) -> str:
 
 
 def alias(entry: object) -> str:
-    """Return a short name for an entry without a name: "npx -y server-files" becomes "files"."""
+    """Return a short name for a server that has no name in its entry: "npx -y server-files" becomes "files"."""
     match entry:
         case str() if "://" in entry:
             return _from_url(entry)
@@ -93,7 +94,7 @@ def alias(entry: object) -> str:
 
 
 def check(name: str) -> None:
-    """Raise ConfigError for an invalid server name: it must fit on one line in questions, rules and lists."""
+    """Raise ConfigError for an invalid server name. A name is shown on one line in questions, rules and lists."""
     if name.casefold() == NOTEBOOK:
         raise ConfigError(f"A server cannot be called {name!r}: so is where functions live. Give it another name.")
     if not name.strip() or name != single_line(name, LONGEST_ALIAS):
@@ -130,7 +131,7 @@ def _from_command(words: Sequence[str]) -> str:
 
 
 def _base(word: str) -> str:
-    """Return the part of a path that identifies a server: for "server.py" and "dist/index.js", the folder above."""
+    """Return the part of a path that identifies a server; for a general name such as "server.py", a folder above it."""
     *folders, last = PurePosixPath(word.replace("\\", "/")).parts or ("",)
     parts = [*folders, _PROGRAM.sub("", _VERSION.sub("", last))]
     while len(parts) > 1 and _ANYWHERE.issuperset(_parts(parts[-1].lower())):

@@ -1,9 +1,10 @@
-"""OAuth for a server over HTTP. The mcp library runs the protocol; this module sends its requests and asks the user.
+"""OAuth for an MCP server over HTTP.
 
-The library finds the authorization server (RFC 9728, RFC 8414), registers a client with it (RFC 7591), and uses PKCE
-(RFC 7636) and resource indicators (RFC 8707). It does so in a generator that yields requests. This module sends these
-requests with a client and limits of its own. The library would send them through the connection to the MCP server, and
-hold a lock until each call is answered, so that one slow call would block all others.
+The mcp library runs the protocol, and this module asks the user. The library finds the authorization server (RFC 9728,
+RFC 8414), registers agentmagic there (RFC 7591), and uses PKCE (RFC 7636) and resource indicators (RFC 8707). It does
+so in a generator that yields HTTP requests. This module sends these requests with an HTTP client and limits of its own.
+The library itself would send them through the connection to the MCP server, and hold a lock until each call is
+answered, so that one slow call would block all others.
 """
 
 import asyncio
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     Flow = AsyncGenerator[httpx2.Request, httpx2.Response]
 
 CLIENT = "agentmagic"  # The name of this client on authorization pages.
-USER_SECONDS = 900.0  # Seconds that the user has to authorize on the page.
-TRIES = 3  # How often the user is asked for the address if the pasted one is invalid.
+USER_SECONDS = 900.0  # Seconds that the user has to authorize agentmagic in the browser.
+TRIES = 3  # How often the user can paste the browser's final address if it is invalid.
 
 _REFUSED = 401
 _TOO_LITTLE = 403
@@ -51,17 +52,17 @@ _NOTHING = b"Nothing is waited for here."
 
 
 class NotAuthorized(Exception):
-    """Raised when there is no token. The message is a phrase that completes "the server cannot be used: ..."."""
+    """Raised when no access token can be got. The message is a phrase to complete "the server cannot be used: ..."."""
 
 
 class CallerLeft(NotAuthorized):
-    """Raised when the user was asked to authorize, but no caller waits for the answer any more."""
+    """Raised when the user was asked to authorize agentmagic, but no code waits for the server any more."""
 
 
 class Authorization:
     """Adds the access token to each request of one connection, and gets a new token if the server refuses the old one.
 
-    `problem` says why there is no token for the last request; it is "" if there is one or the server needs none.
+    `problem` says why there was no token for the last request; it is "" if there was one or the server needs none.
     `failed_attempt` says why an authorization failed after the user was asked; it is "" otherwise.
     """
 
@@ -102,12 +103,12 @@ class Authorization:
                 return
 
     async def _has_better(self, request: "httpx2.Request", refusal: "httpx2.Response", token: str | None) -> bool:
-        if request.method == "DELETE":  # A DELETE only ends the session: do not ask the user for it.
+        if request.method == "DELETE":  # A DELETE only ends the session, so the user is not asked.
             return False
         try:
             async with self._lock:
                 if self._grant.access == token:
-                    await self._grant.load()  # Another kernel, or an earlier one, may have stored a token.
+                    await self._grant.load()  # Another kernel may have stored a token.
                 if self._grant.access == token:
                     await self._obtain(request, refusal)
         except Exception as error:  # noqa: BLE001  (the server's refusal stands, and we explain it in our words)
@@ -120,9 +121,9 @@ class Authorization:
         return True
 
     async def _obtain(self, request: "httpx2.Request", refusal: "httpx2.Response") -> None:
-        """Refresh the token, or ask the user to authorize a new one.
+        """Refresh the access token, or ask the user to authorize a new one.
 
-        Raises NotAuthorized if there is no new token, and the exceptions of the library.
+        Raises NotAuthorized if there is no new token, and the exceptions of the mcp library.
         """
         token, is_refusal_sent, self._has_asked = self._grant.access, False, False
         async with AsyncExitStack() as stack:
@@ -130,11 +131,11 @@ class Authorization:
             prompt = _AuthorizationPrompt(self._pending, self._grant.url)
             provider = self._provider(prompt)
             if refusal.status_code == _REFUSED:
-                provider.context.token_expiry_time = 1.0  # A time long ago: the library then refreshes the token first.
+                provider.context.token_expiry_time = 1.0  # Long ago, so that the library refreshes the token first.
             flow = await stack.enter_async_context(aclosing(provider.async_auth_flow(request)))
             outgoing = await anext(flow)
-            # The library yields our original request once it has a token. If that token was refused before, send it the
-            # refusal once; the library then starts a new authorization.
+            # The mcp library yields the original request when it has a token. If the server has refused that token, the
+            # library is sent the refusal, once; it then starts a new authorization.
             while outgoing is not request or not (is_refusal_sent or _has_other_token(provider, token)):
                 if outgoing is request:
                     is_refusal_sent = True
@@ -171,10 +172,10 @@ class Authorization:
         stack: AsyncExitStack,
         refusal: "httpx2.Response",
     ) -> None:
-        """Prepare an authorization by the user: open the redirect address, and set it in the client's registration.
+        """Prepare an authorization by the user: listen at a redirect address, and use it to register agentmagic.
 
-        Many servers compare the redirect address literally, so each address needs its own registration. Raises
-        NotAuthorized if no user can be asked, or the user was asked already.
+        Many authorization servers compare the redirect address literally, so a new address needs a new registration.
+        Raises NotAuthorized if no user can be asked, or the user was asked already.
         """
         from mcp.shared.auth import OAuthClientInformationFull
         from pydantic import AnyUrl
@@ -204,12 +205,15 @@ class Authorization:
             provider.context.client_info = OAuthClientInformationFull.model_validate(
                 {**credentials, "redirect_uris": [prompt.redirect.address], "token_endpoint_auth_method": method}
             )
-        # Clear the stored metadata: the servers may have moved since it was stored.
+        # The stored metadata is cleared, because the authorization server may have moved since then.
         provider.context.oauth_metadata = provider.context.protected_resource_metadata = None
 
 
 class _AuthorizationPrompt:
-    """One authorization by the user: shows the page, and waits until the browser sends or the user pastes an answer."""
+    """One authorization by the user: shows the address of a web page, and waits for the answer.
+
+    The answer comes from the browser, or the user pastes it.
+    """
 
     def __init__(self, pending: PendingCallers, server: str) -> None:
         self._pending = pending
@@ -218,14 +222,17 @@ class _AuthorizationPrompt:
         self.redirect: Redirect | None = None
 
     async def show(self, url: str) -> None:
-        """Store the address of the page; `wait` shows it. Raises NotAuthorized if the address must not be shown."""
+        """Store the address of the authorization page, which `wait` shows to the user.
+
+        Raises NotAuthorized if the address must not be shown.
+        """
         if problem := address_problem(url, self._server):
             raise NotAuthorized(f"the authorization page it named is not shown: {problem}")
         self._page = url
         self._scope = single_line(" ".join(parse_qs(urlsplit(url).query).get("scope", ())), limits.SCOPE)
 
     async def wait(self) -> "AuthorizationCodeResult":
-        """Return the authorization code, from the browser or pasted by the user. Raises NotAuthorized if none comes."""
+        """Return the authorization code, sent by the browser or pasted by the user. Raises NotAuthorized without it."""
         from mcp.shared.auth import AuthorizationCodeResult
 
         answer = await self._first_answer()
@@ -239,7 +246,8 @@ class _AuthorizationPrompt:
             raise NotAuthorized("it was not authorized")
         redirect.state = parse_qs(urlsplit(self._page).query)["state"][-1]
         question = asyncio.ensure_future(self._typed_answer(redirect.state))
-        # Retrieve the exception: if the browser answers first, no other code does so, and asyncio would log it.
+        # The callback retrieves the exception of `question`. If the browser answers first, no other code retrieves it,
+        # and asyncio would log that.
         question.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             done, _ = await asyncio.wait(
@@ -285,14 +293,14 @@ class RedirectAnswer:
     error: str = ""
 
     def belongs_to(self, state: str) -> bool:
-        """Return whether this answers the request with the given `state` parameter."""
+        """Return whether this answers the authorization request that had the given `state` parameter."""
         return secrets.compare_digest(self.state.encode(), state.encode())
 
 
 def read_redirect(address: str) -> RedirectAnswer:
-    """Return the answer in the final address of a browser. Raises ValueError if the address contains no answer.
+    """Return the authorization answer in the address at which the browser ended.
 
-    The message of the error is a sentence for the user.
+    Raises ValueError, with a sentence for the user, if the address contains no answer.
     """
     try:
         query = parse_qs(urlsplit(address.strip()).query, max_num_fields=20)
@@ -341,10 +349,10 @@ class Redirect:
                 status, page = (b"200 OK", _THANKS) if answer else (b"404 Not Found", _NOTHING)
                 writer.write(_PAGE % (status, len(page), page))
                 await writer.drain()
-            # Set the answer after the page is sent, because it makes the waiting code close this server.
+            # The answer is set after the page is sent, because the code that waits for it then closes this server.
             if answer and not self.answer.done():
                 self.answer.set_result(answer)
-        except (OSError, EOFError, asyncio.LimitOverrunError):  # TimeoutError is an OSError
+        except (OSError, EOFError, asyncio.LimitOverrunError):  # OSError includes TimeoutError
             pass
         finally:
             self._open.discard(writer)
@@ -362,16 +370,16 @@ class Redirect:
 
 
 def address_problem(url: str, server: str) -> str | None:
-    """Return why an address of the authorization must not be used, or None if it can be used.
+    """Return why an address that a server names for OAuth must not be used, or None if it can be used.
 
-    The address must use https. An address on this machine is allowed only if the server is on this machine too: a
-    remote server must not reach local services.
+    The address must use https. An address on this machine is allowed only if the MCP server is on this machine too: a
+    remote server must not make us send requests to local services.
     """
     return text.address_problem(url, limits.AUTH_ADDRESS, https=not (is_loopback(url) and is_loopback(server)))
 
 
 def _asks_for_token(response: "httpx2.Response") -> bool:
-    """Return whether a server asks for a token, or for a token with more rights (RFC 6750, 3.1)."""
+    """Return whether an HTTP response asks for an access token, or for one with more rights (RFC 6750, 3.1)."""
     from mcp.client.auth.utils import extract_field_from_www_auth
 
     if response.status_code == _TOO_LITTLE:
@@ -380,14 +388,17 @@ def _asks_for_token(response: "httpx2.Response") -> bool:
 
 
 def scope_of(response: "httpx2.Response") -> str:
-    """Return the rights that the server names in a refusal, or ""."""
+    """Return the rights (OAuth scopes) that a server asks for in the headers of a refusal, or ""."""
     from mcp.client.auth.utils import extract_scope_from_www_auth
 
     return single_line(extract_scope_from_www_auth(response) or "", limits.SCOPE)
 
 
 async def _next_request(flow: "Flow", response: "httpx2.Response", provider: "OAuthClientProvider") -> "httpx2.Request":
-    """Return the library's next request. Raises NotAuthorized if the server does not support OAuth."""
+    """Give a response to the mcp library's OAuth flow, and return the flow's next request.
+
+    Raises NotAuthorized if the server does not support OAuth.
+    """
     from mcp.client.auth import OAuthRegistrationError
 
     try:
@@ -407,7 +418,7 @@ def _has_other_token(provider: "OAuthClientProvider", token: str | None) -> bool
 
 
 def _make_client() -> "httpx2.AsyncClient":
-    """Return an HTTP client for the authorization server, without the headers of the MCP server's entry.
+    """Return an HTTP client for the authorization server. It does not send the headers configured for the MCP server.
 
     The size of responses is limited; `_send` sets the time limit.
     """
@@ -420,7 +431,7 @@ def _make_client() -> "httpx2.AsyncClient":
 
 
 async def _send(client: "httpx2.AsyncClient", request: "httpx2.Request", server: str) -> "httpx2.Response":
-    """Send a request that the library yielded, and register the secrets in the response."""
+    """Send a request of the mcp library's OAuth flow, and register the secrets in the response."""
     if problem := address_problem(str(request.url), server):
         raise NotAuthorized(f"an address of its authorization is not used: {problem}")
     request.headers["Accept-Encoding"] = "identity"
@@ -429,13 +440,13 @@ async def _send(client: "httpx2.AsyncClient", request: "httpx2.Request", server:
     if request.method == "POST" and response.status_code in _SUCCESS:
         try:
             hide(response.json())
-        except ValueError:  # Do not let the library see it: its error would quote the response.
+        except ValueError:  # The library's own error would quote the response.
             raise NotAuthorized("what its authorization server answered cannot be read") from None
     return response
 
 
 def _reason(error: Exception, url: str) -> str:
-    """Return a phrase that says why there is no token, and what to do."""
+    """Return a phrase for the user that says why there is no access token, and what to do."""
     from mcp.client.auth import OAuthRegistrationError
 
     match error:

@@ -1,7 +1,7 @@
-"""The callers that wait for a server, and the host, which asks the user questions on the server's behalf.
+"""The calls that wait for an MCP server, and `ServerHost`, which asks the user questions on the server's behalf.
 
-Authorization prompts are shown only while a caller waits for the server. While a prompt is open, the timeouts of the
-callers are paused.
+A caller is code that waits for the server. Authorization prompts are shown only while there is a
+caller. While a prompt is open, the timeouts of the callers are paused.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from agentmagic.tools.mcp.elicitation import ask_agreement
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationPage:
-    """The web page on which the user authorizes agentmagic to use a server.
+    """The web page on which the user authorizes agentmagic to use an MCP server.
 
     `note` says where the token will be stored, or what was wrong with the last answer. `scope` has the rights that the
     server requests.
@@ -37,7 +37,7 @@ class AuthorizationPage:
 
 @dataclass(frozen=True, slots=True)
 class SamplingRequest:
-    """A request of a server to the user's model, for an answer of at most `max_tokens` tokens."""
+    """A request that an MCP server sends to the user's model. The answer has at most `max_tokens` tokens."""
 
     server: str
     messages: tuple[Message, ...]
@@ -55,17 +55,18 @@ class SamplingAnswer:
 
 
 async def complete_by_turn(request: SamplingRequest, call: ToolContext) -> SamplingAnswer:
-    """Send a server's request to the model of the running turn, within the time limit and budgets of the turn."""
+    """Send an MCP server's request to the model of the running turn, within the time limit and budgets of the turn."""
     answer = await call.complete(request.messages, request.instructions, max_tokens=request.max_tokens)
     return SamplingAnswer(answer.text, answer.model, "maxTokens" if answer.cut else "endTurn")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerHost:
-    """Asks the user questions on behalf of servers; the user types the answers. All methods run on the engine.
+    """Asks the user questions on behalf of MCP servers; the user types the answers.
 
-    `complete` gets an answer from a model; without it, servers are told that sampling is not supported. `confirm` asks
-    whether a server from a file may start; without it, only servers that were approved before can start.
+    All methods run on the engine's event loop. `complete` gets an answer from a model; without it, servers are told
+    that requests to the model ("sampling") are not supported. `confirm` asks the user whether a server from a file may
+    start; without it, only servers that were approved before can start.
     """
 
     complete: Callable[[SamplingRequest, ToolContext], Awaitable[SamplingAnswer]] | None = complete_by_turn
@@ -78,14 +79,14 @@ class ServerHost:
         return await self.confirm(f"Start the MCP server {server!r}, which the project names?\n{command}")
 
     async def is_attended(self) -> bool:
-        """Return whether a user is there to open an authorization page: a cell is waiting, and its user can answer."""
+        """Return whether a user can open an authorization page now: a cell is waiting, and the user can answer."""
         main, person = engine().main, current_host().person
         return person is not None and main.serving and await main.run(person.attended)
 
     async def authorize(self, page: AuthorizationPage) -> str:
         """Show an authorization page. Return the final address of the user's browser, or "" if the user declines.
 
-        The question is not a part of the running call or of the history, because the address contains a secret.
+        The question and its answer are not recorded in the history, because the address contains a secret.
         """
         if (person := current_host().person) is None:
             return ""
@@ -98,7 +99,7 @@ class ServerHost:
         return await engine().main.run(lambda: person.ask(question))
 
     async def sample(self, request: SamplingRequest, call: ToolContext) -> SamplingAnswer | None:
-        """Show the request to the user, and send it to the model if the user agrees.
+        """Show a server's request for the user's model to the user, and send it to the model if the user agrees.
 
         Return the model's answer, or None if the user does not agree.
         """
@@ -117,14 +118,15 @@ class ServerHost:
 
 
 def _message_text(message: Message) -> str:
-    """Return a server's message as text, with labels for images and sound, which the model would also get."""
+    """Return a message that a server wants to send to the model as text. Labels stand for images and sound."""
     return "".join(as_text(cast("Content", part)) for part in message.parts)
 
 
 class Timer:
-    """Calls a function once, after a number of seconds; the time can be paused. Create it on the event loop.
+    """Calls a function once, after a number of seconds. The clock can be paused.
 
-    Unlike a `Deadline`, it does not cancel a task, so callers can get an error before the connection is closed.
+    It must be created on the event loop. It does not cancel a task, as a `Deadline` does, so callers can get an error
+    before the connection is closed.
     """
 
     def __init__(self, seconds: float, call: Callable[[], None]) -> None:
@@ -151,7 +153,7 @@ class Timer:
 
 
 class PendingCallers:
-    """The callers that wait for one server: for its connection, its listings and its calls."""
+    """Counts the callers, the code that waits for one MCP server: for its connection, its lists or a tool call."""
 
     def __init__(self, server: str, host: ServerHost) -> None:
         self.server = server
@@ -163,7 +165,10 @@ class PendingCallers:
 
     @contextmanager
     def caller(self, clock: Deadline | None = None) -> Generator[None]:
-        """Count a caller that waits during the block. When the last caller leaves, cancel an open authorization."""
+        """Count one more waiting caller while the `with` block runs. `clock` is paused while the user is asked.
+
+        When the last caller leaves its block, an open authorization is cancelled.
+        """
         self._callers += 1
         try:
             with nullcontext() if clock is None else self.clock(clock):
@@ -175,7 +180,7 @@ class PendingCallers:
 
     @contextmanager
     def clock(self, clock: Deadline | Timer) -> Generator[None]:
-        """Pause `clock` whenever a prompt is open during the block."""
+        """While the `with` block runs, pause `clock` whenever a question to the user is open."""
         self._clocks.append(clock)
         if self._prompts:
             clock.pause()
@@ -188,8 +193,8 @@ class PendingCallers:
 
     @contextmanager
     def prompt(self) -> Generator[None]:
-        """Pause the clocks of all callers during the block, in which the user is asked."""
-        # Pause all clocks, because the protocol does not say for which call a server asks a question.
+        """Pause the clocks of all callers while the `with` block runs, in which the user is asked a question."""
+        # All clocks are paused, because the protocol does not say for which call a server asks a question.
         self._prompts += 1
         if self._prompts == 1:
             for clock in self._clocks:
@@ -203,13 +208,13 @@ class PendingCallers:
                     clock.resume()
 
     async def is_attended(self) -> bool:
-        """Return whether a caller is waiting and a user can be asked."""
+        """Return whether some code is waiting for the server, and a user can be asked."""
         return self._callers > 0 and await self.host.is_attended()
 
     async def authorize(self, url: str, note: str, scope: str = "") -> str:
-        """Ask the user to authorize agentmagic, and return the pasted address.
+        """Ask the user to authorize agentmagic at a web page, and return the address that the user pastes.
 
-        Raises CancelledError if no caller waits any more.
+        Raises CancelledError if no code waits for the server any more.
         """
         if not self._callers:
             raise asyncio.CancelledError

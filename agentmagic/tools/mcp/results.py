@@ -1,4 +1,4 @@
-"""Repairs the results of servers so that the mcp library accepts them: an invalid field is lost, but not the result.
+"""Repairs the results of MCP servers so that the mcp library accepts them: only an invalid field is lost.
 
 The library refuses a whole result, or a whole list, for one invalid field of one entry: for example null in place of a
 list (from Go), a block without its text, or a priority of 5.
@@ -36,17 +36,18 @@ LISTS = {
 
 
 def repair_result(method: str, result: Json, *, modern: bool) -> None:
-    """Repair a result in place: its fields and the entries of its list. `filters` repairs the entries of tool lists.
+    """Repair an MCP server's result in place: its fields and, if it is a list of content or items, the entries.
 
-    `modern` says whether the connection uses the protocol of 2026-07-28.
+    The module `filters` repairs the entries of lists of tools. `modern` says whether the connection uses the protocol
+    of 2026-07-28.
     """
     if modern and result.get("resultType", "complete") != "complete" and isinstance(result["resultType"], str):
-        return  # The server asks the client a question. Such a result has other fields.
+        return  # The server asks a question instead. Such a result has other fields.
     for name in [name for name, value in result.items() if value is None]:
         del result[name]
     if isinstance(cursor := result.get("nextCursor"), int):
         result["nextCursor"] = str(cursor)
-    # Some servers write true or [] for a capability without options; the library expects {}.
+    # Some servers write true or [] for a capability without options. The mcp library expects {}.
     if isinstance(capabilities := result.get("capabilities"), Mapping):
         pairs = cast("Json", capabilities).items()
         result["capabilities"] = {name: {} if value is True or value == [] else value for name, value in pairs}
@@ -61,16 +62,16 @@ def repair_result(method: str, result: Json, *, modern: bool) -> None:
             single = _single_blocks(entries) if method == "prompts/get" else entries
             repairs = (_repair_entry(list_name, entry) for entry in islice(single, limits.RESULT_LISTS[list_name]))
             entries = [entry for entry in repairs if entry is not None]
-        result[list_name] = []  # Each entry was validated by itself, so leave them out here.
+        result[list_name] = []  # `_repair` need not see the entries: each was repaired above.
     _repair(result, *_models_of_result(method, modern=modern))
     if list_name:
         result[list_name] = entries
 
 
 def _single_blocks(entries: list[Any]) -> Iterator[Any]:
-    """Yield the messages of a prompt, each with one block: a message of several blocks becomes several messages.
+    """Yield the messages of a server's prompt, each with a single content block.
 
-    A text without a message around it becomes a message.
+    A message with several blocks becomes several messages. A plain text in place of a message becomes a message.
     """
     for entry in entries:
         message: Any = {"content": entry} if isinstance(entry, str) else entry
@@ -89,11 +90,11 @@ def _repair_call(result: Json, *, modern: bool) -> None:
             del result["isError"]
     content = result.get("structuredContent", {})
     if not modern and not isinstance(content, Mapping):
-        result["structuredContent"] = {"result": content}  # The SDK's servers wrap other values like this.
+        result["structuredContent"] = {"result": content}  # Like the MCP SDK for a value that is no object.
 
 
 def _block(entry: Any) -> Json:
-    """Return a content block that the library accepts; if a block is invalid, a text block that says so."""
+    """Return a content block that the mcp library accepts. In place of an invalid block, it is a text that says so."""
     if not isinstance(entry, Mapping):
         return _text(entry)
     block = {name: value for name, value in cast("Json", entry).items() if value is not None}
@@ -127,7 +128,7 @@ def _as_text(value: Any) -> str:
 
 
 def _repair_entry(kind: str, entry: Any) -> Json | None:
-    """Return an entry without its invalid fields, or None if the library does not accept the rest either."""
+    """Return an entry of a list without its invalid fields, or None if the mcp library refuses the rest too."""
     fields = cast("Json", entry) if isinstance(entry, Mapping) else {}
     result = {name: value for name, value in fields.items() if value is not None}
     if kind == "messages" and "content" in fields:
@@ -140,7 +141,10 @@ def _repair_entry(kind: str, entry: Any) -> Json | None:
 
 
 def _repair(value: Json, *models: "type[BaseModel]") -> bool:
-    """Repair or remove, in place, each field that the pydantic models refuse. Return whether they accept the rest."""
+    """Repair or remove, in place, each field of `value` that the pydantic models refuse.
+
+    Return whether the models then accept the value.
+    """
     from pydantic import ValidationError
 
     for _ in range(ROUNDS):
@@ -168,8 +172,8 @@ def _repair_errors(value: Json, error: "ValidationError") -> bool:
         elif not location:
             return False
         else:
-            wrong.add(location)  # For a missing required field, this is the path of the object without it.
-    for location in sorted(wrong, reverse=True):  # From the end, so that the indexes of earlier items stay valid.
+            wrong.add(location)  # If a required field is missing, its object is removed.
+    for location in sorted(wrong, reverse=True):  # Last items first: the other indexes stay valid.
         del _follow(value, location[:-1])[0][location[-1]]
     return True
 
@@ -206,19 +210,25 @@ The argument is the object without the field. The result is None if there is no 
 
 
 def _models_of_result(method: str, *, modern: bool) -> "Iterator[type[BaseModel]]":
-    """Yield the pydantic models that a method's result must match: the protocol version's and the library's own."""
+    """Yield the pydantic models that the result of an MCP method must match.
+
+    One is for the version of the protocol, the other is the mcp library's own for all versions.
+    """
     from mcp.types import methods
 
     version = "2026-07-28" if modern else "2025-11-25"
     models: tuple[Any, ...] = (methods.SERVER_RESULTS.get((method, version)), methods.MONOLITH_RESULTS.get(method))
     for model in models:
         if model is not None:
-            yield (get_args(model) or (model,))[0]  # The other models are questions of the server.
+            yield (get_args(model) or (model,))[0]  # Further models are for a question in place of a result.
 
 
 @lru_cache(maxsize=1)
 def _models() -> "dict[str, type[BaseModel]]":
-    """Return the library's pydantic models: for content blocks by type, for list entries by the name of the list."""
+    """Return the mcp library's pydantic models for the entries of lists.
+
+    The key is the type of a content block, or for other entries the name of the list.
+    """
     from mcp import types
 
     return {

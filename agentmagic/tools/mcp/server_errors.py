@@ -1,4 +1,4 @@
-"""Classifies the errors of a connection to a server, and describes them with advice on what to do."""
+"""Classifies the errors of a connection to an MCP server, and describes them with advice on what to do."""
 
 import re
 from collections.abc import Mapping
@@ -13,20 +13,20 @@ from agentmagic.tools.mcp.config import Http, Stdio, Transport
 from agentmagic.tools.mcp.content import clean_lines
 
 CLOSED = "Connection closed"
-# Our JSON-RPC codes, in the range for implementations, for HTTP responses that are not MCP.
+# agentmagic's own JSON-RPC error codes for HTTP responses that are not MCP. The range is reserved for implementations.
 HTTP_FAILED = -32011  # The server may have executed the request.
 HTTP_REFUSED = -32012  # The server did not execute the request.
-_EXPIRED = token_hex(16)  # Random, so that no server can send it and make us repeat a call.
+_EXPIRED = token_hex(16)  # Marks an error after which a call is repeated. It is random, so that no server can send it.
 _UNKNOWN_SESSION = "Session not found (HTTP {})"
 _LOST = frozenset({CLOSED, "Session not found", "Session terminated", *map(_UNKNOWN_SESSION.format, (400, 404, 410))})
-_BROKEN = "SSE stream "  # The library's error for an answer that broke off begins with this.
+_BROKEN = "SSE stream "  # The mcp library's error begins with this if an answer is incomplete.
 _TRANSPORTS = frozenset({"anyio", "httpx2", "httpcore2"})
 _REFUSED = {401: "it wants a valid token", 403: "it does not permit this to who asks"}
 _TOO_MANY = 429
 _FIRST_REDIRECT, _FIRST_FAILURE, _FIRST_FAULT = 300, 400, 500
 _REQUEST_ERRORS = frozenset(
     {-32601, -32602}
-)  # Unknown method, invalid parameters. Some servers use status 404 for them.
+)  # JSON-RPC codes for an unknown method and invalid parameters. Some servers send them with HTTP status 404.
 _ABOUT_SESSION = re.compile(r"session|not initialized", re.IGNORECASE)
 _MEDIA_TYPES = frozenset({"application/json", "text/event-stream"})
 
@@ -36,8 +36,8 @@ def is_lost(error: BaseException) -> bool:
     from mcp import MCPError
 
     if isinstance(error, MCPError):
-        # Compare the message and not the code: servers use the code of a closed connection, -32000, for other errors
-        # too. A restarted server answers every request with "Session not found".
+        # The code is not enough: servers use the code of a closed connection, -32000, for other errors too. The message
+        # "Session not found" is in the list because a restarted server answers every request with it.
         return error.message in _LOST
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _TRANSPORTS
 
@@ -64,7 +64,10 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def is_misshapen(error: BaseException) -> bool:
-    """Return whether the server's answer is not valid MCP. The library's own message for this error is too long."""
+    """Return whether an error means that the server's answer is not valid MCP.
+
+    The user is then told this, because the mcp library's own message is too long.
+    """
     from mcp import MCPError, types
     from pydantic import ValidationError
 
@@ -74,7 +77,7 @@ def is_misshapen(error: BaseException) -> bool:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the message of an error; for an error from a server, its `data` is appended."""
+    """Return the message of an error. For a JSON-RPC error from a server, its field `data` is appended."""
     from mcp import MCPError, types
 
     message = clean_lines(str(error)[: limits.FAILURE])
@@ -84,10 +87,10 @@ def describe_error(error: BaseException) -> str:
 
 
 def http_error(status: int, problem: str, answer: Mapping[str, Any] | None, *, in_session: bool) -> dict[str, Any]:
-    """Return the JSON-RPC error for a failed HTTP response; its message contains the status.
+    """Return a JSON-RPC error for an HTTP response that failed. Its message contains the HTTP status.
 
-    `problem` is the text from `http_problem`, and `answer` the JSON-RPC error in the body, if any. `in_session` says
-    whether the request had a session id.
+    `problem` is the text from `http_problem`. `answer` is the JSON-RPC error in the body of the response, if any.
+    `in_session` says whether the request had a session id.
     """
     is_about_session = answer is None or _ABOUT_SESSION.search(answer["message"]) is not None
     is_about_request = answer is not None and answer["code"] in _REQUEST_ERRORS and not is_about_session
@@ -102,7 +105,7 @@ def http_error(status: int, problem: str, answer: Mapping[str, Any] | None, *, i
 
 
 def failure(status: int, problem: str) -> dict[str, Any]:
-    """Return the JSON-RPC error for an HTTP response that is not MCP."""
+    """Return a JSON-RPC error for an HTTP response that is not MCP, with the text of the problem."""
     is_refusal = _FIRST_REDIRECT <= status < _FIRST_FAULT
     return {"code": HTTP_REFUSED if is_refusal else HTTP_FAILED, "message": problem}
 
@@ -136,7 +139,7 @@ def reason(transport: Transport, error: BaseException) -> str:
     from mcp import MCPError
     from pydantic import ValidationError
 
-    while isinstance(error, BaseExceptionGroup):  # Task groups wrap the error of a transport.
+    while isinstance(error, BaseExceptionGroup):  # A task group has wrapped the error.
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, ValidationError):
         first = error.errors()[0]

@@ -1,6 +1,8 @@
-"""Answers the requests of a server to its client: elicitation, sampling and roots, within limits.
+"""Answers the requests that an MCP server sends to agentmagic, within limits.
 
-Elicitation and sampling need the user's consent, and are refused if no call to the server is running.
+A server can ask the user a question (elicitation), send a request to the user's model (sampling), or ask for the
+folders to work in (roots). Elicitation and sampling need the user's consent, and are refused if no call to the server
+is running.
 """
 
 import asyncio
@@ -29,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of a server's log. `level` is a log level of the protocol, and `logger` can be empty."""
+    """One line of an MCP server's log. `level` is a log level of MCP, and `logger` can be empty."""
 
     level: str
     logger: str
@@ -38,9 +40,9 @@ class LogLine:
 
 @dataclass(slots=True, eq=False)
 class RunningCall:
-    """A running call, during which the server can ask the user.
+    """A running tool call, during which its MCP server can ask the user questions.
 
-    `notes` says which requests of the server were refused; the model and the user read the notes in the result.
+    `notes` says which requests of the server were refused. The notes are added to the result of the call.
     """
 
     context: ToolContext
@@ -48,13 +50,13 @@ class RunningCall:
     questions: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
 
     def note(self, text: str) -> None:
-        """Add a note if it is new, because a server can repeat a request without end."""
+        """Add a note unless it is there already, because a server can repeat a refused request without end."""
         if text not in self.notes:
             self.notes.append(text)
 
 
 class ServerRequests:
-    """The callbacks of the client of one server, with the server's log and its number of requests in this turn."""
+    """Answers the requests of one MCP server, stores its log, and counts its requests in this turn."""
 
     def __init__(self, pending: PendingCallers, roots: "Sequence[Path]") -> None:
         self.pending = pending
@@ -64,12 +66,15 @@ class ServerRequests:
         self._samples = self._tokens = self._questions = 0
 
     def new_turn(self) -> None:
-        """Reset the counts of the server's requests."""
+        """Set the counts of the server's requests to 0, because the limits hold for one turn."""
         self._samples = self._tokens = self._questions = 0
 
     @contextmanager
     def during_call(self, context: ToolContext) -> Generator[RunningCall]:
-        """Answer the server's requests in the context of a call, during the block. Then cancel its open questions."""
+        """While the `with` block runs, let the server ask the user by means of a tool call's context.
+
+        At the end of the block, the questions that are still open are cancelled.
+        """
         call = RunningCall(context)
         self._calls.append(call)
         try:
@@ -81,11 +86,14 @@ class ServerRequests:
                 task.cancel()
 
     def callbacks(self) -> dict[str, Any]:
-        """Return the callbacks as arguments for the library's `Client`, which announces them to the server."""
+        """Return the methods that answer requests, as arguments for the mcp library's `Client`.
+
+        The client tells the server which kinds of requests it answers.
+        """
         arguments: dict[str, Any] = {"elicitation_callback": self.elicit, "logging_callback": self._keep_log}
         if self.pending.host.complete is not None:
             arguments["sampling_callback"] = self._sample
-        # Offer roots only if there are any: some servers replace the folders of their command line with the roots.
+        # An empty list of roots is not offered: some servers replace the folders of their command line with the roots.
         if self._roots:
             arguments["list_roots_callback"] = self._list_roots
         return arguments
@@ -103,7 +111,7 @@ class ServerRequests:
         return types.ListRootsResult.model_validate({"roots": roots})
 
     async def elicit(self, _context: Any, params: "types.ElicitRequestParams") -> "types.ElicitResult":
-        """Ask the user to fill in a form, or to visit an address."""
+        """Ask the user to fill in a server's form, or to visit a web address, and return the answer for the server."""
         from mcp import types
 
         call = self._caller()
@@ -141,9 +149,10 @@ class ServerRequests:
         return types.ElicitResult(action="accept" if consent else "decline")
 
     async def visit_first(self, error: BaseException) -> str:
-        """Ask the user to visit the addresses that a server requires before a call; return a sentence on the outcome.
+        """If a call failed because the user must visit web addresses first, ask the user to visit them.
 
-        Return "" if the error is not such a request. The call is not sent again: the model decides whether to do that.
+        Return a sentence on the outcome, or "" for another error. The model reads the sentence and decides whether to
+        call the tool again.
         """
         from mcp import MCPError, types
         from pydantic import ValidationError
@@ -199,9 +208,9 @@ class ServerRequests:
         return self._calls[-1] if self._calls else None
 
     async def _ask(self, call: RunningCall, question: Coroutine[Any, Any, T]) -> T | None:
-        """Wait for the user's answer while the callers' timeouts are paused.
+        """Wait for the user's answer to a question. The timeouts of all code that waits for the server are paused.
 
-        Return None if the call ends first, or if the question fails.
+        Return None if the tool call ends first, or if the question fails.
         """
         task = asyncio.ensure_future(question)
         call.questions.add(task)

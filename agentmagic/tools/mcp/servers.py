@@ -1,4 +1,4 @@
-"""A toolset of several MCP servers, and their state."""
+"""A toolset with the tools of several MCP servers, and the state of each server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -37,14 +37,13 @@ LONGEST_NOTICE = 800
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """The state of one server.
+    """The state of one MCP server, as shown to the user.
 
     `tools` is the number of tools that the model gets, and `offered` has their names. `left_out` maps unusable tools to
-    the reasons, and `dropped_keywords` maps tools to the invalid keywords that were removed from their schemas.
-    `disabled` has the names of the tools that the user disabled. `address` is the full command or URL, with secrets
-    blanked. `title`,
+    the reasons, and `dropped` maps tools to the invalid keywords that were removed from their schemas. `disabled` has
+    the names of the tools that the user disabled. `address` is the full command or URL, with secrets blanked. `title`,
     `protocol` and `instructions` come from the server, and are "" while it is not connected. `allow` has patterns of
-    tools that run without asking. `names` has the server's own names of all usable tools.
+    tools that run without asking the user. `names` has the server's own names of all usable tools.
     """
 
     name: str
@@ -66,7 +65,7 @@ class ServerState:
 
 @dataclass(slots=True)
 class _ListedServer:
-    """A server and its tools. `listing` is the list that the server sent; `is_disconnected`: by the user."""
+    """An MCP server and its tools. `listing` is the list that it sent. `is_disconnected`: the user disconnected it."""
 
     connection: Connection
     listing: "Sequence[types.Tool]" = ()
@@ -77,10 +76,10 @@ class _ListedServer:
     is_disconnected: bool = False
 
     async def list_for_turn(self) -> "list[types.Tool]":
-        """Return the usable tools. Raises ServerError if the server fails, or is not ready within a few seconds.
+        """Return the server's usable tools. Raises ServerError if it fails, or is not ready within a few seconds.
 
-        A server that is not ready in time continues to connect. If the user declined the authorization, this raises at
-        once, so that the user is not asked again in every turn.
+        A server that is not ready in time continues to connect. If the user declined the authorization, ServerError is
+        raised at once, so that the user is not asked again in every turn.
         """
         connection = self.connection
         if connection.failed_before and connection.declined:
@@ -102,7 +101,7 @@ class _ListedServer:
         """Return the usable tools, connecting to the server if needed. Raises ServerError."""
         listing = await self.connection.list_tools()
         if listing is not self.listing:
-            # Check the tools in a thread: compiling hundreds of schemas would block the engine's loop too long.
+            # The tools are checked in a thread: to compile hundreds of schemas would block the event loop too long.
             self.tools, left_out, dropped_keywords = await asyncio.to_thread(_usable_tools, listing)
             self.left_out = {**self.connection.left_out, **left_out}
             before = self.connection.dropped_keywords
@@ -115,7 +114,7 @@ class _ListedServer:
 
     @property
     def names(self) -> "Sequence[str]":
-        """The server's names of all usable tools."""
+        """The names of all usable tools, as the server itself calls them."""
         return [tool.name for tool in self.tools]
 
     @property
@@ -140,7 +139,7 @@ class _ListedServer:
 
 
 class McpServers:
-    """A `Toolset` of MCP servers, by the user's names for them. Servers are connected when first needed.
+    """A `Toolset` of MCP servers. Each has a name given by the user, and is connected when first needed.
 
     All coroutines must run on the engine's event loop; the other methods are thread-safe. `host` asks the user
     questions on behalf of the servers. `store` has the user's approvals of servers that come from files.
@@ -168,11 +167,11 @@ class McpServers:
         return _state(self._server(name))
 
     async def add(self, name: str, config: ServerConfig, *, connect: bool = True) -> None:
-        """Add a server and, with `connect`, connect to it now. If that fails, the next turn tries again.
+        """Add a server and, with `connect`, connect to it now. If connecting fails, the next turn tries again.
 
         If the same server is added again, for example by a cell that runs twice, it stays connected and its `allow` is
-        extended. If it has failed, or its entry in a file has changed, it is replaced. Raises UsageError if another
-        server has the name, and ServerError if the connection fails; its message says what to do.
+        extended. A server that has failed, or whose entry in a file has changed, is replaced. Raises UsageError if
+        another server has the name, and ServerError, with advice, if the connection fails.
         """
         if (existing := self._servers.get(name)) is not None:
             before = existing.connection.config
@@ -220,13 +219,14 @@ class McpServers:
     def listen(self, listener: Callable[[None], None]) -> Callable[[], None]:
         """Call `listener` when a server's state or tools change. Return a function that removes the listener.
 
-        The listener can be called in any thread. `servers` has the new state after the engine's loop has continued.
+        The listener can be called in any thread. `servers` may return the new state only after the engine's event loop
+        has continued.
         """
         return self._listeners.add(listener)
 
     def check(self, name: str, patterns: Sequence[str] = ()) -> None:
         """Raise UsageError for an unknown name, and for a pattern that matches none of the server's known tools."""
-        tools = self._server(name).names  # Empty before the first connection: every pattern is accepted then.
+        tools = self._server(name).names  # Empty before the first connection: any pattern is valid.
         for pattern in patterns:
             if tools and not any(fnmatchcase(tool, pattern) for tool in tools):
                 hint = did_you_mean(pattern, tools)
@@ -261,19 +261,19 @@ class McpServers:
     def enable(self, name: str, patterns: Sequence[str] = ("*",)) -> None:
         """Offer disabled tools again, from the next turn on. Raises UsageError for an unknown server.
 
-        All tools that match a pattern are enabled. Tools that were disabled by a wider pattern, and that no pattern
-        here matches, stay disabled.
+        Tools whose names match one of `patterns` are enabled. All others stay disabled, also if they were disabled
+        together with these by one wider pattern.
         """
         server = self._server(name)
         away = [tool.name for tool in server.tools if server.is_disabled(tool.name)]
         remaining = [tool for tool in away if not any(fnmatchcase(tool, pattern) for pattern in patterns)]
-        server.disabled = tuple(map(escape, remaining))  # A name can contain characters such as * and [.
+        server.disabled = tuple(map(escape, remaining))  # Names can contain *, ? and [.
         self._listeners.tell(None)
 
     def pending(self, name: str) -> str | None:
-        """Return the entry that the user must approve before a server starts, or None if no approval is needed.
+        """Return the text that the user must approve before a server can start, or None if no approval is needed.
 
-        Reads the file with the approvals. Raises UsageError for an unknown name.
+        Reads the file in which approvals are stored. Raises UsageError for an unknown name.
         """
         config = self._server(name).connection.config
         if isinstance(config.transport, Unreadable) or config.origin is None or self._store.is_approved(config.origin):
@@ -281,7 +281,7 @@ class McpServers:
         return question(name, config, self._store)
 
     def approve(self, name: str) -> None:
-        """Approve a server from a file with its current configuration. Raises UsageError for an unknown name."""
+        """Store the user's approval of a server with its present entry. Raises UsageError for an unknown name."""
         self._server(name).connection.approve()
 
     def describe_tools(self, name: str) -> Mapping[str, tuple[str, str]]:
@@ -329,8 +329,8 @@ class McpServers:
     async def tools(self) -> Sequence[Tool]:
         """Return the tools of all servers, in the order of the servers, connecting to the servers if needed.
 
-        If a server cannot be reached, the others are still tried; then raises ServersUnreachable, which has the tools
-        of the others.
+        All servers are tried. If some cannot be reached, raises ServersUnreachable, which has the tools of the other
+        servers.
         """
         return await self._tools([server for server in self._servers.values() if not server.is_disconnected])
 
@@ -383,7 +383,7 @@ class McpServers:
         return entries
 
     async def _connect(self, server: _ListedServer) -> None:
-        """Connect to a server that was added. Raises ServerError, whose message has the commands that can fix it."""
+        """Connect to a server that was just added. The message of a ServerError has the commands that can fix it."""
         try:
             await server.list()
         except ServerError as error:
@@ -409,7 +409,7 @@ class McpServers:
 
 
 def _arguments(schema: Mapping[str, Any]) -> str:
-    """Return the arguments of a schema as text, one per line: name, type and description."""
+    """Return the arguments that a tool's schema describes as text, one per line: name, type and description."""
     properties, required_names = schema.get("properties"), schema.get("required") or ()
     lines: list[str] = []
     for name, about in cast("dict[str, Any]", properties).items() if isinstance(properties, dict) else ():
@@ -452,7 +452,7 @@ def _some(items: Sequence[str]) -> str:
 
 
 def _usable_tools(listing: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str], dict[str, list[str]]]":
-    """Return the usable tools without duplicates, the reasons against other tools, and the removed schema keywords."""
+    """Return the usable tools; by tool name, why others are unusable; by tool name, the removed schema keywords."""
     left_out: dict[str, str] = {}
     dropped_keywords: dict[str, list[str]] = {}
     usable: dict[str, types.Tool] = {}
@@ -495,7 +495,7 @@ def _tool(connection: Connection, visible_name: str, tool: "types.Tool") -> Tool
 
     async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
         answer: Any = await connection.call(tool.name, call.arguments, context)
-        # Convert the answer in a thread: cleaning millions of characters would block the engine's loop too long.
+        # Converted in a thread: to clean millions of characters would block the engine's event loop too long.
         return await asyncio.to_thread(content.to_result, call, answer)
 
     trusted = connection.config.trust

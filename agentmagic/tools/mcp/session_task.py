@@ -1,7 +1,7 @@
-"""One session with a server, owned by a task that enters the mcp library's client, waits for the end, and leaves it.
+"""One session with an MCP server, owned by a task that opens and closes the mcp library's client.
 
-The library's `Client` must be entered and left by the same task, and cancels that task when the transport breaks. So
-one task owns the client; any other task can send requests with it.
+The library's `Client` is a context manager that the same task must enter and leave, and it cancels that task if the
+transport breaks. Therefore one task owns the client. Any other task can send requests with the client.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ T = TypeVar("T")
 SessionState = Literal["starting", "ready", "died", "failed"]
 
 LOG_LEVEL = "info"  # Servers are asked for log lines of this level and above.
-MODE = "auto"  # The client chooses the protocol version that the server speaks. A test forces the older version.
+MODE = "auto"  # The client uses the server's protocol version. A test sets an older version here.
 
 
 def warm() -> None:
-    """Import the mcp library, which takes about a second. A thread can call this before the library is needed.
+    """Import the mcp library, which takes about a second. Can run in a thread before the library is needed.
 
     Raises MissingExtra if the library is not installed.
     """
@@ -50,16 +50,16 @@ def warm() -> None:
     except ImportError as error:
         raise MissingExtra("MCP servers", "mcp") from error
     for name in ("mcp", "client"):
-        # The library logs invalid messages of servers with tracebacks. Without a handler, Python prints them in cells.
+        # The mcp library logs invalid messages of servers. Without a handler, Python would print these in cells.
         logging.getLogger(name).addHandler(logging.NullHandler())
 
 
 class SessionTask:
-    """One session with a server, from start to end. It starts when the object is created, on the running event loop.
+    """One session with an MCP server. It starts on the running event loop when the object is created.
 
     `state` is "failed" if the session never became ready, and "died" if it ended after it was ready; `error` is the
     reason. `on_change` is called with the session when `state` and `error` change, and `on_tools_changed` when the
-    server reports that its tools changed. `unwatched` means that the server does not report such changes any more.
+    server reports that its tools changed. `unwatched` is true if changes of the tools are not reported.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SessionTask:
         self.error = ""
         self.tail = stdio.Tail()
         self.filter = MessageFilter()
-        # An in-process server notifies only listeners in the thread that changes its tools.
+        # An in-process server reports a change of its tools only in the thread that changes them.
         self.unwatched = isinstance(config.transport, InProcess)
         self._config = config
         self._requests = requests
@@ -90,9 +90,9 @@ class SessionTask:
         self._end = asyncio.Event()
         self._calls: set[asyncio.Task[Any]] = set()
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        # Retrieve the exception: if no caller waits any more, asyncio would log it as never retrieved.
+        # The callback retrieves the exception, which asyncio would log if no other code waits for the future.
         self._ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
-        # The context is empty: the session outlives the cell that opened it, and must not see its context variables.
+        # An empty context: the task outlives the cell that opened the session, and must not see its context variables.
         name = f"agentmagic-mcp-{self._pending.server}"
         self.owner = asyncio.create_task(self._own(), name=name, context=contextvars.Context())
 
@@ -103,7 +103,7 @@ class SessionTask:
 
     @property
     def declined(self) -> bool:
-        """Whether the user was asked to authorize agentmagic with the server, and did not do so."""
+        """Whether the user was asked to authorize agentmagic with the server (OAuth), but did not authorize it."""
         return self._authorization is not None and self._authorization.failed_attempt != ""
 
     @property
@@ -129,7 +129,7 @@ class SessionTask:
                 self.end()
 
     async def wait_for(self, answer: Awaitable[T]) -> T:
-        """Await `answer` in a task that is cancelled when the session ends, so that a stuck transport cannot block.
+        """Await `answer` and return its result. The wait ends with the session, even if the transport is stuck.
 
         Raises the exception of `answer`, or ConnectionAbortedError if the session ends first.
         """
@@ -168,20 +168,23 @@ class SessionTask:
         if not self.owner.done():
             self.owner.cancel()
             await asyncio.wait((self.owner,), timeout=limits.CANCEL_SECONDS)
-        self._fail("it was disconnected")  # An owner that was cancelled before its first step has not called this.
+        self._fail("it was disconnected")  # The owner calls this too, unless it was cancelled before it began.
 
     def unusable(self, reason: str) -> ServerError:
-        """Return a ServerError that the server cannot be used, with the last lines of its output."""
+        """Return a ServerError that says why the server cannot be used, with the last lines of its output."""
         output = self.tail.gist()
         last = f" Its last words: {output}" if output else ""
         return ServerError(redact(f"The MCP server {self._pending.server!r} cannot be used: {reason}.{last}"))
 
     def reason(self, error: Exception) -> str:
-        """Return a phrase that says why the server cannot be used."""
+        """Return a phrase that says why the server cannot be used: no access token, or the given error."""
         return self.unauthorized or server_errors.reason(self._config.transport, error)
 
     async def _own(self) -> None:
-        """Enter the client, wait until the session should end, and leave the client. The owner task runs this."""
+        """Open the mcp library's client, wait until the session should end, and close the client.
+
+        This is the coroutine of the task `owner`.
+        """
         patience = Timer(self._config.connect_timeout, self._give_up)
         reason = "it ended"
         try:
@@ -209,7 +212,10 @@ class SessionTask:
                 call.cancel()
 
     async def _enter(self, entering: AsyncExitStack, transport: Transport) -> "Client":
-        """Enter a client and return it. If that fails for a URL that ends in "/sse", try the older SSE transport."""
+        """Connect to the server and return the mcp library's client, which `entering` will close.
+
+        If connecting to a URL that ends in "/sse" fails, the older transport with server-sent events is tried.
+        """
         try:
             return await entering.enter_async_context(self._client(transport))
         except Exception as error:
@@ -221,7 +227,7 @@ class SessionTask:
                 raise error from None
 
     def _client(self, transport: Transport) -> "Client":
-        """Return a new client, which can be entered once."""
+        """Return a new client of the mcp library. It can be used in an `async with` block only once."""
         from mcp import Client, types
 
         async def on_message(message: Any) -> None:
@@ -235,8 +241,8 @@ class SessionTask:
                 auth = self._authorization.as_auth() if self._authorization else None
                 server = filter_streams(http_transport.connect(address, auth), self.filter)
             case InProcess(server=server):
-                server = getattr(server, "_lowlevel_server", server)  # An MCPServer wraps the server object.
-                if self._thread and hasattr(server, "create_initialization_options"):  # Other objects are transports.
+                server = getattr(server, "_lowlevel_server", server)  # The library's MCPServer wraps it.
+                if self._thread and hasattr(server, "create_initialization_options"):  # Transports have no such method.
                     server = _in_thread(server, self._thread)
             case Unreadable(problem=problem):
                 raise ConfigError(problem)
@@ -261,7 +267,7 @@ class SessionTask:
         self.unwatched = True
 
     def _give_up(self) -> None:
-        """Report at once that the start took too long, and end the session, which can take more seconds."""
+        """Set the state "failed" because the start took too long, then end the session, which can take some seconds."""
         if self._ready.done():
             return
         self._fail(f"it did not answer within {self._config.connect_timeout:g} s")
@@ -269,7 +275,7 @@ class SessionTask:
         self.owner.cancel()
 
     def _fail(self, reason: str) -> None:
-        """Set the final state with its reason. Later calls have no effect."""
+        """Set the final state of the session with its reason. A second call has no effect."""
         if self.state == "ready":
             self._set_state("died", str(self.unusable(reason)))
         elif self.state == "starting":
@@ -289,7 +295,7 @@ BLOCKED = (
 
 
 class _Sender(MessageStream):
-    """The sending end of a stream. The receiver reads it on another event loop."""
+    """The sending end of a stream of messages whose receiver runs on another event loop, in another thread."""
 
     def __init__(self, inner: "MemoryObjectSendStream[Any]", loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(inner)
@@ -308,7 +314,7 @@ class _Sender(MessageStream):
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # The receiver has closed the stream.
                 function(*arguments)
 
-        with suppress(RuntimeError):  # The receiver's loop is closed.
+        with suppress(RuntimeError):  # The receiver's event loop is closed.
             self._loop.call_soon_threadsafe(work)
 
 
@@ -316,7 +322,7 @@ class _Sender(MessageStream):
 async def _in_thread(server: "Server[Any]", thread: UserLoop) -> AsyncGenerator["TransportStreams"]:
     """Run an in-process server in a thread of its own, so that a blocking tool blocks only this server.
 
-    Yield the streams from and to the server.
+    Yield two streams of messages: from the server and to the server.
     """
     import anyio
 
@@ -350,12 +356,15 @@ async def _ask_for_log(client: "Client") -> None:
     if client.server_capabilities.logging is None or _is_modern(client):
         return
     request = types.SetLevelRequest(params=types.SetLevelRequestParams(level=LOG_LEVEL))
-    with suppress(Exception):  # If the server refuses, there is no log.
+    with suppress(Exception):  # A server that refuses sends no log.
         await client.session.send_request(request, types.EmptyResult)
 
 
 async def _accept(name: str, result: "types.CallToolResult") -> None:
-    """Accept any result, in place of the library's schema check: a server's pattern could hold the GIL for seconds."""
+    """Accept any tool result. Replaces the mcp library's check of results against a schema from the server.
+
+    A regular expression in such a schema could hold the GIL for seconds.
+    """
 
 
 def _is_modern(client: "Client") -> bool:

@@ -1,4 +1,4 @@
-"""Runs a server as a child process: MCP messages are lines of JSON on its standard input and output.
+"""Runs an MCP server as a child process: messages are lines of JSON on its standard input and output.
 
 The process and its children are started and ended as in the mcp library. This module reads the pipes itself, because a
 server can do anything: print a banner, send a line of 50 MB (for which the library needs 79 s), send bytes that are not
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 TOO_LONG = -32010
 UNREADABLE = -32700
 
-# Servers need these variables in networks with a proxy or with their own certificate authority.
+# Environment variables that a server needs in a network with a proxy or with its own certificate authority.
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 NETWORK = (*_PROXIES, *map(str.lower, _PROXIES), *_CERTIFICATES)
 
 _UNSENT = 256  # Messages that are buffered for a server that has stopped reading.
 
-# Matches an escaped backslash, a surrogate pair, or half of a pair.
+# Matches in JSON an escaped backslash, a surrogate pair in \u escapes, or half of such a pair.
 _SURROGATES = re.compile(
     rb"\\\\|\\u[dD](?:[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[89a-fA-F][0-9a-fA-F]{2})"
 )
@@ -72,9 +72,9 @@ def repair(text: bytes) -> bytes:
 
 
 def answered_request(head: bytes, tail: bytes) -> int | str | None:
-    """Return the id of the request that a message answers, or None if the message is not an answer.
+    """Return the id of the request that a long message answers, or None if the message is not an answer.
 
-    `head` and `tail` are the two ends of the message, in one of which the id is.
+    `head` and `tail` are the two ends of the message. The id is expected in one of them.
     """
     match = _ID_AT_START.match(head) or (_ANSWER_AT_START.match(head) and _ID_AT_END.search(tail))
     if not match:
@@ -85,13 +85,16 @@ def answered_request(head: bytes, tail: bytes) -> int | str | None:
 
 @dataclass(frozen=True, slots=True)
 class TooLong:
-    """A line over a limit; `request` is the id of the request that it answers, or None if the id was not found."""
+    """Stands for a line of a server's output that exceeds a limit and was dropped.
+
+    `request` is the id of the request that the line answers, or None if the id was not found.
+    """
 
     request: int | str | None
 
 
 class Lines:
-    """Splits a stream of bytes into lines, in linear time and with limited memory."""
+    """Splits the bytes from a server into lines, in linear time and with limited memory."""
 
     def __init__(self, longest: int | None = None) -> None:
         self._longest = longest or limits.MESSAGE_BYTES
@@ -101,7 +104,7 @@ class Lines:
         self._values: limits.ValueCounter | None = None
 
     def feed(self, chunk: bytes) -> Iterator[bytes | TooLong]:
-        """Yield the lines that this chunk completes."""
+        """Add a chunk of bytes, and yield the lines that are then complete."""
         *whole, rest = chunk.split(b"\n")
         for part in whole:
             self._add(part)
@@ -113,10 +116,10 @@ class Lines:
         self._size += len(part)
         if self._values is not None:
             self._values.feed(part)
-        elif self._size > limits.MESSAGE_VALUES:  # Fewer bytes cannot contain too many values.
+        elif self._size > limits.MESSAGE_VALUES:  # A shorter line cannot have too many JSON values.
             self._values = limits.ValueCounter()
             self._values.feed(b"".join(self._parts))
-        if self._is_over():  # Keep only the two ends, one of which may have the id of the request.
+        if self._is_over():  # The two ends of the line are kept: one may have the id of the request.
             data = b"".join(self._parts)
             self._head = self._head or data[: limits.MESSAGE_ENDS]
             self._parts = [data[-limits.MESSAGE_ENDS :]]
@@ -144,28 +147,30 @@ class Tail:
         del self._bytes[: -self._size]
 
     def text(self) -> str:
-        """Return the kept bytes as safe text. Secrets are blanked here, before a caller can cut a secret in two."""
+        """Return the kept output as safe text. Secrets are blanked in the whole text, before a caller shortens it."""
         return redact(clean(bytes(self._bytes).decode("utf-8", "replace")).strip())
 
     def gist(self, lines: int = 3, most: int = 300) -> str:
-        """Return the last lines that are not indented: of a traceback, this is the last line."""
+        """Return the last lines of the output that are not indented: of a traceback, the line with the error."""
         texts = [line.strip() for line in self.text().splitlines() if line[:1].strip()]
         return " / ".join(line for line in texts[-lines:] if not line.startswith("Traceback "))[-most:]
 
 
 @asynccontextmanager
 async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> AsyncGenerator["Streams"]:
-    """Start the program and yield the streams of messages from and to it. The program is ended after the block.
+    """Start a server's program and yield two streams of messages: from the program and to it.
 
-    `on_end` is called when the program or its output ends. Raises OSError or ValueError if the program cannot start.
+    The program is ended after the `async with` block. `on_end` is called when the program or its output ends. Raises
+    OSError or ValueError if the program cannot start.
     """
     import anyio
     from mcp.shared.message import SessionMessage
 
-    # No await may follow before the task group: a cancellation there would leave the process running.
+    # Between here and the task group there must be no await: a cancellation there would leave the process running.
     process, mark = await start(program)
     into, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
-    # Buffered, so that a server that has stopped reading does not block the notification that cancels its call.
+    # With this buffer, a call can be cancelled although the server has stopped reading: to send the cancellation does
+    # not block.
     outgoing, out = anyio.create_memory_object_stream[SessionMessage](_UNSENT)
 
     def end() -> None:
@@ -193,7 +198,9 @@ async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> Asy
 
 
 def locate(command: str, path: str | None = None) -> str | None:
-    """Return the path of a program, or None if it is not found. `path` is a PATH, by default that of this process.
+    """Return the path of a program, or None if it is not found.
+
+    `path` is the value of a PATH variable, by default that of this process.
 
     The folders of this Python environment are searched too, because a kernel's PATH often lacks them. With conda on
     Windows, the scripts are in a separate folder.
@@ -204,19 +211,19 @@ def locate(command: str, path: str | None = None) -> str | None:
 
 
 def environment_of(program: Stdio) -> dict[str, str]:
-    """Return the variables in a program's entry, and the proxy and certificate variables of this process."""
+    """Return environment variables for a program: those in its entry, and this process's proxy and certificate ones."""
     network = {name: os.environ[name] for name in NETWORK if name in os.environ}
-    # On Windows, `Path` and `PATH` are the same variable. A program that got both would see one of them at random.
+    # On Windows, `Path` and `PATH` are the same variable. If a program got both, either could be used.
     if sys.platform == "win32":
         return {name.upper(): value for name, value in (network | dict(program.env)).items()}
     return network | dict(program.env)
 
 
 async def start(program: Stdio) -> "tuple[Process, str]":
-    """Start a program in its own session, or on Windows in a Job Object. Return the process and its mark.
+    """Start a program in its own process session, or on Windows in a Job Object. Return the process and a mark.
 
-    The mark is a random text in the program's environment, by which its child processes are found. Raises OSError or
-    ValueError if the program cannot be started.
+    The mark is a random text in the program's environment, by which the program's child processes are found later.
+    Raises OSError or ValueError if the program cannot be started.
     """
     import anyio
     from mcp.client.stdio import get_default_environment
@@ -229,9 +236,9 @@ async def start(program: Stdio) -> "tuple[Process, str]":
     if sys.platform == "win32":
         from mcp.os.win32 import utilities
 
-        windows: Any = utilities.create_windows_process  # `errlog` accepts PIPE too.
+        windows: Any = utilities.create_windows_process  # The argument `errlog` accepts PIPE too.
         return await windows(command, list(program.args), environment, PIPE, program.cwd), mark
-    # In its own session, the server does not get the kernel's interrupt.
+    # `start_new_session` keeps the signal of a kernel interrupt away from the server.
     process = await anyio.open_process(
         [command, *program.args], env=environment, cwd=program.cwd, stderr=PIPE, start_new_session=True
     )
@@ -253,18 +260,18 @@ async def stop(process: "Process", mark: str) -> None:
             await terminate_windows_process_tree(process)
         elif process.returncode is None:
             await terminate_posix_process_tree(process, limits.TERM_SECONDS)
-    finally:  # Also after a cancellation, and for child processes of a server that ended in time.
+    finally:  # A server that ended in time can leave child processes.
         if sys.platform == "win32":
             close_process_job(process)
         else:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # The id of the leader is the id of the group.
+                os.killpg(process.pid, signal.SIGKILL)  # The process id is also its group's id.
             kill_marked(mark)
             guardian.release(process.pid)
 
 
 async def _watch(process: "Process", reader: "asyncio.Task[None]", end: Callable[[], None]) -> None:
-    """Call `end` when the output ends, or when the server ends but one of its children keeps the output open."""
+    """Call `end` when a server's output ends, or soon after the server ends: its children may keep the output open."""
     ending = asyncio.create_task(process.wait())
     try:
         await asyncio.wait((reader, ending), return_when=asyncio.FIRST_COMPLETED)
@@ -275,7 +282,10 @@ async def _watch(process: "Process", reader: "asyncio.Task[None]", end: Callable
 
 
 async def _read(process: "Process", into: "Incoming", tail: Tail) -> None:
-    """Pass on messages until the output ends. A last line without a line end is a message too."""
+    """Read messages from a server's output and send them to `into`, until the output ends.
+
+    A last line without a line end is a message too.
+    """
     lines, brake = Lines(), limits.Brake()
     async for chunk in cast("ByteReceiveStream", process.stdout):
         await _pass_on(lines.feed(chunk), into, tail, brake)
@@ -287,7 +297,7 @@ async def _pass_on(lines: Iterator[bytes | TooLong], into: "Incoming", tail: Tai
 
     for line in lines:
         if not into.statistics().open_receive_streams:
-            return  # The connection is being closed. The output is read only so that the server can end.
+            return  # The connection is being closed. Output is still read, so that the server can end.
         if (message := _message(line, tail)) is None:
             await brake.count_dropped_message()
             continue
@@ -296,7 +306,10 @@ async def _pass_on(lines: Iterator[bytes | TooLong], into: "Incoming", tail: Tai
 
 
 def _message(line: bytes | TooLong, tail: Tail) -> "SessionMessage | None":
-    """Return the message in a line, an error message in place of an invalid answer, or None without a message."""
+    """Return the message in a line of a server's output, or None if it has none.
+
+    An answer that is too long or invalid is replaced by a JSON-RPC error for its request.
+    """
     from mcp.shared.message import SessionMessage
 
     if isinstance(line, TooLong):
@@ -350,4 +363,4 @@ async def _write(process: "Process", out: "Outgoing", end: Callable[[], None]) -
         async for item in out:
             await stdin.send(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
     except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        end()  # The server closed its input, so it will not answer any further request.
+        end()  # The server has closed its input, so it cannot answer further requests.

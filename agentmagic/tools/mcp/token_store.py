@@ -1,4 +1,4 @@
-"""Stores the tokens of servers: in the system's keyring, or in memory if no keyring can be used."""
+"""Stores the access tokens for MCP servers: in the system's keyring, or in memory if no keyring can be used."""
 
 import asyncio
 import json
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SERVICE = f"{KEYRING_SERVICE}-mcp"  # The service name in the keyring. The user name is the server's URL.
-PATIENCE = 10.0  # Seconds. A locked keyring asks the user, and waits forever if the user cannot see the question.
+PATIENCE = 10.0  # Seconds to wait. A locked keyring asks the user, who may not see the question.
 
 _SECRET = frozenset({"access_token", "refresh_token", "id_token", "client_secret", "registration_access_token"})
 _log = logging.getLogger(__name__)
-_in_memory: dict[str, str] = {}  # Records that no keyring stored, by URL, until the process ends.
+_in_memory: dict[str, str] = {}  # Tokens and their data by server URL, if no keyring can store them.
 
 
 class Grant:
-    """The token of a server, and the data to refresh it. Implements the mcp library's `TokenStorage`."""
+    """The access token for an MCP server, and the data to refresh it. Implements the mcp library's `TokenStorage`."""
 
     def __init__(self, server: Http) -> None:
         self.server = server
@@ -43,23 +43,23 @@ class Grant:
         return self.token.access_token if self.token else None
 
     async def get_tokens(self) -> "OAuthToken | None":
-        """Return the token."""
+        """Return the access token with its refresh token, or None."""
         return self.token
 
     async def set_tokens(self, tokens: "OAuthToken") -> None:
-        """Set the token."""
+        """Set the access token with its refresh token."""
         self.token = tokens
 
     async def get_client_info(self) -> "OAuthClientInformationFull | None":
-        """Return this client's registration with the authorization server."""
+        """Return agentmagic's registration with the authorization server, or None."""
         return self.client
 
     async def set_client_info(self, client_info: "OAuthClientInformationFull") -> None:
-        """Set this client's registration with the authorization server."""
+        """Set agentmagic's registration with the authorization server."""
         self.client = client_info
 
     async def load(self) -> None:
-        """Load the stored record. Do nothing if there is no valid record."""
+        """Load the token and its data from the store. Do nothing if the store has no valid record for the server."""
         from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 
         record = await read(self.url)
@@ -75,8 +75,8 @@ class Grant:
         self.token, self.client, self.issuer, self.resource = token, client, issuer, resource
 
     async def save(self) -> None:
-        """Store the record."""
-        # Store only the metadata that a refresh needs, because some keyrings store only a few kilobytes.
+        """Write the token and the data to refresh it to the store."""
+        # Only what a refresh of the token needs is stored, because some keyrings store only a few kilobytes.
         parts = (
             ("token", self.token, None),
             ("client", self.client, {"client_id", "client_secret", "token_endpoint_auth_method", "issuer"}),
@@ -92,14 +92,17 @@ class Grant:
 
 
 def grant_for(transport: Transport) -> Grant | None:
-    """Return an empty grant for a server over HTTP, or None for another server or one with an Authorization header."""
+    """Return an empty grant for a server over HTTP.
+
+    Return None for a server that is not over HTTP, or for which the user has set an Authorization header.
+    """
     if not isinstance(transport, Http) or "authorization" in {name.lower() for name in transport.headers}:
         return None
     return Grant(transport)
 
 
 def hide(*records: object) -> None:
-    """Register the secrets in the responses of an authorization server, so that they are blanked."""
+    """Register the secrets in the responses of an authorization server, so that they are blanked in all texts."""
     for record in records:
         if isinstance(record, Mapping):
             for name, value in cast("Mapping[str, object]", record).items():
@@ -108,12 +111,12 @@ def hide(*records: object) -> None:
 
 
 async def read(url: str) -> str | None:
-    """Return the stored record of a server, or None."""
+    """Return the stored record for a server's URL, a JSON text with the token and its data, or None."""
     return _in_memory.get(url) or await _patiently(lambda keyring: keyring.get_password(SERVICE, url) or None, None)
 
 
 async def write(url: str, record: str) -> None:
-    """Store the record of a server. If no keyring stores it, keep it in memory and log a warning."""
+    """Store the record for a server's URL. If no keyring stores it, keep it in memory and log a warning."""
     _in_memory[url] = record
     if await _patiently(lambda keyring: _store(keyring, url, record), instead=False):
         _in_memory.pop(url, None)
@@ -122,7 +125,7 @@ async def write(url: str, record: str) -> None:
 
 
 async def forget(url: str) -> None:
-    """Delete the record of a server from memory and keyring."""
+    """Delete the stored token and its data for a server's URL, from memory and from the keyring."""
     _in_memory.pop(url, None)
     await _patiently(lambda keyring: keyring.delete_password(SERVICE, url), None)
 

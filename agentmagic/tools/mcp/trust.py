@@ -1,4 +1,4 @@
-"""Stores which servers from configuration files the user has approved, across sessions.
+"""Stores on disk which MCP servers from configuration files the user has approved.
 
 A project's file can name any program to run on this machine, and the file may be downloaded. So each of its entries is
 shown to the user in full once, and again after each change.
@@ -26,14 +26,14 @@ from agentmagic.tools.mcp.config import (
 
 
 class TrustStore(ApprovalFile):
-    """The file with the approved entries of configuration files, by the hash of the whole entry."""
+    """The file in which the user's approvals of MCP servers are stored, by the hash of a server's whole entry."""
 
     def is_approved(self, origin: Origin) -> bool:
-        """Return whether exactly this entry was approved."""
+        """Return whether the user has approved a server's entry exactly as it is in the file now."""
         return origin.digest in self.read()
 
     def approve(self, server: str, config: ServerConfig) -> None:
-        """Store the user's approval of this entry. It replaces an earlier entry of the same name and file.
+        """Store the user's approval of a server's entry. It replaces the approval of an earlier version of the entry.
 
         Raises ServerError if the approval cannot be written.
         """
@@ -49,7 +49,7 @@ class TrustStore(ApprovalFile):
             ) from None
 
     def before(self, server: str, origin: Origin) -> str:
-        """Return the text of the entry that was approved before under this name in this file, or ""."""
+        """Return the text of the earlier version of a server's entry that the user has approved, or ""."""
         return str(self.entry_before({"server": server, "file": str(origin.file)}).get("command", ""))
 
 
@@ -70,17 +70,20 @@ def describe(config: ServerConfig) -> str:
 
 
 def _safe(name: str, value: str) -> str:
-    """Return the value of a variable or header, with secrets blanked."""
+    """Return the value of an environment variable or HTTP header, with secrets blanked."""
     return BLANK if is_secret_name(name) or is_random(value) else redact(value, name=name)
 
 
 def _line(text: str) -> str:
-    """Return a text on one line, with secrets blanked and invisible characters made visible."""
+    """Return a text as a single line, with secrets blanked and invisible characters made visible."""
     return reveal(redact(text), strictly=True)
 
 
 def question(server: str, config: ServerConfig, store: TrustStore) -> str:
-    """Return the text that the user must approve: the whole entry, its file, and the entry that it replaces, if any."""
+    """Return the text that the user must approve before a server starts.
+
+    It has the server's whole entry, the name of its file, and the version that was approved before, if any.
+    """
     if (origin := config.origin) is None:
         return describe(config)
     before = store.before(server, origin)
@@ -89,7 +92,7 @@ def question(server: str, config: ServerConfig, store: TrustStore) -> str:
 
 
 def entry_of(config: ServerConfig) -> str:
-    """Return everything that an entry requests, one item per line: the command or URL, then its settings."""
+    """Return everything that a server's entry asks for, one item per line: the command or URL, then its settings."""
     return "\n".join((describe(config), *map(_line, _terms(config))))
 
 

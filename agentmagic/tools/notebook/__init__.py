@@ -11,7 +11,7 @@ from agentmagic.tools.notebook.proposals import proposal_tool
 
 
 class NotebookTools:
-    """The tools of a notebook.
+    """A toolset with which a model works in a notebook.
 
     `list_variables`, `inspect_variable`, `read_cells` and `view_figure` only read, and `propose_cell` runs nothing:
     they need no permission. Before `run_python` runs a program, the user is asked, unless a rule names `run_python`.

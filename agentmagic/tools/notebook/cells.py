@@ -36,7 +36,7 @@ def read_cells(notebook: RunningNotebook, most: int, first: int = 1, count: int 
 
 
 def look_tools(notebook: RunningNotebook) -> list[Tool]:
-    """Return the tools that read a notebook."""
+    """Return the tools with which the model reads the notebook: its variables, cells and figures."""
     look = _Look(notebook)
     return [function_tool(getattr(look, name)) for name in LOOKS]
 

@@ -62,7 +62,7 @@ def program_tool(notebook: RunningNotebook) -> Tool:
 
 
 def _function_list(tools: Sequence[ToolDef], namespace: Mapping[str, Any]) -> str:
-    """Return the part of the tool's description that lists the functions which the code can call."""
+    """Return the part of the description of `run_python` that lists the tools which the code can call as functions."""
     if not tools:
         return ""
     name = next((one for one in TOOL_NAMESPACES if one not in namespace), TOOL_NAMESPACES[-1])
@@ -145,7 +145,7 @@ def _function(name: str, tool: ToolDef, context: ToolContext) -> Callable[..., A
     call.__name__ = call.__qualname__ = name
     call.__doc__ = tool.description
     if all(parameter.isidentifier() and not keyword.iskeyword(parameter) for parameter in names):
-        # Parameters with defaults must follow the others.
+        # In a Python signature, parameters with defaults must follow the others, so positions would change.
         order = sorted(names, key=lambda parameter: parameter not in required_names)
         kind = inspect.Parameter.KEYWORD_ONLY if order != names else inspect.Parameter.POSITIONAL_OR_KEYWORD
         defaults = {parameter: inspect.Parameter.empty if parameter in required_names else None for parameter in names}
@@ -157,10 +157,9 @@ def _function(name: str, tool: ToolDef, context: ToolContext) -> Callable[..., A
 
 @contextmanager
 def offer(functions: ToolFunctions) -> Generator[None]:
-    """Make functions available to code during the block, under the two names in OFFERED.
+    """While the `with` block runs, make the tools available to code as functions, under the two names in OFFERED.
 
-    The names are added to `builtins`. If the user has a variable with one of these names, the code sees the variable,
-    which is not changed.
+    The names are added to `builtins`, so a variable of the user with the same name hides the functions.
     """
     before = {name: vars(builtins).get(name, _MISSING) for name in TOOL_NAMESPACES}
     for name in TOOL_NAMESPACES:

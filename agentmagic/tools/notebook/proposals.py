@@ -83,7 +83,7 @@ def proposal_tool(notebook: RunningNotebook) -> Tool:
 
 
 def _completed_proposal(proposal: CellProposed, target: NotebookCell) -> CellProposed:
-    """Return a proposal completed with the id, the kind and the source of the cell that it names."""
+    """Return a proposal to which the id, and for a change the kind and old source, of its target cell are added."""
     if proposal.action == "insert":
         return replace(proposal, cell=target.id)
     kind = "markdown" if target.kind == "markdown" else "code"
@@ -119,7 +119,7 @@ def _target(notebook: RunningNotebook, action: CellAction, number: int) -> Noteb
 
 
 def open_proposals(events: Iterable[Event]) -> tuple[CellProposed, ...]:
-    """Return the proposals in a log of events that the user has not decided on, oldest first."""
+    """Return the proposed cells in a session's events that the user has neither accepted nor refused, oldest first."""
     proposals: dict[str, CellProposed] = {}
     for event in map(innermost, events):
         match event:
@@ -133,17 +133,17 @@ def open_proposals(events: Iterable[Event]) -> tuple[CellProposed, ...]:
 
 
 def find_decisions(proposals: Iterable[CellProposed]) -> list[ProposalSettled]:
-    """Return the user's decisions on open proposals, as far as the cells of this process's notebook show them."""
+    """Return the user's decisions on proposed cells, as far as the present cells of the notebook show them."""
     notebook = current_host().notebook
     fates = (notebook.fate(one) for one in proposals) if notebook is not None else ()
     return [fate for fate in fates if fate is not None]
 
 
 def with_report(prompt: Message, events: Iterable[Event], last: Sequence[Event]) -> Message:
-    """Return a prompt with a part that reports the user's decisions on proposals.
+    """Return a prompt with a part that tells the model how the user decided on proposed cells.
 
-    The decisions are in `last`, the events of the last turn; the proposals are in `events`. An older report in the
-    prompt is removed.
+    The decisions are in `last`, the events of the last turn; the proposals are in `events`. If the prompt has such a
+    part already, it is replaced.
     """
     parts = tuple(part for part in prompt.parts if not is_report(part))
     decisions = [event for event in last if isinstance(event, ProposalSettled)]
