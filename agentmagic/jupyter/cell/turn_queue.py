@@ -1,4 +1,4 @@
-"""The queue of a panel's turns: a session runs one turn at a time, and a cell may be running a turn of the session."""
+"""The queue of a chat panel's turns. They wait there while the session runs another turn, for example of a cell."""
 
 import asyncio
 import threading
@@ -55,7 +55,7 @@ class TurnQueue:
 
     @property
     def note(self) -> str:
-        """The line for the user about the turns in the queue and what they wait for, or ""."""
+        """A line that tells the user how many turns wait in the queue, and for what; "" if none waits."""
         number = len(self._turns)
         if not number or not (self._is_blocked or self._session.running):
             return ""
