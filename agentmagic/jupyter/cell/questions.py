@@ -123,7 +123,7 @@ class Questions:
         return step_intent(event.id, answer)
 
     def _ask_arguments(self, event: events.ApprovalAsked, text: str) -> dict[str, Any] | None:
-        """Return the call's arguments as the user edits them: JSON in `text`, or typed now; None if nothing is typed."""
+        """Return the call's arguments as edited by the user: JSON in `text`, or typed now; None if nothing is typed."""
         more = f" May be added: {sanitize(join_names(list(event.optional)))}." if event.optional else ""
         text = text or self._read_line(f"They are now: {_now(event.call.arguments)}{more}\n{EDIT}").strip()
         while text:
