@@ -195,8 +195,7 @@ class Gate:
     `AGENTMAGIC_PERMISSION` overrides the policy: "deny" denies every call, and "allow" replaces the default "ask". If
     a tool was running when the kernel stopped, the user is asked before it runs again, even if a rule allows it. Code
     runs only if the user approves it, or by a rule with the tool's exact name; an "always" applies to the same code
-    only. The user is asked about all calls of one step at the same time. An "always" also approves the open calls that
-    it covers.
+    only. The user is asked about all calls of one step at once, and an "always" also approves others that it covers.
 
     `deadline` is paused while the user is asked. `by_hand`: the user makes the calls, so the user is not asked.
     `outer`: the gate of the outer turn, if an agent tool started this turn. Its policy can deny calls here, too, and
@@ -532,7 +531,7 @@ def missing_arguments(tool: ToolDef, arguments: Mapping[str, Any]) -> Mapping[st
 
 
 def _short_value(schema: object, key: str) -> Any:
-    """Return the value of a key in a schema, None if it is missing or too long."""
+    """Return the value of a key in a JSON Schema; None if the value is missing or too long."""
     value = cast("Mapping[str, Any]", schema).get(key) if isinstance(schema, Mapping) else None
     return value if len(json_line(value)) <= LONGEST_LINE else None
 

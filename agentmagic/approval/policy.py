@@ -89,7 +89,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """The verdict of one rule, of the hook or of the default, with its reason.
+    """The verdict of one rule of a policy, of its hook or of its default, with the reason.
 
     `question` identifies what the user is asked: the answer "always" applies to later calls with the same question.
     """
@@ -133,7 +133,7 @@ class Policy:
     ) -> tuple[Voice, ...]:
         """Return the strictest verdicts of the rules and the hook on a call, () if there are none.
 
-        `said` is the hook's answer. For a tool that runs `code`, only a rule with the tool's exact name can allow it.
+        `said` is the hook's answer. If the tool runs `code`, only a rule with the tool's exact name can allow the call.
         """
         voices = [
             voice
@@ -209,7 +209,7 @@ def _matches(text: str, pattern: str) -> bool:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the values of an argument as texts, including those in nested lists, without None."""
+    """Return an argument as a list of texts: itself, or its items if it is a list, also nested. None is left out."""
     if isinstance(value, list):
         return [text for item in cast("list[Any]", value) for text in _texts(item)]
     if value is None:

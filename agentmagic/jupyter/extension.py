@@ -268,7 +268,7 @@ def _find_pages(
     def receive(message: Mapping[str, Any]) -> None:
         with first:
             if not links:
-                # Imported late, because only a page with the extension needs the module.
+                # Imported late: the module is needed only if a page has the JupyterLab extension.
                 from agentmagic.jupyter.panel.lab import LabLink
 
                 links.append(LabLink(comm, shell, namespace))

@@ -42,7 +42,7 @@ class KernelHost(Host):
         return self._namespace.folder
 
     def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture:
-        """Return a capture that keeps the output of one tool out of the cell."""
+        """Return a capture for one tool, whose output then does not go to the running cell."""
         return OutputCapture(self._shell, on_lines)
 
     def view(self, session: Session) -> CellView | None:

@@ -104,7 +104,7 @@ class UserLoop:
         return value.result()
 
     async def answers(self) -> bool:
-        """Return whether the loop responds within GRACE seconds. It does not respond while a coroutine blocks it."""
+        """Return whether the user loop responds within GRACE seconds. A coroutine that blocks keeps it from that."""
         if self._loop is None:
             return True
         answer = self._cancel(self._loop, [])

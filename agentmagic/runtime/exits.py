@@ -50,7 +50,7 @@ _GUARDED = "__agentmagic_guarded__"
 
 @contextmanager
 def contained_exits() -> Generator[None]:
-    """Let the code in the block end only itself if it exits. Raises CodeExit in this case.
+    """For a block of user code: if the code calls `exit`, only the block ends, with CodeExit.
 
     In threads that the code starts, `exit` ends only the thread, like `sys.exit`.
     """
@@ -127,7 +127,7 @@ def offer_names() -> None:
 
 
 def _withdraw_names() -> None:
-    for name, value in _builtin_exits():  # IPython may have restored its own functions
+    for name, value in _builtin_exits():  # not a _BuiltinExit if IPython has put its own function back
         if isinstance(value, _BuiltinExit):
             if value.original is _MISSING:
                 delattr(builtins, name)

@@ -60,7 +60,7 @@ class Job:
                 value = self.function()
             finally:
                 self.interruptible = False
-        except (StopIteration, GeneratorExit) as error:  # an asyncio future cannot store these
+        except (StopIteration, GeneratorExit) as error:  # an asyncio future cannot store these two
             self.future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
         except BaseException as error:  # noqa: BLE001  (every exception is the answer, an interrupt too)
             self.future.set_exception(error)
@@ -137,7 +137,7 @@ class MainThread:
             self._interrupt(job)
             raise
         except KeyboardInterrupt:
-            # The user has interrupted the function, so the turn that waits for it ends too.
+            # The user has interrupted the function: cancel this task, so that the turn ends too.
             if (task := asyncio.current_task()) is not None:
                 task.cancel()
             raise asyncio.CancelledError from None

@@ -108,7 +108,7 @@ class Deadline:
             self._remaining = None
 
     def restart(self) -> None:
-        """Give the work its full time again, from now or, during a pause, from the end of the pause."""
+        """Start the full time `seconds` again, from now or, during a pause, from the end of the pause."""
         if self._seconds is None or self.expired:
             return
         if self._pauses:

@@ -39,7 +39,7 @@ class AnswerText(str):
 
 
 class LiveRuns:
-    """Shows the runs and maps that code in the cells of a shell begins, each in the output of its cell."""
+    """Shows the runs and maps that the user's code begins in cells, each in the output of its cell."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell

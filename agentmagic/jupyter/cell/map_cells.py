@@ -52,7 +52,7 @@ class BarScreen(TurnScreen):
             bar.close()
 
     def finish(self) -> None:
-        """Print the outcome of the map."""
+        """Print the outcome of the map (one prompt for many rows)."""
         self.close_bar()
         say(terminal.render(self.transcript))
 

@@ -34,7 +34,7 @@ def bundle(result: MapResult, *, times: bool, table_only: bool = False) -> dict[
 
 
 def summary(result: MapResult, *, times: bool) -> list[str]:
-    """Return lines about a map: the estimated cost of all rows, and the rows whose answers did not arrive."""
+    """Return lines about a map's result: the estimated cost of all rows, and which rows have no answer."""
     lines = [] if result.estimate is None else [result.estimate.sentence(times=times)]
     if rows := result.doubtful:
         names = join_names([clip(str(row.index), LONGEST_CELL) for row in rows], MOST_DOUBTFUL)

@@ -53,7 +53,7 @@ class ModelSetup:
             self._on_choice(False)
 
     async def _show(self) -> None:
-        card = await engine().in_pool(self._card)  # in the pool, because it loads a keyring, which takes time
+        card = await engine().in_pool(self._card)  # in a pool thread: looking for a keyring takes time
         self._view.tell({"setup": card})
         if not card["fixed"]:
             self._servers = await first_use.find_servers()

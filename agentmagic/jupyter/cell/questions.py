@@ -95,7 +95,7 @@ class Questions:
             return self._ask_how_to_continue(event, before)
         if isinstance(event, events.QuestionAsked):
             suggestion = f"\n{sanitize(event.suggested)}\n(Press Enter for this.)" if event.suggested else ""
-            if event.files:  # the screen shows the files too, unless the screen has failed
+            if event.files:  # `event.files` are printed only if the screen does not show them
                 brief = self._brief and why != BROKEN
                 suggestion = TRUST if brief else f"\n\n{sanitize(event.files)}\n{TRUST}"
             answer = self._read_line(f"{before}{sanitize(event.text)}{suggestion} ").strip()
@@ -151,10 +151,10 @@ class Questions:
 
 
 def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
-    """Return the prompt for an approval: the reason, the tool, its arguments unless `brief`, the choices."""
+    """Return the text that asks for an approval: the reason, the tool, the arguments unless `brief`, the choices."""
     shown_lines = (*format_arguments(event.call.arguments).splitlines(), *map(exact, event.effects))
     lines = [] if brief else [f"  {line}\n" for line in shown_lines]
-    # A reason has several lines if it lists changes in the definition of a tool.
+    # `event.reason` has several lines if it lists changes in the definition of a tool.
     end = "\n" if "\n" in event.reason else " "
     reason = f"{exact(event.reason)}{end}" if event.reason else ""
     usual = CHOICES.replace("[a]lways", "[a]lways this program") if event.effects else CHOICES
@@ -185,7 +185,10 @@ def approval_intent(question: str, answer: str) -> Approve | Deny:
 
 
 def step_intent(question: str, answer: str) -> Intent:
-    """Return the intent of an answer in step mode. An empty answer or an unknown word lets the turn continue."""
+    """Return the intent of an answer typed in step mode, which pauses a turn before each request and tool call.
+
+    An empty answer or an unknown word lets the turn continue.
+    """
     word, _, rest = answer.strip().partition(" ")
     match word.lower():
         case "s" | "skip":

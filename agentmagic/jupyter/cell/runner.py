@@ -233,7 +233,7 @@ class Runner:
 
 
 class CellView(RunView):
-    """Shows a run in the running cell: its events, the figures of its tools, and its questions to the user."""
+    """Shows a run in the running cell: its events, the plots that its tools draw, and its questions to the user."""
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ class CellView(RunView):
         self._price_note_shown = session.usage.cost is None
 
     def begin(self, run: Run) -> None:
-        """Show a run from now on, and put its questions to the user if `attended`."""
+        """Show a run from now on. If this view is `attended`, put the run's questions to the user."""
         self.run = run
         self._screen.transcript.price_told = self._price_note_shown
         self._screen.begin(run.pass_on)
@@ -295,7 +295,7 @@ class CellView(RunView):
         """Discard what the cell shows, because the turn is about to begin again."""
         self._wait_for_events()
         if self._brief:
-            clear_output(wait=True)  # clears the user's typed answers and an error of the cell too
+            clear_output(wait=True)  # also clears typed answers and an error in the cell's output
         self._screen.restart()
 
     def finish(self, retry: "Retry | None" = None) -> None:
@@ -345,7 +345,7 @@ class _CellTurn:
     queue: TurnQueue | None = None
 
     def run(self) -> RunResult:
-        """Run the turn to its end and return its result; the user is asked for a key if the key is missing."""
+        """Run the turn to its end and return its result. If the API key is missing, the user is asked for it."""
         try:
             while (result := self._attempt()) is None:
                 pass
@@ -388,7 +388,7 @@ class _CellTurn:
             engine().loop.call_soon_threadsafe(queue.add, turn)
 
     def _run_again(self) -> Run:
-        """Begin the turn again in place of the failed one, clear the cell's output, and show the new run there.
+        """Begin the failed turn again in its place in the session. Clear the cell's output, and show the new run there.
 
         Raises UsageError if later turns have answers.
         """
@@ -445,7 +445,7 @@ class _CellTurn:
 
 
 class FigureOutput:
-    """Shows the figures of a run's tools in the output of the run, as soon as each tool ends.
+    """Shows the Matplotlib figures that a run's tools draw in the run's output, as soon as each tool ends.
 
     Figures that were open before the run are left alone: the cell's code may continue to draw them after the run.
     """
@@ -503,16 +503,16 @@ def _check_result(result: RunResult) -> RunResult:
 def _recipe(session: Session, command: Ask) -> Agent:
     """Return the session's agent, changed by the cell's options."""
     options = command.options_for(Agent)
-    if word := options.get("permission"):  # the option replaces only the default of the policy, not its rules
+    if word := options.get("permission"):  # `--permission` replaces only the policy's default, not its rules
         options["permission"] = replace(policy_of(session.agent.permission), default=word)
     if command.settings:
         options["settings"] = session.agent.settings | read_settings(command.settings)
-    # Without options, keep the same Agent object: a new one would read its servers again.
+    # Without options, keep the same Agent object: a new Agent would read the files about its MCP servers again.
     return replace(session.agent, **options) if options else session.agent
 
 
 def _uses_local(session: Session) -> bool:
-    """Offer the local model in a typed question; after a yes, choose it and return True."""
+    """Offer the user, in a question to type an answer to, the local model. After a yes, choose it and return True."""
     if not confirm(OFFER):
         return False
     session.agent = replace(session.agent, model=f"local:{providers()['local'].default}")

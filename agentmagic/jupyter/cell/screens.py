@@ -310,7 +310,7 @@ class TerminalScreen(TurnScreen):
                 text = words.plan_heading(block)
             elif block.key in self._begun_keys:
                 text, self._rest = self._rest + self._shown_stream.finish(), ""
-                if isinstance(block, TextBlock) and block.sources:  # the text is printed already, its sources are not
+                if isinstance(block, TextBlock) and block.sources:  # not printed yet, unlike the text of the block
                     text = f"{text.rstrip()}\n\n{terminal.source_lines(block)}"
             else:
                 text, self._rest = block.render(terminal.TextRenderer(brief=True)), ""
@@ -369,7 +369,7 @@ class TerminalScreen(TurnScreen):
 
     def _tell(self) -> None:
         running = self.transcript.running
-        # A turn in the background shows no status: it would overwrite the terminal's prompt.
+        # A turn in the background has no status line, which would overwrite the terminal's prompt.
         doing = words.activity(running, self.transcript.blocks) if running and engine().main.serving else ""
         if doing and isinstance(last := self.transcript.blocks[-1], RetryBlock):
             doing = words.retry(last, times=False)
@@ -391,7 +391,7 @@ class TerminalScreen(TurnScreen):
 class LiveHtml:
     """HTML for front ends without the widget, updated while the turn runs and replaced by the static output.
 
-    `aside` wraps the HTML so that a page hides it while the widget is drawn. While `is_drawn` returns True, the HTML is
+    `aside` wraps HTML so that a browser hides it while the widget is drawn. While `is_drawn` returns True, the HTML is
     updated only when the turn begins to wait for the user, and for a map every `MAP_SECONDS` seconds: in JupyterLab,
     each update of an output slows down the streaming of other outputs.
     """
@@ -403,7 +403,7 @@ class LiveHtml:
         self._publish = publish
         self._aside = aside
         self._is_drawn = is_drawn
-        self._lock = threading.Lock()  # locked while rendering, which is slow: never lock it in the engine thread
+        self._lock = threading.Lock()  # held while rendering, which is slow: the engine thread must not wait for it
         self._renderer = html.HtmlRenderer(live=True)
         self._snapshot = Snapshot([], None)
         self._request = OutputUpdates(self._update, GRACE, FRAME).update
@@ -535,7 +535,7 @@ class LiveScreen(TurnScreen):
         self._html.finish()
 
     def finish(self) -> None:
-        """Write the static output, and keep the view open until several later turns are over."""
+        """Write the static output. The view stays open until several later turns are over."""
         from agentmagic.widgets.view import keep
 
         self.rest()
@@ -543,7 +543,7 @@ class LiveScreen(TurnScreen):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether a page has drawn the view."""
+        """Whether a browser page has drawn the view."""
         return self._view.mounted.is_set()
 
 

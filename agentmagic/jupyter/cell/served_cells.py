@@ -61,7 +61,7 @@ class ServedCellView(ServedView):
 
         if not (self._front.reachable or types):  # clicks arrive only after the running cell: wait for its end
             engine().call(engine().main.run(lambda: None))
-        # If a page draws views, the user clicks there. Otherwise the user types in the cell that waits for calls.
+        # The user can click if a browser page draws views, and otherwise type in the cell that waits for calls.
         return has_page() or (types and not self._screen.is_drawn)
 
     def show(self, *, recorded: bool) -> None:

@@ -101,7 +101,7 @@ def preview(turn_preview: Preview, values: Sequence[PromptValue]) -> str:
 
 
 def _message_text(message: Message) -> str:
-    """Return the text of a message as the model gets it; images and files are named instead."""
+    """Return the text of a message as the model gets it, with the names of images and files in their place."""
     parts = (
         f"{part.name}({json_line(part.arguments)})"
         if isinstance(part, ToolCall)
@@ -397,7 +397,7 @@ def _context(session: Session) -> str:
 
 
 def _save_location(session: Session, place: SaveFolder) -> str:
-    """Return where a session is saved, or why it is not."""
+    """Return where a session is saved, or why it is not saved."""
     journal = session.history.journal
     if journal is None:
         return f"nowhere: {place.why_not or 'it was made in code, without a path'}"

@@ -58,7 +58,7 @@ Only `ask` returns a value instead, the answer, which is never a plain `str`.
 
 @dataclass(frozen=True)
 class ParsedLine:
-    """A subcommand, by its name `word`, and its arguments."""
+    """The parsed line of a magic: the name of the subcommand, `word`, and its arguments."""
 
     word: str
     arguments: Mapping[str, Any]
@@ -343,7 +343,7 @@ class LineMagic:
         return self._parsers[word]
 
     def read(self, line: str) -> ParsedLine | Help:
-        """Return the subcommand that a line names, with its arguments, or Help. Raises UsageError."""
+        """Return the subcommand that a line names, with its arguments, or Help. Raises UsageError if invalid."""
         words = _split_words(line)
         if len(words) == 1 and words[0].endswith("?"):
             words = ["help", *filter(None, [words[0].rstrip("?")])]
@@ -361,7 +361,7 @@ class LineMagic:
         return read if isinstance(read, Help) else ParsedLine(word, read)
 
     def carry_out(self, commands: object, line: str) -> Any:
-        """Call the method of `commands` that a line names, and return its value, or the text of the help.
+        """Call the method of `commands` that a line names. Return its value, or the help text if the line asks for it.
 
         Raises AgentMagicError if the line is invalid or the method fails.
         """

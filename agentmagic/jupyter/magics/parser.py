@@ -151,7 +151,7 @@ class Parser(MagicArgumentParser):
         return free
 
     def awaits_value(self, words: Sequence[str]) -> bool:
-        """Return whether the last word is an option, so that its value must be the next word."""
+        """Return whether the last word is an option with a value, so that the next word must be this value."""
         before: argparse.Action | None = None
         for word in words:
             before = None if before is not None else self.flags.get(word)

@@ -165,7 +165,7 @@ def _prompts(word: CursorWord) -> "Sequence[Prompt]":
 
 
 def resources(namespace: Namespace, server: str) -> Sequence[str]:
-    """Return the URIs of a server's resources; the URI of a template is cut before its first placeholder."""
+    """Return the URIs of an MCP server's resources; a URI template is cut before its first placeholder."""
     return [one.uri.partition("{")[0] for one in _entries(namespace, server, lambda group: group.resources(server))]
 
 

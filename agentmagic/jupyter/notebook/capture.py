@@ -75,7 +75,7 @@ class OutputCapture:
         _capturing.set(self)
 
     def stop(self) -> None:
-        """Restore the streams and the publisher, except those that the tool itself has replaced meanwhile."""
+        """Restore stdout, stderr and the display publisher, except those that the tool has replaced meanwhile."""
         self._active = False  # in case the tool has stored a replaced stream and writes to it later
         _capturing.set(None)
         if self._streams is not None:

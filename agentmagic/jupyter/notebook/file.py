@@ -171,7 +171,7 @@ class KnownNotebook:
         return path if first and number else None
 
     def _take(self, file: Path, cells: frozenset[str]) -> None:
-        """Make a file the notebook's file, and add its cells to the cells seen so far."""
+        """Take `file` as the notebook's file from now on, and add `cells` to the cells by which it is recognized."""
         all_cells = (*(cell for cell in self._identity.cells if cell not in cells), *sorted(cells))
         self._file = file
         self._identity = _Identity(file.name, _number(file), all_cells[-MOST_CELLS:])
@@ -206,7 +206,7 @@ def _folder(notebook: Path, number: int, running: str) -> Path:
 
 
 def _find_moved(notebook: Path, number: int, cells: frozenset[str]) -> Path | None:
-    """Return the folder of conversations that a notebook left behind when it was moved here, or None.
+    """Return the folder of conversations at the place from which a notebook was moved, or None.
 
     Searches the folders above, below and next to the notebook's folder. Cells and inode number must both match: a
     copy, or another notebook made from the same template, has another number.
@@ -266,7 +266,7 @@ def _find_renamed(missing: Path, identity: _Identity, running: str) -> Path | No
 
 
 def _last_change(folder: Path) -> int:
-    """Return the time of the last change of a folder or a notebook in it, in nanoseconds; 0 for a missing folder."""
+    """Return when a folder, or a notebook in the folder, was last changed, in nanoseconds; 0 if it is missing."""
     times: list[int] = []
     for path in (folder, *folder.glob("*.ipynb")):
         with suppress(OSError):

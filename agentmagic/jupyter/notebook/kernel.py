@@ -60,9 +60,9 @@ class KernelNotebook:
     # -- programs ------------------------------------------------------------------------------
 
     def run(self, code: str) -> None:
-        """Run a program with IPython's syntax and top-level await, and display the value of its last expression.
+        """Run Python code with IPython's syntax and top-level await, and display the value of its last expression.
 
-        Raises what the program raises.
+        Raises any error of the code.
         """
         shell = self._shell
         cell: str = shell.transform_cell(code)

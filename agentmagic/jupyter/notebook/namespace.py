@@ -238,7 +238,7 @@ class Namespace:
         return next((group for group in groups if any(one.name == server for one in group.servers)), None)
 
     def bind_default(self) -> str | None:
-        """Bind the default session to its variable; return a message if the variable has another value."""
+        """Bind the default session to the variable `agent`; return a message if the variable has another value."""
         value = self.variables.get(DEFAULT_SESSION, _UNBOUND)
         if value is _UNBOUND or isinstance(value, Session | Agent):
             self.session(DEFAULT_SESSION)
@@ -287,7 +287,7 @@ class Namespace:
             self.notebook.remember()
 
     def bind(self, name: str, session: Session) -> None:
-        """Bind a session that `draft` has returned to the variable of its name."""
+        """Bind a session, which `draft` has returned, to the variable `name`."""
         if self.variables.get(name) is session:
             return
         self.variables[name] = session

@@ -307,7 +307,7 @@ class Chat:
                 return await self._do_with_server(action)
 
     async def _in_pool(self, function: Callable[[], T]) -> T:
-        """Call a function in a pool thread, in which it can wait for the engine."""
+        """Call a function in a pool thread. There it may wait for work of the engine thread."""
         return await engine().in_pool(self._in_cell(function))
 
     async def _undo(self, *, redo: bool) -> str:
@@ -403,7 +403,7 @@ def _served_models() -> list[str]:
 
 
 def _examples(names: Sequence[tuple[str, str]]) -> list[str]:
-    """Return example prompts for an empty conversation; they name a data frame of the notebook if it has one."""
+    """Return example prompts for an empty conversation. If the notebook has a data frame, they name it."""
     table = next((name for name, kind in names if kind.startswith("DataFrame")), None)
     if table is None:
         return ["What can you do in this notebook?", "Write a function that reads a CSV file, with a test."]

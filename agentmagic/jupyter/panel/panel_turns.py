@@ -72,7 +72,7 @@ class PanelTurns:
 
     @property
     def attachment_lines(self) -> list[tuple[str, str]]:
-        """The attachments of the next message: the name of each, and a line about it."""
+        """The name of each attachment of the next message, and a line about the attachment."""
         return [(name, one.value.shown) for name, one in self._attachments.items()]
 
     def set_up(self, action: page.SetupAction) -> None:

@@ -31,7 +31,7 @@ class Attachables:
     folder: Path = field(default_factory=Path.cwd)
 
     def names(self) -> list[str]:
-        """Return the variables to suggest after `@`: the notebook's data, functions and classes, without its imports."""
+        """Return the variables to suggest after `@`: the notebook's data, functions and classes, without imports."""
         # A function or class is the notebook's own if its module is `__main__`. The loop uses a copy of the variables,
         # because tools in other threads may bind variables meanwhile.
         values = ((name, one) for name, one in tuple(self.variables.items()) if self.has(name))
