@@ -64,17 +64,17 @@ Ask = Callable[[ApprovalAsked | QuestionAsked], Awaitable[Intent | None]]
 
 
 async def ask_no_one(_question: ApprovalAsked | QuestionAsked) -> None:
-    """Return None: in this run there is no user to ask."""
+    """Return None, the answer that means that no user could be asked."""
 
 
 @dataclass(slots=True)
 class Approvals:
-    """The user's answers about tools in a session.
+    """The user's answers to approval questions about tools in a session.
 
-    The answer "always" applies to one tool, and to the question that was asked: about the default, one rule, or the
-    hook. If the definition of the tool changes, the answer no longer applies. The same is true of the answer "no" to a
-    tool that the provider runs; that answer applies until the user's rules or settings allow the tool. `in_doubt`: the
-    tools that were running when the kernel stopped, and may have done their work.
+    The answer "always" applies to one tool, and to one cause of the question: one rule of the policy, the policy's
+    hook, or its default. The answer ends when the definition of the tool changes. A "no" to a tool that the model
+    provider runs ends then too, or when the user's rules or settings allow the tool. `in_doubt`: the tools that were
+    running when the kernel stopped, and may have done their work.
     """
 
     in_doubt: set[ToolKey] = field(default_factory=set[ToolKey])
@@ -84,21 +84,21 @@ class Approvals:
     _denied: dict[ToolKey, tuple[str, str]] = field(default_factory=dict[ToolKey, tuple[str, str]])
 
     def is_always(self, tool: ToolDef, question: str) -> bool:
-        """Return whether the user answered "always" to this question about the tool, as it is defined now."""
+        """Return whether the user answered "always" to this question, and the tool's definition is still the same."""
         key = _tool_key(tool)
         return (key, question) in self._always and self._approved[key] == _definition_text(tool)
 
     def definition_change(self, tool: ToolDef) -> str:
-        """Return how a tool's definition differs from the one that the user approved before, or ""."""
+        """Return how a tool's definition differs from the one that the user approved before, "" if it does not."""
         before, now = self._approved.get(_tool_key(tool)), _definition_text(tool)
         return "" if before is None or before == now else _difference(before, now)
 
     def allow(self, tool: ToolDef) -> str:
-        """Allow a server's tool, as it is defined now, to run without asking.
+        """Record that a server's tool, with its present definition, runs without asking.
 
-        Return how its definition differs from the one allowed before, or "".
+        Return how this definition differs from the one recorded before, "" if it does not.
         """
-        if tool.server == NOTEBOOK:  # the user knows about changes of the user's own functions
+        if tool.server == NOTEBOOK:  # no report about the user's own functions: the user knows their changes
             return ""
         now = _definition_text(tool)
         before = self._allowed.get(_tool_key(tool), now)
@@ -106,18 +106,18 @@ class Approvals:
         return "" if before == now else _difference(before, now)
 
     def deny(self, tool: ToolDef, why: str) -> None:
-        """Store that the user denied a tool, as it is defined now; `why` is a sentence."""
+        """Record that the user denied a tool with its present definition; `why` is the reason, as a sentence."""
         self._denied[_tool_key(tool)] = _definition_text(tool), why
 
     def denial(self, tool: ToolDef) -> str:
-        """Return the reason with which the user denied a tool, as it is defined now; "" if the user did not."""
+        """Return why the user denied a tool; "" if not denied, or if the tool's definition has changed since."""
         definition, why = self._denied.get(_tool_key(tool), ("", ""))
         return why if definition == _definition_text(tool) else ""
 
     def approve(self, tool: ToolDef, questions: Sequence[str], *, always: bool) -> None:
-        """Store that the user approved a call; with `always`, also every later call with the same questions."""
+        """Record that the user approved a call; with `always`, also later calls that raise the same `questions`."""
         key, now = _tool_key(tool), _definition_text(tool)
-        if self._approved.get(key) != now:  # an "always" does not apply to a changed definition
+        if self._approved.get(key) != now:  # an "always" ends when the definition changes
             self._always = {one for one in self._always if one[0] != key}
         self._approved[key] = now
         self.in_doubt.discard(key)
@@ -130,9 +130,9 @@ class Decision:
     """What the policy and the user's earlier answers decide about a call.
 
     `why`: sentences that say why the user is asked, or why the call is denied.
-    `questions`: one for each rule that asks; the user's answer "always" applies to these.
-    `default`: whether the default decided, because no rule and no hook did.
-    `always_problem`: why the user must be asked every time, "" if an "always" is possible.
+    `questions`: the id of a question for each rule that asks; the user's answer "always" applies to these questions.
+    `default`: whether the policy's default decided, because no rule and no hook did.
+    `always_problem`: why the user cannot answer "always" and is asked every time; "" if the user can.
     """
 
     verdict: Permission
@@ -151,7 +151,7 @@ class Granted:
     edited: bool = False
 
     def with_notice(self, result: ToolResult) -> ToolResult:
-        """Return the result; if the user changed the arguments, with a line that tells the model so."""
+        """Return the call's result. If the user changed the arguments, add a line that tells the model so."""
         if not self.edited:
             return result
         arguments = json_line(self.call.arguments)
@@ -181,7 +181,7 @@ class Refused:
 
 @dataclass(slots=True)
 class _OpenApproval:
-    """An open question to the user about a call; `decide` decides about the call again, after other answers."""
+    """An approval question that the user has not answered. `decide` decides again, after answers to other questions."""
 
     task: "asyncio.Future[Intent | None]"
     decide: Callable[[], Decision]
@@ -192,14 +192,14 @@ class _OpenApproval:
 class Gate:
     """Decides whether each call of a turn may run, by the policy, the user's earlier answers, and asking the user.
 
-    `AGENTMAGIC_PERMISSION` overrides the policy: "deny" denies every call, and "allow" replaces the default "ask". The
-    user is asked about a tool in doubt even if a rule allows it, unless it is denied. Code runs only if the user
-    approves it, or by a rule with the tool's exact name; an "always" applies to the same code only. The user is asked
-    about all calls of one step at the same time, and an "always" for one call releases other calls that it covers.
+    `AGENTMAGIC_PERMISSION` overrides the policy: "deny" denies every call, and "allow" replaces the default "ask". If
+    a tool was running when the kernel stopped, the user is asked before it runs again, even if a rule allows it. Code
+    runs only if the user approves it, or by a rule with the tool's exact name; an "always" applies to the same code
+    only. The user is asked about all calls of one step at once, and an "always" also approves others that it covers.
 
     `deadline` is paused while the user is asked. `by_hand`: the user makes the calls, so the user is not asked.
-    `outer`: the gate of the outer turn, if an agent tool started this turn. A call that the outer policy denies is
-    denied here, and a question of an outer rule or hook is asked here, too.
+    `outer`: the gate of the outer turn, if an agent tool started this turn. Its policy can deny calls here, too, and
+    questions of its rules and hook are asked here.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -212,7 +212,7 @@ class Gate:
     _open: dict[str, _OpenApproval] = field(default_factory=dict[str, _OpenApproval])
 
     async def admit(self, tool: Tool, call: ToolCall) -> Granted | Refused:
-        """Decide whether a call may run, and ask the user if necessary, after a check of the call's arguments.
+        """Decide whether a call may run. Ask the user if necessary, but not about a call with invalid arguments.
 
         Raises UsageError for an invalid `AGENTMAGIC_PERMISSION`.
         """
@@ -232,7 +232,7 @@ class Gate:
         return Granted(call, "by hand") if self.by_hand else await self._ask_user(tool, call, decide, decision)
 
     async def ask_question(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
-        """Ask the user a question, and wait for the answer; None if there is no user to ask."""
+        """Return the user's answer to a question, or None if there is no user to ask."""
         self.emit(question)
         return await self._wait(question)
 
@@ -254,8 +254,8 @@ class Gate:
     ) -> Decision:
         """Return the decision about a call, without asking the user.
 
-        `asks` and `code` are the fields of the `Tool`; `web`: the tool is hosted by the provider. `voices`: the
-        verdicts of the policy if they are known, else they are computed. Raises UsageError for an invalid
+        `asks` and `code` are the fields `ask` and `code` of the `Tool`; `web`: the tool is hosted by the model
+        provider. `voices`: the policy's verdicts; None computes them here. Raises UsageError for an invalid
         `AGENTMAGIC_PERMISSION`.
         """
         override = settings.permission_override()
@@ -274,14 +274,14 @@ class Gate:
             return Decision("deny", voices[0].why, default=default)
         if class_verdict == "ask":
             voices = tuple(one if one.verdict == "ask" else replace(one, verdict="ask", why=why) for one in voices)
-        each = "" if web else why  # web access is approved once a session, in a class, too
+        each = "" if web else why  # web access is approved once a session, even if classroom settings ask
         if code:
             program = json.dumps(dict(arguments), sort_keys=True, default=str)
             voices = tuple(replace(one, question=f"{one.question} {program}") for one in voices)
         return replace(self._apply_answers(tool, voices, code=code, each=each), default=default)
 
     def _apply_answers(self, tool: ToolDef, voices: Sequence[Voice], *, code: bool, each: str) -> Decision:
-        """Return the decision from verdicts without a "deny", after applying the user's earlier answers."""
+        """Return the decision that follows from `voices`, none of them "deny", and the user's earlier answers."""
         asking = [
             one for one in voices if one.verdict == "ask" and (each or not self.approvals.is_always(tool, one.question))
         ]
@@ -293,15 +293,15 @@ class Gate:
             return Decision("deny", no)
         change = (
             "" if code else self.approvals.definition_change(tool)
-        )  # code's definition lists other tools, which change
+        )  # the definition of a tool that runs code lists other tools, so it changes often
         notice = f"{CHANGED}\n{change}" if change else ""
         why = " ".join(filter(None, (doubt, *dict.fromkeys(one.why for one in asking), notice)))
         return Decision("ask", why, questions, always_problem=each)
 
     async def _decider(self, tool: Tool, call: ToolCall) -> Callable[[], Decision]:
-        """Return a function that decides about a call; it can be called again after the user approved other calls.
+        """Return a function that decides about a call; it is called again after the user has approved other calls.
 
-        The rules and the hook of the policy run only once.
+        The rules and the hook of the policy run only once, before this method returns the function.
         """
         hook_verdict = await self._hook_verdict(tool, call)
         voices = await self._voices(tool, call.arguments, hook_verdict) or self._level_voice(tool, call)
@@ -319,7 +319,7 @@ class Gate:
         )
 
     async def restrictions(self, tool: Tool, call: ToolCall) -> tuple[Voice, ...]:
-        """Return this policy's denials and questions about a call in the inner turn of an agent tool.
+        """Return the "deny" and "ask" verdicts of this policy on a call in the inner turn of an agent tool.
 
         The default "ask" is not included: the inner agent has its own default.
         """
@@ -330,8 +330,8 @@ class Gate:
         return own if self.outer is None else (*own, *await self.outer.restrictions(tool, call))
 
     def _default_voices(self, *, asks: bool, code: bool) -> tuple[Voice, ...]:
-        """Return the default's verdict on a call that no rule and no hook decides."""
-        # AGENTMAGIC_PERMISSION replaces every default except "deny". No default lets code run.
+        """Return the verdict of the policy's default, for a call that no rule and no hook decides."""
+        # AGENTMAGIC_PERMISSION replaces every default except "deny". No default lets code run unasked.
         default = self.policy.default
         verdict = default if default == "deny" else settings.permission_override() or default
         if verdict == "deny":
@@ -341,18 +341,18 @@ class Gate:
     async def _voices(
         self, tool: Tool, arguments: Mapping[str, Any], hook_verdict: Permission | None
     ) -> tuple[Voice, ...]:
-        """Return the policy's verdicts on a call. Raises _HookFailed if the tests of its rules take too long."""
+        """Return the policy's verdicts on a call. Raises _HookFailed if the rules' `when` functions take too long."""
         listen = partial(self.policy.strictest, tool.definition, arguments, hook_verdict, code=tool.code)
         if not any(callable(rule.when) for rule in self.policy.rules):
             return listen()
         try:
             async with asyncio.timeout(TEST_SECONDS):
-                return await engine().in_pool(listen)  # the user's functions may block
+                return await engine().in_pool(listen)  # in a pool thread: the user's `when` functions may block
         except TimeoutError:
             raise _HookFailed(f"the test of a rule took longer than {TEST_SECONDS:g} s.") from None
 
     def _level_voice(self, tool: Tool, call: ToolCall) -> tuple[Voice, ...]:
-        """Return "allow" if the policy's level lets a call run that no rule and no hook decides, else ()."""
+        """Return an "allow" if the policy's `level` lets a call run without asking, else ()."""
         if self.policy.level == "ask" or settings.permission_override() is not None:
             return ()
         reads = tool.reads or (tool.code and READS in _effects(tool, call))
@@ -408,7 +408,7 @@ class Gate:
         return Refused(f"{call.name} was not run: the arguments that the user gave could not be used.", "edit failed")
 
     async def _answer(self, question: ApprovalAsked, again: Callable[[], Decision]) -> Intent | None:
-        """Wait for the user's answer, or until an "always" for another call covers this one."""
+        """Wait for the user's answer. Return RELEASED if an "always" to another question covers this call first."""
         task = asyncio.ensure_future(self._wait(question))
         self.emit(question)  # after creating the task, so that a listener can answer at once
         approval = self._open[question.id] = _OpenApproval(task, again)
@@ -423,7 +423,7 @@ class Gate:
         self, tool: Tool, question: ApprovalAsked, approve: Approve, call: ToolCall, decision: Decision
     ) -> Granted:
         is_edited = approve.arguments is not None
-        if tool.code and is_edited:  # else the "always" would apply to the unedited program
+        if tool.code and is_edited:  # an "always" would apply to the unedited program
             approve = replace(approve, always=False)
         if approve.always and decision.always_problem:
             approve = replace(approve, always=False)
@@ -439,9 +439,9 @@ class Gate:
         return Granted(call, f"approved{' always' * approve.always}{' edited' * is_edited}", is_edited)
 
     def _release(self) -> None:
-        """Approve the other open questions that an "always" covers.
+        """Approve the calls of open questions that a new "always" covers.
 
-        Their events come before the event of the "always" itself, so that no front end shows the next question first.
+        Their events come before the event of the "always" itself. Otherwise a front end would show the next question.
         """
         for question, approval in self._open.items():
             if not approval.task.done() and approval.decide().verdict == "allow":
@@ -463,7 +463,7 @@ class Gate:
         return Refused(denial(tool.definition, code=tool.code, default=decision.default), NO_ONE)
 
     async def with_arguments(self, tool: Tool, call: ToolCall, arguments: Mapping[str, Any]) -> tuple[ToolCall, str]:
-        """Return the call with a copy of the user's arguments, and why that call cannot run, or ""."""
+        """Return the call with a copy of the user's arguments, and why it cannot run with them, "" if it can."""
         if tool.fixed:
             return call, f"{call.name} takes no other arguments. Approve it as it is, or deny it."
         try:
@@ -490,7 +490,7 @@ class _HookFailed(Exception):
 
 
 def doubtful_denial(tool: ToolDef) -> str:
-    """Return why a tool in doubt was not run, if no user could be asked."""
+    """Return the message for a tool that was running when the kernel stopped, if no user can be asked about it."""
     return (
         f"{tool.name} was not run: {_lower(DOUBT)} No one is there to say whether it may run again. "
         "Look whether it did; session.in_doubt.clear() (agent.in_doubt.clear() in a notebook) lets it run."
@@ -500,7 +500,7 @@ def doubtful_denial(tool: ToolDef) -> str:
 def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
     """Return why a call was not run, if no user could be asked, and how the user can allow it.
 
-    `code`: the tool runs code. `default`: the default asks, not a rule or a hook.
+    `code`: the tool runs code. `default`: the policy's default requires the approval, not a rule or a hook.
     """
     head = f"{tool.name} was not run: it needs a person's approval, and no one is there to give it."
     if not default:
@@ -531,7 +531,7 @@ def missing_arguments(tool: ToolDef, arguments: Mapping[str, Any]) -> Mapping[st
 
 
 def _short_value(schema: object, key: str) -> Any:
-    """Return the value of a key in a schema, None if it is missing or too long."""
+    """Return the value of a key in a JSON Schema; None if the value is missing or too long."""
     value = cast("Mapping[str, Any]", schema).get(key) if isinstance(schema, Mapping) else None
     return value if len(json_line(value)) <= LONGEST_LINE else None
 
@@ -555,13 +555,13 @@ def _tool_key(tool: ToolDef) -> ToolKey:
 
 
 def _definition_text(tool: ToolDef) -> str:
-    """Return all parts of a definition that a model reads, as text, for comparison."""
+    """Return the parts of a tool's definition that a model reads, as one text that shows any change."""
     parameters = json.dumps(dict(tool.parameters), indent=1, sort_keys=True, ensure_ascii=False, default=str)
     return f"{tool.server}: {tool.own_name or tool.name}\n{tool.description}\n{parameters}"
 
 
 def _difference(before: str, now: str) -> str:
-    """Return a short unified diff, without its header and positions."""
+    """Return the unified diff of two texts, without its header and positions, in at most LONGEST_DIFF lines."""
     diff = [*unified_diff(_sentences(before), _sentences(now), lineterm="", n=1)][2:]
     lines = [line for line in diff if line[:2] != "@@"]
     more = [f"({len(lines) - LONGEST_DIFF} more lines)"] if len(lines) > LONGEST_DIFF else []

@@ -38,8 +38,8 @@ class Rule:
     tool of an MCP server matches by the name that the model sees, or by its own name on the server.
     `when` limits the rule to certain arguments: {"path": "/etc/*"} matches calls whose argument `path` matches the
     pattern. If the argument is a list, also nested, one item must match if the rule denies or asks, and every item must
-    match if the rule allows. A function is called in a thread with a copy of the arguments; if the function fails, or
-    takes more than 5 s, the call is denied.
+    match if the rule allows. `when` can also be a function, which is called in a thread with a copy of the arguments.
+    If the function fails, or takes more than 5 s, the call is denied.
     `reason` is shown to the user who is asked, and sent to the model if the rule denies.
 
     Raises UsageError for an invalid verdict, pattern or test.
@@ -74,7 +74,7 @@ class Rule:
         return all(self._is_like(arguments.get(name), pattern) for name, pattern in self.when.items())
 
     def voice(self, tool: ToolDef, arguments: Mapping[str, Any]) -> "Voice | None":
-        """Return the rule's verdict on a call, or None if the rule does not match. If its test fails, deny the call."""
+        """Return the rule's verdict on a call, None if the rule does not match, or "deny" if its `when` fails."""
         try:
             return Voice(self.verdict, repr(self), _by_rule(self)) if self.fits(tool, arguments) else None
         except BaseException as error:  # noqa: BLE001  (no exception of a test, an exit either, may let a call through)
@@ -89,7 +89,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """The verdict of one rule, of the hook or of the default, with its reason.
+    """The verdict of one rule of a policy, of its hook or of its default, with the reason.
 
     `question` identifies what the user is asked: the answer "always" applies to later calls with the same question.
     """
@@ -133,7 +133,7 @@ class Policy:
     ) -> tuple[Voice, ...]:
         """Return the strictest verdicts of the rules and the hook on a call, () if there are none.
 
-        `said` is the hook's answer. For a tool that runs `code`, only a rule with the tool's exact name can allow it.
+        `said` is the hook's answer. If the tool runs `code`, only a rule with the tool's exact name can allow the call.
         """
         voices = [
             voice
@@ -146,12 +146,12 @@ class Policy:
         return strictest(voices)
 
     def runs_unasked(self, *, reads: bool, trusted: bool) -> bool:
-        """Return whether the level lets a call run without asking although the default is "ask"."""
+        """Return whether `level` lets a call run about which the default "ask" would ask the user."""
         return self.default == "ask" and ((reads and self.level != "ask") or (trusted and self.level == "trusted"))
 
 
 def strictest(voices: Sequence[Voice]) -> tuple[Voice, ...]:
-    """Return those verdicts that are the strictest of all given."""
+    """Return the strictest of the verdicts: several, if several are equally strict."""
     most = max((_STRICTNESS[one.verdict] for one in voices), default=None)
     return tuple(one for one in voices if _STRICTNESS[one.verdict] == most)
 
@@ -161,7 +161,10 @@ PolicyLike = Permission | Policy | Hook
 
 
 def policy_of(permission: PolicyLike) -> Policy:
-    """Return a policy, made from a word or a hook if necessary. Raises UsageError for any other value."""
+    """Return a policy. A word such as "ask" becomes its default, a function its hook.
+
+    Raises UsageError for any other value.
+    """
     if isinstance(permission, Policy):
         return permission
     if callable(permission):
@@ -171,7 +174,7 @@ def policy_of(permission: PolicyLike) -> Policy:
 
 
 def at_level(permission: PolicyLike, level: Level) -> Policy:
-    """Return the policy of a permission with the default "ask" and this level. Its rules and hook stay."""
+    """Return the policy of `permission`, with the same rules and hook, but with the default "ask" and this level."""
     return replace(policy_of(permission), default="ask", level=level)
 
 
@@ -206,7 +209,7 @@ def _matches(text: str, pattern: str) -> bool:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return the values of an argument as texts, including those in nested lists, without None."""
+    """Return an argument as a list of texts: itself, or its items if it is a list, also nested. None is left out."""
     if isinstance(value, list):
         return [text for item in cast("list[Any]", value) for text in _texts(item)]
     if value is None:

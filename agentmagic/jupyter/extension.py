@@ -1,4 +1,4 @@
-"""Loads the extension (magics, hooks, panels) into an IPython shell, and unloads it."""
+"""Loads the extension (magics, hooks, chat panels) into an IPython shell, and unloads it."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -72,7 +72,7 @@ class AgentMagics:
         ]
 
     def _magic(self, run: Callable[..., Any], about: str) -> Callable[..., Any]:
-        """Return a magic that fills the notebook's values into its line, and shows its errors in one line."""
+        """Return a magic that replaces `{x}` and `$x` in its line by values, and shows its errors in one line."""
 
         @no_var_expand  # IPython would fill values into quoted text too; `fill_line` does not
         @needs_local_scope
@@ -109,7 +109,7 @@ class AgentMagics:
         return answer
 
     def dock(self, session: str) -> bool:
-        """Show the docked panel of a session; return False if the page cannot show one."""
+        """Show a session's chat panel beside the notebook; return False if the browser page cannot show one."""
         return self.dock_panel(session)
 
     def fix(self, session: str) -> None:
@@ -122,22 +122,22 @@ class AgentMagics:
 
 
 def _complete_cell(name: str, lines: list[str]) -> list[str]:
-    """Return the lines of a cell, changed if IPython would not pass them to our magics.
+    """Return the lines of a cell. Change them if IPython would not pass them to `%agent` or `%%agent`.
 
     IPython refuses `%%agent` without a prompt below it, and takes a `%agent` line that ends in "?" for a help request.
     """
     if not lines or (words := lines[0].split())[:1] not in ([f"%{name}"], [f"%%{name}"]):
         return lines
     if words[0].startswith("%%"):
-        # IPython refuses a cell magic without a body.
+        # Add a body, because IPython refuses a cell magic without one.
         return lines if any(lines[1:]) else [f"{lines[0].rstrip()}\n", "\n"]
-    if words[-1].endswith("?") and len(words) > 1:  # IPython would show help about the last word
+    if words[-1].endswith("?") and len(words) > 1:  # else IPython would show help about the last word
         return [f"get_ipython().run_line_magic({name!r}, {' '.join(words[1:])!r})\n", *lines[1:]]
     return lines
 
 
 def _carry_out(magic: LineMagic, commands: object, line: str) -> Any:
-    """Carry out a subcommand: print the text that it returns, or return any other value."""
+    """Carry out the subcommand of a line magic: print its result if that is text, and return any other result."""
     output = magic.carry_out(commands, line)
     if type(output) is not str:
         return output
@@ -169,8 +169,9 @@ _looks: dict[int, list[Callable[..., None]]] = {}
 def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     """Register `%%name`, `%name` and `%mcp`, and bind the default session to the variable `agent`.
 
-    If a conversation of the notebook is saved, a printed line names the command that loads it. Another extension's
-    magic of the same name stays, and a printed line names the command that loads ours under another name.
+    If a conversation of the notebook is saved, a printed line names the command that loads it. If another extension
+    has a magic of the same name, that magic stays; a printed line names the command that loads `%%agent` under another
+    name.
     """
     unload(shell)
     for look in _looks.pop(id(shell), ()):
@@ -197,12 +198,13 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
 
 
 def _model_line(shell: Shell, namespace: Namespace, name: str) -> str:
-    """Return the line about the model that would answer; "" in batch, or if this line was printed before.
+    """Return the line that names the model that would answer; "" in batch, or if the line was printed before.
 
-    The search for keys can be slow: a keyring may ask the user. Waits at most `KEYRING_SECONDS` for it.
+    To find the model, API keys are looked up. This can be slow, because a keyring may ask the user for a password. The
+    wait is at most `KEYRING_SECONDS`.
     """
     front = front_end(shell)
-    # In batch the line would make the outputs of different machines differ.
+    # No line in batch, because the outputs of different machines would differ.
     if front.kind is Kind.BATCH or not front.attended or _is_taken(shell, "cell", name):
         return ""
     session = namespace.sessions().get(DEFAULT_SESSION)
@@ -218,7 +220,7 @@ def _model_line(shell: Shell, namespace: Namespace, name: str) -> str:
 
 
 def _register(shell: Shell, name: str, magics: AgentMagics, namespace: Namespace, undo: ExitStack) -> None:
-    """Register the magics, their completion and their cell hooks in IPython; `undo` unregisters them when closed."""
+    """Register the magics, their completion and their cell hooks in IPython; closing `undo` unregisters them."""
     for kind, magic, function in magics.functions():
         if _is_taken(shell, kind, magic):
             say(_how_to_load(kind, magic))
@@ -235,27 +237,28 @@ def _register(shell: Shell, name: str, magics: AgentMagics, namespace: Namespace
     for look in (magics.errors.notice, _send_spans):
         shell.events.register("post_run_cell", look)
         undo.callback(shell.events.unregister, "post_run_cell", look)
-    if not shell.custom_exceptions:  # IPython supports only one handler: keep that of another extension
+    if not shell.custom_exceptions:  # IPython supports only one handler; another extension's stays
         shell.set_custom_exc((TurnInterrupted,), quiet_stop)
         undo.callback(_forget_handler, shell)
 
 
 def _send_spans(_result: object) -> None:
-    """Send the trace spans of a cell before the next cell runs."""
+    """After a cell, send its OpenTelemetry spans, before the next cell runs."""
     traces.flush()
 
 
 def _find_pages(
     shell: Shell, namespace: Namespace, at_unload: Callable[..., object]
 ) -> tuple[Callable[[str], bool], Callable[[], bool]]:
-    """Let pages with the JupyterLab extension find this kernel.
+    """Let browser pages that have agentmagic's JupyterLab extension find this kernel.
 
-    Return two functions. The first makes the page of the running cell show the docked panel of a session, and returns
-    False if the page does not have the extension. The second returns whether a page can show proposed cells.
+    Return two functions. The first makes the page of the running cell show a session's chat panel beside the notebook,
+    and returns False if the page does not have the extension. The second returns whether a page can show cells that
+    the model proposes.
     """
     from comm import create_comm, get_comm_manager
 
-    # Pages find the comm by its target name. Do not open it: a page without the extension would close it for all.
+    # Pages find this comm by its target name. It is not opened: a page without the extension would close it for all.
     comm: Any = create_comm(target_name=LAB, primary=False)
     get_comm_manager().register_comm(comm)
     take_messages_anywhere(comm)
@@ -265,7 +268,7 @@ def _find_pages(
     def receive(message: Mapping[str, Any]) -> None:
         with first:
             if not links:
-                # Imported late, because only a page with the extension needs the module.
+                # Imported late: the module is needed only if a page has the JupyterLab extension.
                 from agentmagic.jupyter.panel.lab import LabLink
 
                 links.append(LabLink(comm, shell, namespace))
@@ -288,9 +291,9 @@ def unload(shell: Shell) -> None:
 
 
 def _is_taken(shell: Shell, kind: str, magic: str) -> bool:
-    """Return whether another extension, or the user, has registered a magic of that name."""
+    """Return whether another extension, or the user, has registered a magic of this kind and name."""
     function = shell.magics_manager.magics[kind].get(magic)
-    # For magics that it loads late, IPython stores placeholders, which are not callable.
+    # A placeholder, which IPython stores for a magic that is not imported yet, is not callable.
     return callable(function) and getattr(function, "__module__", None) != AgentMagics.__module__
 
 
@@ -300,7 +303,7 @@ def _forget_handler(shell: Shell) -> None:
 
 
 def _unregister(shell: Shell, kind: str, magic: str) -> None:
-    """Unregister our magic, unless another extension has registered its own under the name since."""
+    """Unregister agentmagic's magic, unless another extension has since registered a magic of this name."""
     if not _is_taken(shell, kind, magic):
         shell.magics_manager.magics[kind].pop(magic, None)
 

@@ -41,7 +41,7 @@ class FrontEnd:
 
     @property
     def reachable(self) -> bool:
-        """Whether messages of a page reach the kernel while a cell runs: in ipykernel 7.0 and newer."""
+        """Whether messages of a browser page reach the kernel while a cell runs: in ipykernel 7.0 and newer."""
         kernel = getattr(self.shell, "kernel", None)
         return bool(getattr(kernel, "_supports_kernel_subshells", False))
 
@@ -50,7 +50,7 @@ def front_end(shell: InteractiveShell) -> FrontEnd:
     """Return the front end that runs the current cell."""
     is_captured = isinstance(shell.display_pub, CapturingDisplayPublisher)
     if not in_kernel(shell):
-        # IPython may also run in a script or a pipe, where input() would not read the user's answers.
+        # Without a terminal (IPython in a script or a pipe), input() would not read a user's answers.
         has_terminal = sys.stdin is not None and sys.stdin.isatty()
         return FrontEnd(shell, Kind.BATCH if is_captured else Kind.TEXT, has_terminal)
     attended, in_cell = _request(shell)
@@ -64,7 +64,7 @@ def in_notebook(shell: InteractiveShell) -> bool:
 
 
 def carries_out_cell(shell: InteractiveShell) -> bool:
-    """Return whether the kernel is running a cell or a line of a console, not handling a message of a page."""
+    """Return whether the kernel runs a cell or a console line now, and does not handle a browser page's message."""
     return in_kernel(shell) and _parent(shell).get("header", {}).get("msg_type") == "execute_request"
 
 
@@ -75,7 +75,7 @@ def running_cell(shell: InteractiveShell) -> str:
 
 def in_kernel(shell: InteractiveShell) -> bool:
     """Return whether the shell belongs to a Jupyter kernel."""
-    # IPKernelApp.initialized() is also true in a terminal in which ipykernel was used.
+    # Not IPKernelApp.initialized(), which is also true in a terminal in which ipykernel was used.
     return hasattr(shell, "kernel")
 
 
@@ -94,7 +94,7 @@ def confirm(question: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Keyboard:
-    """The user at the running cell, who types answers; implements the `Person` protocol of the host."""
+    """Asks the user, who types answers at the running cell; implements the `Person` protocol of `agentmagic.host`."""
 
     shell: InteractiveShell
 
@@ -103,7 +103,7 @@ class Keyboard:
         return front_end(self.shell).attended
 
     def ask(self, question: str) -> str:
-        """Print a question, whose last line is the prompt, and return the typed answer; "" at the end of the input."""
+        """Print a question, with its last line as the input prompt. Return the typed answer; "" if the input ends."""
         *lines, prompt = sanitize(question).split("\n")
         say("\n".join(lines))
         try:
@@ -113,7 +113,7 @@ class Keyboard:
 
 
 def publisher(shell: InteractiveShell, display_id: str | None) -> "Publish":
-    """Return a function that sends MIME bundles to this cell, even while another cell runs."""
+    """Return a function that sends MIME bundles to the front end; with a `display_id`, it can update its output."""
     to_front_end = cast("Any", shell.display_pub)
     transient = {"display_id": display_id} if display_id else None
 
@@ -124,10 +124,10 @@ def publisher(shell: InteractiveShell, display_id: str | None) -> "Publish":
 
 
 def _request(shell: InteractiveShell) -> tuple[bool, bool]:
-    """Return whether a user can type, and whether the cell belongs to a notebook, both read from the kernel's request.
+    """Return whether a user can type, and whether the cell belongs to a notebook. The front end's request tells both.
 
-    JupyterLab, Notebook and VS Code name the cell and allow input, a console only allows input, and programs that
-    execute notebooks do neither. Colab names the cell under a key of its own, also in a kernel of another runtime.
+    A request of JupyterLab, Notebook or VS Code names the cell and allows input. A console only allows input, and a
+    program that executes notebooks does neither. Colab names the cell under its own key, also in other runtimes.
     """
     request = _parent(shell)
     attended = bool(request.get("content", {}).get("allow_stdin"))
@@ -135,7 +135,7 @@ def _request(shell: InteractiveShell) -> tuple[bool, bool]:
 
 
 def _parent(shell: InteractiveShell) -> dict[str, dict[str, Any]]:
-    """Return the request that the kernel is carrying out."""
+    """Return the front end's message that the kernel is processing, such as the request to run a cell."""
     kernel_shell = cast("Any", shell)
     # In JupyterLite only the kernel has `get_parent`.
     return (kernel_shell if hasattr(kernel_shell, "get_parent") else kernel_shell.kernel).get_parent()

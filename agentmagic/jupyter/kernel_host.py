@@ -1,4 +1,4 @@
-"""The `Host` of a kernel: gives the core the main thread, the notebook, the user's keyboard, and views in cells."""
+"""The `Host` in a kernel: gives the agent loop access to the main thread, the notebook, the user, and cell outputs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ from agentmagic.session import Session
 
 
 class KernelHost(Host):
-    """Connects the core to the kernel of a shell, while the extension is loaded."""
+    """Connects agentmagic's core, which does not import IPython, to a shell while the extension is loaded."""
 
     takes_tools = True
 
@@ -33,28 +33,28 @@ class KernelHost(Host):
         self.notebook = notebook
         self.person = Keyboard(shell)
         loop = getattr(cast("Any", shell).kernel, "io_loop", None) if in_kernel(shell) else None
-        # A terminal has no event loop: tools run in its main thread only while a cell blocks that thread.
+        # In a terminal there is no event loop to wake: tools run in the main thread only while a cell blocks it.
         self.wake = None if loop is None else loop.add_callback
 
     @property
     def folder(self) -> Path:
-        """The notebook's folder, or the kernel's if the notebook is unknown."""
+        """The folder of the notebook, or the kernel's working directory if the notebook's file is unknown."""
         return self._namespace.folder
 
     def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture:
-        """Return a capture that keeps the output of one tool out of the cell."""
+        """Return a capture for one tool, whose output then does not go to the running cell."""
         return OutputCapture(self._shell, on_lines)
 
     def view(self, session: Session) -> CellView | None:
-        """Return a view of the run in the running cell; None if the user's code in the cell does not begin the run."""
+        """Return a view for a run that the code of the running cell begins, or None if other code begins the run."""
         return self._live_runs.view(session)
 
     def map_view(self, session: Session) -> MapCellView | None:
-        """Return a view of the map in the running cell; None if the user's code in the cell does not begin the map."""
+        """Return a view for a map that the code of the running cell begins, or None if other code begins the map."""
         return self._live_runs.map_view(session)
 
     def serve_view(self, session: Session) -> ServedCellView:
-        """Return a view of the clients' calls in the running cell.
+        """Return a view that shows the calls of MCP clients in the running cell.
 
         A session that was made in code gets the notebook's tools from now on.
         """
@@ -73,5 +73,5 @@ class KernelHost(Host):
         return True
 
     def show_panel(self, session: Session) -> None:
-        """Show the panel of a session in the running cell."""
+        """Show the chat panel of a session in the running cell."""
         panels.show(self._shell, session)

@@ -1,8 +1,9 @@
-"""The engine: one daemon thread with its own event loop; without threads, the event loop of the page (see `home`).
+"""The engine: one daemon thread with its own event loop, on which all agents run.
 
 Model streams, MCP connections and runs use the engine's loop. A cell that blocks does not stop this loop, and libraries
-that patch the kernel's loop do not change it. Work that must run in the main thread is queued in `MainThread`.
-Coroutine functions of the user run on the `UserLoop` of their session.
+that patch the kernel's loop do not change it. In a browser, which has no threads, the engine uses the event loop of the
+page (see `home`). Work that must run in the main thread is queued in `MainThread`. Coroutine functions of the user run
+on the `UserLoop` of their session.
 """
 
 import asyncio
@@ -32,14 +33,17 @@ POOL_THREADS = 32
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The thread of the code that started a run, and its event loop or None. For tools that must run on this loop."""
+    """The code that started a run: its event loop or None, and if it ran in the main thread.
+
+    Some tools must run on this event loop.
+    """
 
     loop: asyncio.AbstractEventLoop | None = None
     in_main_thread: bool = True
 
     @classmethod
     def here(cls) -> Self:
-        """Return the thread and the event loop of the calling code."""
+        """Return a `Caller` for the code that calls this method."""
         return cls(running_loop(), threading.current_thread() is threading.main_thread())
 
 
@@ -51,11 +55,11 @@ CANCEL_SECONDS = 0.15
 
 
 class UserLoop:
-    """An event loop in its own daemon thread, for coroutine functions of the user. Its methods run on the engine.
+    """An event loop in its own daemon thread, for coroutine functions of the user.
 
-    A function that blocks stops only the other functions of this loop. The loop is started on first use. A loop that
-    did not respond is replaced on the next use. If it responds again by then, it is kept, so that clients bound to it
-    continue to work.
+    The methods of this class run on the engine's loop. A user's function that blocks stops only the other functions on
+    the user loop. The loop is started on first use. A loop that did not respond is replaced on the next use, unless it
+    responds again by then. It is then kept, so that HTTP clients and other objects that are bound to it still work.
     """
 
     def __init__(self) -> None:
@@ -68,7 +72,7 @@ class UserLoop:
         """Call a function and await its result on this loop, in a copy of the caller's context.
 
         `name` is the function's name. If the function does not end after it was cancelled, `on_unfinished` is called
-        with a sentence that says so, and why.
+        with a sentence that says so and gives the reason.
         """
         loop, here = await self._responsive(), asyncio.get_running_loop()
         value: asyncio.Future[T] = here.create_future()
@@ -100,7 +104,7 @@ class UserLoop:
         return value.result()
 
     async def answers(self) -> bool:
-        """Return whether the loop responds within GRACE seconds. It does not respond while a coroutine blocks it."""
+        """Return whether the user loop responds within GRACE seconds. A coroutine that blocks keeps it from that."""
         if self._loop is None:
             return True
         answer = self._cancel(self._loop, [])
@@ -116,7 +120,7 @@ class UserLoop:
     def _cancel(
         self, loop: asyncio.AbstractEventLoop, tasks: "list[asyncio.Task[Future[T]]]"
     ) -> "asyncio.Future[None]":
-        """Cancel tasks of the loop. Return a future that is done when the loop has processed the request."""
+        """Cancel tasks on `loop`. Return a future that is done when `loop` has processed the request."""
         here = asyncio.get_running_loop()
         answer: asyncio.Future[None] = here.create_future()
 
@@ -129,13 +133,13 @@ class UserLoop:
         return answer
 
     async def _responsive(self) -> asyncio.AbstractEventLoop:
-        """Return the loop, or a new loop if it is blocked."""
+        """Return the user loop. Start a new loop first if the old one is blocked or has ended."""
         answer = self._answer
         if answer is not None and not answer.done():
             await asyncio.wait([answer], timeout=GRACE)
-            if self._answer is answer and not answer.done():  # no other call has replaced the loop
+            if self._answer is answer and not answer.done():  # and no other call has replaced the loop
                 self.close()
-        # A function of the user may have stopped the loop. In a forked child process, its thread does not exist.
+        # The thread may have ended: a user's function can stop the loop, and a forked child process has no threads.
         if self._loop is None or self._thread is None or not self._thread.is_alive():
             self._loop, self._thread = HOME.start(_run_forever, "agentmagic-user")
         return self._loop
@@ -151,7 +155,7 @@ BLOCKS = (
 async def outcome(function: Callable[[], Awaitable[T]]) -> Future[T]:
     """Await the result of a function. Return a future with its value or exception.
 
-    SystemExit is stored in the future too, because it would end the loop.
+    SystemExit is stored in the future too, because it would end the event loop if it were raised here.
     """
     future: Future[T] = Future()
     try:
@@ -164,7 +168,7 @@ async def outcome(function: Callable[[], Awaitable[T]]) -> Future[T]:
 
 
 def _run_forever(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop until it is stopped, then cancel the remaining tasks and close the loop."""
+    """Run an event loop until it is stopped, then cancel the remaining tasks and close the loop."""
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         _run_through_exits(runner.get_loop())
 
@@ -175,9 +179,9 @@ def _run_engine(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _run_through_exits(loop: asyncio.AbstractEventLoop) -> None:
-    """Run a loop until it is stopped.
+    """Run an event loop until it is stopped.
 
-    SystemExit ends only the task that raises it; code that awaits the task gets it too.
+    A SystemExit ends only the task that raises it, not the loop. Code that awaits the task gets the SystemExit too.
     """
     while True:
         try:
@@ -192,7 +196,7 @@ session_loop: contextvars.ContextVar[UserLoop | None] = contextvars.ContextVar("
 
 
 class Engine:
-    """The thread that runs agents. `engine()` returns the engine of this process."""
+    """The thread with the event loop on which agents run. `engine()` returns the engine of this process."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -204,13 +208,13 @@ class Engine:
         atexit.register(self.close)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the engine, in a copy of the caller's context, so that its output stays with the cell."""
+        """Run a coroutine on the engine in a copy of the caller's context, so that its output goes to the same cell."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def submit_from_here(self, coroutine: Coroutine[Any, Any, T], started_by: Caller | None = None) -> Future[T]:
         """Run a coroutine on the engine. Store the caller's event loop, for tools with `@tool(loop="caller")`.
 
-        If `started_by` is given, it is stored instead of the thread and loop of the calling code.
+        If `started_by` is given, it is stored in place of the calling code.
         """
         token = caller.set(started_by or Caller.here())
         try:
@@ -221,20 +225,20 @@ class Engine:
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the engine and wait for its result. An interrupt cancels the coroutine.
 
-        Raises RuntimeError on an event loop that must not block, and UsageError in a browser that cannot wait; nothing
-        runs then.
+        Raises RuntimeError if called on an event loop that must not block, and UsageError in a browser that cannot
+        wait. The coroutine is then not run.
         """
         try:
             self.refuse_own_thread()
         except (RuntimeError, UsageError):
-            coroutine.close()  # prevents the warning that it was never awaited
+            coroutine.close()  # prevents the warning "coroutine was never awaited"
             raise
         future = self.submit(coroutine)
         self.wait(future, lambda: void(future.cancel()))
         return future.result()
 
     def wait(self, future: Future[Any], on_interrupt: Callable[[], None]) -> None:
-        """Wait for a future, in any thread except the engine's. Meanwhile, the main thread runs its queued jobs."""
+        """Wait for a future, in any thread except the engine's. If this is the main thread, run its queued jobs."""
         self.refuse_own_thread()
         if threading.current_thread() is threading.main_thread():
             self.main.serve(future, on_interrupt)
@@ -242,7 +246,7 @@ class Engine:
             future.exception()
 
     def refuse_own_thread(self) -> None:
-        """Raise on the event loop of the engine, and on those of async tools, because they must not block."""
+        """Raise if called on the event loop of the engine or of async tools, because these loops must not block."""
         HOME.refuse_to_block(running_loop())
 
     async def in_pool(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:
@@ -258,19 +262,19 @@ class Engine:
         def work() -> None:
             job = Job(function, on_start)
             job.run()
-            # Through the loop, because an asyncio future must be set in the loop's thread.
+            # An asyncio future must be set in the thread of its event loop.
             loop.call_soon_threadsafe(_copy_result, job.future, answer)
 
         async with self._pool:
-            # Not an executor: its threads are joined at exit, so a tool that hangs would stop Python from exiting.
+            # No ThreadPoolExecutor: Python joins its threads at exit, so a tool that hangs would keep Python running.
             in_thread(work, "agentmagic-tool")
             return await answer
 
     async def run_user(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:
         """Run a synchronous function of the user: in a kernel in the main thread, in a script in a pool thread.
 
-        A kernel also uses a pool thread if the run was started in another thread and the main thread is busy, because
-        the main thread may be waiting for that other thread. `on_start` is called in the function's thread just before
+        A kernel also uses a pool thread if the run was started outside the main thread and the main thread is busy: it
+        may be waiting for the thread that started the run. `on_start` is called in the function's thread just before
         the function.
         """
         if self.main.takes_tools:
@@ -281,11 +285,11 @@ class Engine:
     async def await_user(
         self, function: Callable[[], Awaitable[T]], name: str, on_unfinished: Callable[[str], object] = logger.warning
     ) -> T:
-        """Await the result of a user's function on the loop of its session. See `UserLoop.run`."""
+        """Await the result of a user's function on the event loop of its session. See `UserLoop.run`."""
         return await (session_loop.get() or self._user_loop).run(function, name, on_unfinished)
 
     async def call_user(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of the user, synchronous or not, and return its value. Raises CodeExit if it exits."""
+        """Call a user's function, `def` or `async def`, and return its value. Raises CodeExit if it calls `exit`."""
         name = getattr(function, "__name__", "the hook")
 
         def call() -> Any:
@@ -296,7 +300,7 @@ class Engine:
             with contained_exits():
                 return await value
 
-        # Calling a coroutine function only creates the coroutine, so it needs no other thread.
+        # An `async def` function can be called here, because the call only creates the coroutine.
         value = call() if inspect.iscoroutinefunction(function) else await self.run_user(call)
         return await self.await_user(lambda: finish(value), name) if inspect.isawaitable(value) else value
 
@@ -333,7 +337,7 @@ def void(_value: object) -> None:
 
 
 def in_thread(function: Callable[[], object], name: str) -> threading.Thread:
-    """Call a function in a new daemon thread, in a copy of the caller's context: its output stays with the cell.
+    """Call a function in a new daemon thread. In a copy of the caller's context, its output goes to the same cell.
 
     On a platform without threads, the function is called at once.
     """
@@ -349,7 +353,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _copy_result(source: "Future[T] | asyncio.Future[Any]", target: "asyncio.Future[T]") -> None:
-    if target.done():  # it was cancelled while the thread continued
+    if target.done():  # the caller was cancelled while the function went on
         return
     if source.cancelled():
         target.cancel()
@@ -362,7 +366,7 @@ def _copy_result(source: "Future[T] | asyncio.Future[Any]", target: "asyncio.Fut
 
 
 class Listeners(Generic[T]):
-    """Functions that are called with every event, in order.
+    """Calls functions (listeners) with every event, in the order in which they were added.
 
     A listener that fails is kept; only its first error is logged.
     """
@@ -373,12 +377,12 @@ class Listeners(Generic[T]):
         self._failed: tuple[Callable[[T], None], ...] = ()
 
     def add(self, listener: Callable[[T], None]) -> Callable[[], None]:
-        """Call a function with every later event. Return a function that removes it again."""
+        """Call `listener` with every later event. Return a function that removes `listener` again."""
         self._listeners = (*self._listeners, listener)
         return lambda: self._remove(listener)
 
     def tell(self, event: T, only: Callable[[T], None] | None = None) -> list[Exception]:
-        """Call all listeners with an event, or `only` one of them. Return the exceptions that they raised."""
+        """Call all listeners with an event, or only the listener `only`. Return the exceptions that they raised."""
         errors: list[Exception] = []
         for listener in self._listeners if only is None else (only,):
             if listener not in self._listeners:  # an earlier listener has removed it
@@ -405,7 +409,7 @@ def engine() -> Engine:
     """Return the engine of this process. It is started by the first call, and once more in a forked child process."""
     global _engine  # noqa: PLW0603  (one engine per process is the point)
     if (running := _engine) is not None and running.pid == os.getpid() and running.thread.is_alive():
-        return running  # without the lock: a signal handler may call this while its thread has the lock
+        return running  # not locked: a signal handler may call this while its thread has the lock
     with _lock:
         if _engine is None or _engine.pid != os.getpid() or not _engine.thread.is_alive():
             _engine = Engine()

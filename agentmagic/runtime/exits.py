@@ -28,9 +28,9 @@ class CodeExit(Exception):
 
 
 def describe_exit(code: object) -> str:
-    """Return how code has exited, with its exit code or message.
+    """Return a phrase such as "ended itself with exit code 1.", which follows the name of the code that exited.
 
-    The phrase follows the name of the code in a sentence.
+    If the code has exited with a message, the phrase has the message.
     """
     number = 0 if code is None else code
     message = describe(SystemExit(code))
@@ -50,11 +50,11 @@ _GUARDED = "__agentmagic_guarded__"
 
 @contextmanager
 def contained_exits() -> Generator[None]:
-    """Let the code in the block end only itself if it exits. Raises CodeExit in this case.
+    """For a block of user code: if the code calls `exit`, only the block ends, with CodeExit.
 
     In threads that the code starts, `exit` ends only the thread, like `sys.exit`.
     """
-    # Without a lock, because an interrupt could leave it locked. If two threads come here, both do this work.
+    # No lock here, because an interrupt could leave it locked. If two threads come here, both do the next steps.
     block = object()
     _open.add(block)
     _guard_shell()
@@ -72,7 +72,7 @@ def contained_exits() -> Generator[None]:
 
 
 def end_tool(code: object = None) -> None:
-    """Raise SystemExit if the caller is code of a tool, or code in its own thread. Return if it is the user's cell.
+    """Raise SystemExit if a tool calls this, or code in a thread that runs no cells. Return for the user's cell.
 
     Raises RuntimeError in a task that a finished tool has left on an event loop, because SystemExit would end the loop.
     """
@@ -81,7 +81,7 @@ def end_tool(code: object = None) -> None:
         message = "The tool that left this behind is over, and nothing else is ended by its exit."
         raise RuntimeError(message)
     thread = threading.current_thread()
-    # ipykernel runs the user's cells also in threads of subshells, and handles shutdown requests in another thread.
+    # ipykernel can run cells in threads of subshells, too, and it handles shutdown requests in a thread of its own.
     runs_cells = thread is threading.main_thread() or type(thread).__module__.startswith("ipykernel")
     if block is not None or not runs_cells:
         raise SystemExit(code)
@@ -93,7 +93,7 @@ def end_tool(code: object = None) -> None:
 class _BuiltinExit:
     """Replaces the built-in `exit` or `quit` while code of a tool runs.
 
-    While a cell runs, IPython's own names hide it.
+    While a cell runs, IPython's variables `exit` and `quit` hide these built-in names.
     """
 
     def __init__(self, name: str, original: Any) -> None:
@@ -117,9 +117,9 @@ def _builtin_exits() -> Iterator[tuple[str, Any]]:
 
 
 def offer_names() -> None:
-    """Make `exit` and `quit` built-in names that end only a tool.
+    """Replace the built-in `exit` and `quit` by versions that end only the tool that calls them.
 
-    `contained_exits` calls this, and removes them at the end.
+    `contained_exits` calls this, and restores the original names at its end.
     """
     for name, value in _builtin_exits():
         if not isinstance(value, _BuiltinExit):
@@ -127,7 +127,7 @@ def offer_names() -> None:
 
 
 def _withdraw_names() -> None:
-    for name, value in _builtin_exits():  # IPython may have restored its own functions
+    for name, value in _builtin_exits():  # not a _BuiltinExit if IPython has put its own function back
         if isinstance(value, _BuiltinExit):
             if value.original is _MISSING:
                 delattr(builtins, name)
@@ -139,7 +139,7 @@ def _withdraw_names() -> None:
 
 
 class _ShellExit:
-    """Added to the class of the shell's `exit` and `quit`, which are one object, so that they end only the tool."""
+    """A base class, added to the class of IPython's `exit` object (also `quit`), so that it ends only the tool."""
 
     def __call__(self, *code: object, **options: object) -> None:
         end_tool(*code[:1])
@@ -147,13 +147,13 @@ class _ShellExit:
 
 
 def _guard_shell() -> None:
-    """Make the IPython shell of this process, if there is one, check which code asks it to end."""
+    """Patch the IPython shell of this process, if there is one, so that a tool cannot end it."""
     find: Callable[[], Any] = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     if (shell := find()) is None:
         return
     exit_class = cast("type[Any]", type(shell.exiter))
     if not issubclass(exit_class, _ShellExit):
-        # Change the class and keep the object, because the user may have bound it to other names.
+        # The class of the object `exit` is changed, not the object: the user may have bound it to other names.
         attributes = {
             "__module__": exit_class.__module__,
             "__qualname__": exit_class.__qualname__,

@@ -1,4 +1,4 @@
-"""Where agents run: on event loops in threads or, if the platform has no threads, on the caller's own event loop.
+"""Starts the event loops on which agents run: in threads or, if the platform has none, on the only event loop.
 
 `HOME` is the implementation for this process. It is chosen once, by the platform.
 """
@@ -36,7 +36,7 @@ class Condition(Protocol):
 
 
 class Home(Protocol):
-    """Starts event loops and functions, and decides how synchronous code waits for them."""
+    """What differs between platforms with and without threads: starting event loops and functions, and waiting."""
 
     threads: bool
     """Whether new work runs at the same time as the code that starts it."""
@@ -46,7 +46,7 @@ class Home(Protocol):
         ...
 
     def in_thread(self, function: Callable[[], object], name: str) -> threading.Thread:
-        """Call a function in a thread, in a copy of the caller's context, so that its output stays with the cell."""
+        """Call a function in a thread, in a copy of the caller's context, so that its output goes to the same cell."""
         ...
 
     def condition(self) -> Condition:
@@ -54,7 +54,7 @@ class Home(Protocol):
         ...
 
     def refuse_to_block(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Raise if synchronous code must not wait here. `loop` is the event loop that runs in this thread, or None."""
+        """Raise if synchronous code in this thread must not wait. `loop`: the event loop of this thread, or None."""
 
 
 RunningLoop = tuple[asyncio.AbstractEventLoop, threading.Thread]
@@ -69,8 +69,8 @@ _Base: type[BaseEventLoop] = asyncio.ProactorEventLoop if sys.platform == "win32
 class EngineLoop(_Base):  # type: ignore[misc, valid-type]
     """An event loop that nest_asyncio cannot patch. nest_asyncio patches the class of the kernel's loop in place."""
 
-    # Use methods of the base class, because nest_asyncio may have patched SelectorEventLoop before this line runs.
-    # On Windows, the loop's class has its own `run_forever`.
+    # Methods of BaseEventLoop, because nest_asyncio may already have patched SelectorEventLoop when this line runs.
+    # On Windows, ProactorEventLoop has its own `run_forever`.
     run_forever = (_Base if sys.platform == "win32" else BaseEventLoop).run_forever
     run_until_complete = BaseEventLoop.run_until_complete
     _run_once = BaseEventLoop._run_once  # type: ignore[attr-defined]  # noqa: SLF001
@@ -95,9 +95,9 @@ class Threads:
     threads = True
 
     def start(self, run: Callable[[asyncio.AbstractEventLoop], None], name: str) -> RunningLoop:
-        """Start a loop in a new thread.
+        """Start an event loop in a new thread.
 
-        The loop and the thread get an empty context. Otherwise they would keep the context of the first cell alive.
+        Both get an empty `contextvars` context. Otherwise they would keep the context of the first cell alive.
         """
         empty = contextvars.Context()
         loop = empty.run(EngineLoop)
@@ -117,7 +117,7 @@ class Threads:
         return threading.Condition()
 
     def refuse_to_block(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Raise RuntimeError on the event loop of the engine, and on those of async tools."""
+        """Raise RuntimeError if `loop` belongs to the engine or to async tools, because it must not block."""
         if isinstance(loop, EngineLoop):
             message = "This would block the event loop it is called on; await it instead."
             raise RuntimeError(message)  # noqa: TRY004  (the caller's place is wrong, not a type)
@@ -136,7 +136,7 @@ class Inline:
     threads = False
 
     def start(self, run: Callable[[asyncio.AbstractEventLoop], None], name: str) -> RunningLoop:  # noqa: ARG002
-        """Return the event loop of the page, which is always running."""
+        """Return the event loop of the browser page, which is always running."""
         return asyncio.get_event_loop(), threading.main_thread()
 
     def in_thread(self, function: Callable[[], object], name: str) -> threading.Thread:  # noqa: ARG002
@@ -145,7 +145,7 @@ class Inline:
         return threading.current_thread()
 
     def condition(self) -> Condition:
-        """Return a condition that lets the event loop continue."""
+        """Return a condition whose `wait_for` lets the event loop continue."""
         return _LoopCondition()
 
     def refuse_to_block(self, loop: asyncio.AbstractEventLoop | None) -> None:  # noqa: ARG002

@@ -47,20 +47,20 @@ class Job:
         self.given_up = False
 
     def run(self) -> None:
-        """Call the function in this thread. An exception is stored in the future, and is not raised here."""
+        """Call the function in the calling thread. An exception is stored in `future`, and is not raised here."""
         if not self.future.set_running_or_notify_cancel():
             return
         try:
             if self.on_start is not None:
-                self.on_start()  # an exception must be stored too, or the caller would wait for ever
+                self.on_start()  # in this block: an exception must be stored, or the caller would wait for ever
             self.interruptible = True
             try:
-                if self.given_up:  # it was given up before it could be interrupted
+                if self.given_up:  # the job was cancelled before it could be interrupted
                     raise KeyboardInterrupt
                 value = self.function()
             finally:
                 self.interruptible = False
-        except (StopIteration, GeneratorExit) as error:  # an asyncio future cannot store these
+        except (StopIteration, GeneratorExit) as error:  # an asyncio future cannot store these two
             self.future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
         except BaseException as error:  # noqa: BLE001  (every exception is the answer, an interrupt too)
             self.future.set_exception(error)
@@ -69,7 +69,10 @@ class Job:
 
 
 class MainThread:
-    """The queue of work for the main thread: one job at a time, in order. The host decides which work runs here."""
+    """The queue of jobs for the main thread, which runs them one at a time, in order.
+
+    The host (kernel or script) decides which work runs in the main thread.
+    """
 
     def __init__(self) -> None:
         self._capturing: Capture | None = None
@@ -96,7 +99,7 @@ class MainThread:
 
     @property
     def reachable(self) -> bool:
-        """Whether a job that is posted now will ever run."""
+        """Whether the main thread will ever run a job that is added to the queue now."""
         return self.serving or current_host().wake is not None
 
     @property
@@ -134,7 +137,7 @@ class MainThread:
             self._interrupt(job)
             raise
         except KeyboardInterrupt:
-            # The user has interrupted the function, so the turn that waits for it ends too.
+            # The user has interrupted the function: cancel this task, so that the turn ends too.
             if (task := asyncio.current_task()) is not None:
                 task.cancel()
             raise asyncio.CancelledError from None
@@ -151,7 +154,7 @@ class MainThread:
         with self._condition:
             job.given_up = True
             self._condition.notify_all()
-            if self._current is not job or job.serves:  # a job in `serve` checks `given_up` itself
+            if self._current is not job or job.serves:  # if the job is in `serve`, `serve` checks `given_up`
                 return
             self._target = job
         self._send_interrupt(job, asyncio.get_running_loop())
@@ -183,7 +186,7 @@ class MainThread:
     def serve(self, future: "Future[Any]", on_interrupt: Callable[[], None]) -> None:
         """Block the main thread until the future is done. Run the queued jobs meanwhile.
 
-        The first interrupt calls `on_interrupt` and stops the running job, if there is one. The second raises
+        The user's first interrupt calls `on_interrupt` and stops the running job, if there is one. The second raises
         KeyboardInterrupt here. Calls can be nested, because a job can call `serve`.
         """
         future.add_done_callback(lambda _: self._notify())
@@ -195,7 +198,7 @@ class MainThread:
                     on_interrupt()
                 self._serve(future)
         except KeyboardInterrupt:
-            if self._interrupts is not None:  # not called yet, and nothing else will end the work
+            if self._interrupts is not None:  # `on_interrupt` was not called, and nothing else ends the work
                 on_interrupt()
             raise
         finally:
@@ -204,10 +207,8 @@ class MainThread:
     def _serve(self, future: "Future[Any]") -> None:
         """Run jobs until the future is done.
 
-        An interrupt raises KeyboardInterrupt here, but never while a lock is held.
-
-        An exception that a signal raises while a lock is being acquired would leave it locked, and the engine would
-        wait for ever.
+        An interrupt raises KeyboardInterrupt here, but never while a lock is acquired: the lock would stay locked, and
+        the engine would wait for it for ever.
         """
         job, outer = self._current, (self._waiting, self._stopped)
         self._waiting, self._stopped = True, False
@@ -229,16 +230,16 @@ class MainThread:
             raise KeyboardInterrupt
 
     def _is_over(self) -> bool:
-        """Return whether an interrupt has come while this thread serves, or the job that serves was given up."""
+        """Return whether `serve` must end: the user has interrupted it, or the job that called it was cancelled."""
         return self._stopped or (self._current is not None and self._current.given_up)
 
     @contextmanager
     def mark_busy(self) -> Generator[None]:
-        """Mark the main thread as busy, so that jobs posted before `serve` begins are run by `serve`.
+        """Mark the main thread as busy, so that jobs which are queued before `serve` begins are run by `serve`.
 
-        Use it around code that starts work and then waits for it: the main thread's event loop is about to block, so
-        jobs must not be scheduled there. An interrupt that comes before `serve` is handled by `serve` too, or is raised
-        at the end of the block; a second one is raised at once. Does nothing in another thread.
+        For code that starts work and then waits for it in `serve`: the main thread's event loop is about to block, so
+        jobs must not be scheduled there. An interrupt that comes before `serve` is handled by `serve`, or is raised at
+        the end of the block; a second interrupt is raised at once. Does nothing in another thread.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -275,9 +276,9 @@ class MainThread:
 
     @contextmanager
     def _suspend_capture(self) -> Generator[None]:
-        """Suspend the capture in the block, because a tool waits there.
+        """Suspend the capture of a tool's output in the block, because the tool waits there for other work.
 
-        The jobs that run meanwhile do not belong to the tool.
+        The jobs that the main thread runs meanwhile do not belong to the tool.
         """
         outer, self._capturing = self._capturing, None
         if outer is not None:
@@ -317,7 +318,7 @@ class MainThread:
         if target is not None:
             if target is job and in_job:
                 raise KeyboardInterrupt
-            return  # the job had ended before the signal came
+            return  # the signal was for a job that had ended before the signal came
         first, self._interrupts = self._interrupts, None
         if first is not None:
             first()

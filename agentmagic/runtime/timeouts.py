@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def is_cancelling() -> bool:
-    """Return whether the current task is being cancelled, by a cancel or by a deadline."""
+    """Return whether the current asyncio task is being cancelled, by `Task.cancel` or by a timeout."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -20,14 +20,14 @@ GRACE = 0.25
 
 
 async def await_with_grace(work: Coroutine[Any, Any, T]) -> T:
-    """Await work of the user or of a library. If this is cancelled, wait at most GRACE seconds for the work to end."""
+    """Await a coroutine. If this call is cancelled, cancel the coroutine and wait at most GRACE seconds for its end."""
     task = asyncio.ensure_future(work)
     await await_all_with_grace([task])
     return task.result()
 
 
 async def await_all_with_grace(tasks: Collection["asyncio.Task[Any]"], grace: float = GRACE) -> None:
-    """Wait until all tasks have ended. If this is cancelled, cancel the tasks and wait at most `grace` seconds."""
+    """Wait until all tasks have ended. If this call is cancelled, cancel them and wait at most `grace` seconds."""
     try:
         await asyncio.wait(tasks)
     except asyncio.CancelledError:
@@ -47,9 +47,9 @@ def retrieve_exception(future: "asyncio.Future[Any]") -> None:
 
 
 class Deadline:
-    """An `asyncio.timeout` that can be paused. Leaving the block after the time ran out raises `TimeoutError`.
+    """An `asyncio.timeout` that can be paused, for `async with`. Raises `TimeoutError` if the time has run out.
 
-    `seconds` is None for no limit. Pauses can be nested and can overlap. A pause also pauses `outer`, if it is given.
+    `seconds` is None for no limit. Pauses can be nested and can overlap. A pause also pauses the deadline `outer`.
     """
 
     def __init__(self, seconds: float | None, outer: "Deadline | None" = None) -> None:
@@ -81,11 +81,11 @@ class Deadline:
 
     @property
     def paused_for(self) -> float:
-        """Total seconds of all pauses so far, including a current one. Read it on the event loop of the deadline."""
+        """Total seconds of all pauses so far, including a current one. Only for code on the deadline's event loop."""
         return self._paused_for + (asyncio.get_running_loop().time() - self._paused_at if self._pauses else 0.0)
 
     def pause(self) -> None:
-        """Stop the clock. Call this on the event loop of the deadline."""
+        """Stop the clock of the deadline. May be called on the deadline's event loop only."""
         if self._outer is not None:
             self._outer.pause()
         when = self._timeout.when()
@@ -108,7 +108,7 @@ class Deadline:
             self._remaining = None
 
     def restart(self) -> None:
-        """Give the work its full time again, from now or, during a pause, from the end of the pause."""
+        """Start the full time `seconds` again, from now or, during a pause, from the end of the pause."""
         if self._seconds is None or self.expired:
             return
         if self._pauses:
@@ -118,7 +118,7 @@ class Deadline:
 
     @contextmanager
     def pause_in_block(self) -> Generator[None]:
-        """Stop the clock inside the block."""
+        """Pause the deadline while the block runs."""
         self.pause()
         try:
             yield

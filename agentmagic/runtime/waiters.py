@@ -17,12 +17,12 @@ class Waiters:
         return bool(self._waiting)
 
     async def wait(self, is_more: Callable[[], bool]) -> None:
-        """Wait until the next `wake`. Return at once if `is_more()` is true."""
+        """Wait until the next `wake`. Return at once if `is_more()`, which says if there is new data, is true."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         with self._lock:
             self._waiting.append((loop, waiter))
-        # Check after the waiter is registered: `is_more` finds earlier data, and later data wakes the waiter.
+        # `is_more` is called after the waiter is registered: it finds earlier data, and later data wakes the waiter.
         if not is_more():
             await waiter
 
@@ -31,7 +31,7 @@ class Waiters:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for loop, waiter in waiting:
-            with suppress(RuntimeError):  # the loop was closed
+            with suppress(RuntimeError):  # raised if the waiter's event loop was closed
                 loop.call_soon_threadsafe(_release, waiter)
 
 

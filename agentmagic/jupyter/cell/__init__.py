@@ -1,1 +1,1 @@
-"""Runs the turns of cells, shows them in the cells' outputs, and asks the user their questions."""
+"""Runs the turns of cells, shows each turn in its cell's output, and puts the turn's questions to the user."""

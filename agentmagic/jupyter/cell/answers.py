@@ -49,7 +49,7 @@ def read_type(expression: str, variables: Mapping[str, Any]) -> Output:
 
 
 def _suggest_type(expression: str, missing: str, variables: Mapping[str, Any]) -> str:
-    """Return " Did you mean ...?" with a type whose name is similar to an unbound name, or ""."""
+    """Return " Did you mean ...?" with a type whose name is similar to `missing`, an unbound name; "" if none is."""
     namespace = {**vars(builtins), **variables}
     types = [
         name for name, value in namespace.items() if isinstance(value, type | Mapping) and not name.startswith("_")
@@ -78,7 +78,7 @@ class AnswerVariable:
             raise UsageError(f"{self.name} is a session and stays. Choose another name for the answer.")
 
     def bind(self, result: RunResult) -> None:
-        """Bind the answer of a turn to the variable, and print that; without an answer, leave the variable alone."""
+        """Bind a turn's answer to the variable, and print a line about it. A turn without an answer changes nothing."""
         if result.stop_reason not in ("answer", "done", "limit") or (self.output is None and not result.final_text):
             return
         if self.output is None:
@@ -90,13 +90,17 @@ class AnswerVariable:
             self.bind_value(*as_frame(result.value, output_schema(self.output).schema))
 
     def bind_value(self, value: object, why: str = "") -> None:
-        """Bind a value to the variable, and print that, followed by `why`."""
+        """Bind a value to the variable, and print a line that says so and ends with `why`."""
         self.variables[self.name] = value
         say(f"{self.name} is bound: {kind_of(value)}.{why}")
 
 
 def as_frame(value: object, schema: Mapping[str, Any]) -> tuple[object, str]:
-    """Return the value, as a data frame if it is a list of records, and a message if that fails without pandas."""
+    """Return a value and a message, "" in most cases.
+
+    A list of records is returned as a data frame. If pandas is not installed, the list is returned, and the message
+    says so.
+    """
     records = cast("list[Any]", value) if isinstance(value, list) else None
     columns = _columns(schema)
     if records is None or columns is None:
@@ -107,7 +111,7 @@ def as_frame(value: object, schema: Mapping[str, Any]) -> tuple[object, str]:
 
 
 def _columns(schema: Mapping[str, Any]) -> list[str] | None:
-    """Return the columns of the list of records that a schema describes.
+    """Return the column names of the list of records that a JSON Schema describes.
 
     The list is empty if the records may have any fields. Return None if the schema describes another value.
     """

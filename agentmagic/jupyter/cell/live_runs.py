@@ -33,25 +33,25 @@ LONGEST_HTML = 2_000_000
 
 
 class AnswerText(str):
-    """The answer of `%agent ask`: a `str` that its cell does not display again, as the cell shows the turn already."""
+    """The answer of `%agent ask`: a `str` that IPython does not display, because the cell shows the turn already."""
 
     __slots__ = ()
 
 
 class LiveRuns:
-    """Shows the runs and maps that code in the cells of a shell begins, each in the output of its cell."""
+    """Shows the runs and maps that the user's code begins in cells, each in the output of its cell."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
-        self._in_cell = True  # a cell is running now: the cell that loads the extension
+        self._in_cell = True  # True, because the cell that loads the extension is running
         self._views: list[CellView] = []
         self._maps: list[MapCellView] = []
         self._shown_values: list[object] = []
 
     def load(self, at_unload: Callable[[Callable[[], object]], object]) -> None:
-        """Watch the cells and register the display formatters.
+        """Register functions that IPython calls before and after each cell, and the display formatters.
 
-        Passes `at_unload` the functions that undo this.
+        Passes `at_unload` the functions that unregister them.
         """
         shell = cast("Any", self._shell)
         for event, function in (("pre_run_cell", self._enter), ("post_run_cell", self._leave)):
@@ -72,9 +72,9 @@ class LiveRuns:
             at_unload(lambda kind=kind: silent.pop(kind, None))
 
     def view(self, session: Session) -> CellView | None:
-        """Return a view of a run in the running cell.
+        """Return a view that shows a new run in the running cell.
 
-        Return None if no cell is running, if a tool begins the run, or if the setting turns such views off.
+        Return None if no cell is running, if a tool begins the run, or if the user's settings turn such views off.
         """
         if not self._shows():
             return None
@@ -83,7 +83,7 @@ class LiveRuns:
         return view
 
     def map_view(self, session: Session) -> MapCellView | None:
-        """Return a view of a map in the running cell, or None for the reasons that `view` has."""
+        """Return a view that shows a new map in the running cell, or None if `view` would return None."""
         if not self._shows():
             return None
         variables: dict[str, Any] = dict(cast("Any", self._shell).user_ns)
@@ -101,7 +101,7 @@ class LiveRuns:
         self._shown_values.append(value)
 
     def tell_undone(self, session: Session, *, redo: bool) -> None:
-        """Print the outcome of an undo or redo by code. The prompt that the call returns is not displayed as well."""
+        """Print the outcome of an undo or redo that code has called. IPython does not display the returned prompt."""
         say(commands.undo_report(session, redo=redo))
         if session.undone is not None and session.undone.prompt is not None:
             self.mark_shown(session.undone.prompt)
@@ -112,7 +112,7 @@ class LiveRuns:
         begin_cell(running_cell(self._shell))
 
     def _leave(self, _result: object) -> None:
-        """Write the static output of finished runs. A program that runs notebooks accepts no output after the cell."""
+        """Write the static output of runs that are over: programs that run notebooks accept none after the cell."""
         self._in_cell = False
         for view in self._views:
             if view.run is not None and view.run.done:
@@ -124,9 +124,9 @@ class LiveRuns:
                 view.finish_later()
 
     def _map_as(self, form: str, value: MapResult | MapRun, printer: Any = None, _cycle: object = None) -> str:
-        """Return a map in the MIME type `form`, and print it if IPython passes a printer.
+        """Return the result of a map in the MIME type `form`, and print it if IPython passes a printer.
 
-        The progress is left out if this cell shows it already.
+        The progress of the map is left out if the running cell shows it already.
         """
         result = value.so_far() if isinstance(value, MapRun) else value
         has_progress = any(view.shows(result) for view in self._maps)
@@ -142,7 +142,7 @@ class LiveRuns:
         printer.text(terminal.render(_turn(result), prompt=True) if is_text else repr(result))
 
     def _display_once(self, value: object) -> None:
-        """Display nothing if this cell shows the value already.
+        """Display nothing if the running cell shows the value already.
 
         Raises NotImplementedError otherwise, so that IPython asks the other formatters.
         """
@@ -162,7 +162,7 @@ def _page(events: Iterable[Event]) -> Markup:
 
 
 def _page_of_session(session: Session) -> str:
-    """Return the last turns as HTML, below a line that describes the session."""
+    """Return a session's last turns as HTML, below a line that describes the session."""
     pages: list[Markup] = []
     turns: Sequence[Turn] = session.turns
     for turn in reversed(turns[-MOST_TURNS:]):

@@ -1,4 +1,4 @@
-"""Runs `%%agent --map` cells, which ask the prompt once for each row, and shows maps during and after the run."""
+"""Runs and shows `%%agent --map` cells. A map asks one prompt for each row of a data frame or list."""
 
 import asyncio
 import sys
@@ -29,7 +29,7 @@ from agentmagic.text import did_you_mean
 
 
 class BarScreen(TurnScreen):
-    """Shows a progress bar in a terminal while a map runs, and prints the outcome at the end."""
+    """Shows a progress bar in a terminal while a map (one prompt for many rows) runs, and prints the outcome."""
 
     def __init__(self) -> None:
         self._bar = TerminalBar(sys.stderr) if sys.stderr.isatty() else None
@@ -40,28 +40,28 @@ class BarScreen(TurnScreen):
         self.transcript = Transcript()
 
     def feed(self, event: Event | MapProgress) -> None:
-        """Draw the progress."""
+        """Add an event of the map to the transcript, and redraw the bar if the event has the progress."""
         self.transcript.feed(event)
         if (bar := self._bar) is not None and isinstance(event, MapProgress):
             bar.show(event)
 
     def close_bar(self) -> None:
-        """Stop drawing the bar: the cell is over, and the terminal's prompt stands in the next line."""
+        """Stop drawing the bar at the end of the cell, because the terminal's prompt now stands in the next line."""
         bar, self._bar = self._bar, None
         if bar is not None:
             bar.close()
 
     def finish(self) -> None:
-        """Print the outcome of the map."""
+        """Print the outcome of the map (one prompt for many rows)."""
         self.close_bar()
         say(terminal.render(self.transcript))
 
 
 class MapCellView(MapView):
-    """Shows a map in the running cell.
+    """Shows a map (one prompt for many rows) in the running cell.
 
-    `owner` is the session's name. If the map is stopped, a message says that `owner.last_map` has the rows; with "",
-    no message is printed.
+    `owner` is the name of the session's variable. If the map is stopped, a printed message says that the rows are in
+    `last_map` of this variable. With "", no message is printed.
     """
 
     def __init__(self, front: FrontEnd, *, owner: str = "", large: bool = False) -> None:
@@ -74,7 +74,7 @@ class MapCellView(MapView):
         self._over = False
 
     def begin(self, run: MapRun) -> None:
-        """Show the progress of a map; the Stop button stops the map."""
+        """Show the progress of a map, with a button that stops the map."""
         self.run = run
         self._screen.begin(lambda _intent: run.stop())
         run.listen(self._screen.feed)
@@ -85,7 +85,7 @@ class MapCellView(MapView):
         self._leave()
 
     def finish_later(self) -> None:
-        """Write the static output when the map is over."""
+        """Return at once, and write the static output when the map is over."""
 
         def over(_future: object) -> None:
             in_thread(self._leave, "agentmagic-html")  # in a thread, because rendering would delay the engine
@@ -96,7 +96,7 @@ class MapCellView(MapView):
             engine().loop.call_soon_threadsafe(self.run.settled.add_done_callback, over)
 
     def shows(self, result: MapResult) -> bool:
-        """Return whether this view shows the progress of the map of `result`."""
+        """Return whether this view shows the progress of the map that has this result."""
         return self.run is not None and self.run.progress.id == result.progress.id
 
     def _leave(self) -> None:
@@ -112,16 +112,16 @@ class MapCellView(MapView):
 
 
 def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> None:
-    """Ask the prompt for each row of the variable that a cell names; bind the data frame, or show its first rows.
+    """Ask the prompt `body` for each row of the variable `command.rows`.
 
-    Raises TurnInterrupted, or the error that ended the map; not that error if `--keep-going` is given and rows were
-    asked.
+    Binds the result, as a data frame, to the variable of `-o`, or shows its first rows. Raises TurnInterrupted if the
+    user interrupts. Raises the error that ended the map, unless `--keep-going` is given and rows were asked.
     """
     rows = _rows(command.rows or "", namespace.variables)
     setup = runner.prepare(command)
     toolsets = runner.toolsets(setup.session, command, setup.recipe)
     attachables = namespace.attachables(setup.session, setup.recipe)
-    # Braces stand for columns here: the map fills them in for each row.
+    # Not evaluated: `{name}` in a map stands for a column, whose value the map fills in for each row.
     typed_prompt = prompt_of(body, toolsets, attachables, evaluate=False, images=command.image)
     for problem in typed_prompt.problems:
         say(problem)
@@ -157,7 +157,7 @@ def _rows(name: str, variables: Mapping[str, Any]) -> object:
 
 
 def _hand_over(result: MapResult, setup: CellSetup) -> None:
-    """Bind the data frame of a result to the cell's variable, or show its first rows below the progress."""
+    """Bind the data frame of a map's result to the variable of `-o`, or show its first rows below the progress."""
     if setup.answer is not None:
         _bind(setup.answer, result)
         return
@@ -169,12 +169,12 @@ def _hand_over(result: MapResult, setup: CellSetup) -> None:
 def _bind(answer: AnswerVariable, result: MapResult) -> None:
     try:
         answer.bind_value(result.frame)
-    except UsageError as error:  # the rows come from a list, and pandas is not installed
+    except UsageError as error:  # no data frame: the rows come from a list, and pandas is not installed
         answer.bind_value(result, f" {error}")
 
 
 def _give_up(view: MapCellView, setup: CellSetup) -> str:
-    """Bind the rows that an interrupted map has answered; return the message of the interrupt."""
+    """Bind the rows that were answered before the user interrupted a map; return the message for the user."""
     run = view.run
     if run is None:
         return "no row was asked."

@@ -1,4 +1,4 @@
-"""Shows the result of a map in a cell: its progress (rows, tokens, cost), and the first rows of its data frame."""
+"""Shows the result of a map (one prompt for many rows) in a cell: rows, tokens, cost, and the first answers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -24,7 +24,7 @@ _Cell = str | int | float | bool | None
 
 
 def bundle(result: MapResult, *, times: bool, table_only: bool = False) -> dict[str, str]:
-    """Return a result as HTML and text: its progress, unless `table_only`, and the first rows of its data frame."""
+    """Return a map's result as a MIME bundle: its progress, unless `table_only`, and its first rows as a table."""
     blocks: list[Block] = []
     if not table_only:
         blocks.append(ProgressBlock(result.progress))
@@ -34,7 +34,7 @@ def bundle(result: MapResult, *, times: bool, table_only: bool = False) -> dict[
 
 
 def summary(result: MapResult, *, times: bool) -> list[str]:
-    """Return lines about a map: the estimated cost of all rows, and the rows whose answers did not arrive."""
+    """Return lines about a map's result: the estimated cost of all rows, and which rows have no answer."""
     lines = [] if result.estimate is None else [result.estimate.sentence(times=times)]
     if rows := result.doubtful:
         names = join_names([clip(str(row.index), LONGEST_CELL) for row in rows], MOST_DOUBTFUL)
@@ -46,15 +46,15 @@ def summary(result: MapResult, *, times: bool) -> list[str]:
 
 
 def _table(result: MapResult) -> list[Block]:
-    """Return the first rows as a table, and a note if rows or columns are left out."""
+    """Return the first rows of a map's data frame as a table, and a note if rows or columns are left out."""
     try:
         frame = result.head(MOST_ROWS)
-    except UsageError:  # the rows come from a list, and pandas is not installed
+    except UsageError:  # no data frame: the rows come from a list, and pandas is not installed
         return []
     columns, index = _columns(frame)
     names = [*columns]
     surplus = len(names) - MOST_COLUMNS
-    if surplus > 0:  # leave out middle columns: the answers are the last ones
+    if surplus > 0:  # leave out columns in the middle: the last columns are the answers
         del names[MOST_COLUMNS // 3 : MOST_COLUMNS // 3 + surplus]
     key = next(name for name in ("index", "#", "row index") if name not in names)
     records = [{key: label} if index else {} for label in map(_cell, index or range(len(frame)))]
@@ -72,14 +72,14 @@ def _table(result: MapResult) -> list[Block]:
 
 
 def _columns(frame: Any) -> tuple[Mapping[str, Sequence[Any]], Sequence[Any]]:
-    """Return the columns of a data frame by name, and its index; the index is empty for polars, which has none."""
+    """Return the columns of a data frame by name, and its index; () for a polars frame, which has no index."""
     if type(frame).__module__.startswith("polars"):
         return cast("Mapping[str, Sequence[Any]]", frame.to_dict(as_series=False)), ()
     return {str(name): list(frame[name]) for name in frame.columns}, list(frame.index)
 
 
 def _cell(value: Any) -> _Cell:
-    """Return the value to show in a cell of the table."""
+    """Return a value as a table shows it: a short text, a number, or None."""
     if is_missing(value):
         return None
     item = value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
@@ -88,7 +88,7 @@ def _cell(value: Any) -> _Cell:
             return item
         case float():
             text = f"{item:.4g}"
-            return f"{item:.6f}" if "e-" in text else float(text)  # no exponents: they make costs hard to read
+            return f"{item:.6f}" if "e-" in text else float(text)  # no exponent such as 1e-05, which is hard to read
         case str():
             return clip(item, LONGEST_CELL)
         case _:

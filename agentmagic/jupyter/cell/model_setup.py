@@ -1,4 +1,4 @@
-"""The setup card, on which a user without an API key chooses a model: the local one, a key, or a local server's."""
+"""The setup card: a user without an API key chooses a local model, types a key, or chooses a model server."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ class ModelSetup:
             self._on_choice(False)
 
     async def _show(self) -> None:
-        card = await engine().in_pool(self._card)  # in the pool, because it loads a keyring, which takes time
+        card = await engine().in_pool(self._card)  # in a pool thread: looking for a keyring takes time
         self._view.tell({"setup": card})
         if not card["fixed"]:
             self._servers = await first_use.find_servers()
@@ -64,7 +64,7 @@ class ModelSetup:
         about, install = first_use.local_model()
         rows = [(row.name, row.about, row.keys[0], row.key_begins) for row in first_use.keyed_providers()]
         fixed = settings.model_override() is not None
-        if fixed:  # the environment sets the model, so only a key for that model helps
+        if fixed:  # an environment variable sets the model, so only a key for that model helps
             rows = [row for row in rows if row[2] in self._missing.variables]
         return {
             "why": sanitize(describe(self._missing)).partition(". ")[0].rstrip(".") + ".",
@@ -86,7 +86,7 @@ class ModelSetup:
             self._on_choice(not isinstance(action, LeaveSetup))
 
     def _choose(self, action: SetupAction) -> None:
-        importlib.invalidate_caches()  # the user may have installed a package while the card was shown
+        importlib.invalidate_caches()  # finds a package that the user installed while the card was shown
         match action:
             case UseLocal():
                 commands.choose_model(self._session, first_use.LOCAL)
@@ -113,15 +113,15 @@ class ModelSetup:
 
 
 class BeginTurns(Protocol):
-    """Begins turns, or gives their prompts back to the user; called in the engine thread."""
+    """A callback that begins turns, or gives their prompts back to the user; called in the engine thread."""
 
     def __call__(self, turns: Sequence[QueuedTurn], *, begin: bool) -> None:
-        """Begin the turns if `begin` is True, else give them back."""
+        """Begin the turns if `begin` is True, else give their prompts back to the user."""
         ...
 
 
 class TurnsWithoutKey:
-    """Keeps the turns of a panel that wait until the user has chosen a model or a key; used in the engine thread."""
+    """Keeps a chat panel's turns until the user has chosen a model or a key; used in the engine thread."""
 
     def __init__(self, view: View, begin_turns: BeginTurns) -> None:
         self._view = view
@@ -135,13 +135,13 @@ class TurnsWithoutKey:
         return self._setup is not None
 
     def hold(self, session: Session, turn: QueuedTurn, missing: AuthenticationMissing) -> None:
-        """Keep a turn until the user has chosen; all waiting turns share one card."""
+        """Keep a turn until the user has chosen a model or a key; all waiting turns share one setup card."""
         self._turns.append(turn)
         if self._setup is None:
             self._setup = ModelSetup(self._view, session, missing, self._finish_choice)
 
     def act(self, action: SetupAction) -> None:
-        """Carry out the user's choice on the card, if a card is shown. Thread-safe."""
+        """Carry out the user's choice on the setup card, if the card is shown. Thread-safe."""
         if self._setup is not None:
             self._setup.act(action)
 

@@ -1,4 +1,4 @@
-"""Asks the user a turn's approvals and questions with `input` in the main thread, if the user cannot click."""
+"""Puts a turn's questions to a user who cannot click: with `input`, in the main thread."""
 
 import asyncio
 import json
@@ -28,11 +28,11 @@ EDIT = "The arguments to run it with instead, as JSON (nothing goes back): "
 
 
 class Questions:
-    """Asks the user at the keyboard for a run's approvals and questions, one at a time, and passes on the answers.
+    """Asks the user at the keyboard for approvals and answers that a run needs, and passes the answers to the run.
 
-    `feed` is called in the engine thread with every event of the run; `ask` in the main thread, with a prompt.
-    `typing_reason` returns the reason why the user must type, or None if the user answers by clicks and nothing is
-    asked here. With `brief` the prompt leaves out the arguments, which the screen shows.
+    One question is asked at a time. `feed` is called in the engine thread with every event of the run, and `ask` in
+    the main thread with a prompt. `typing_reason` returns why the user must type, or None if the user can click: then
+    nothing is asked here. `brief` leaves the call's arguments out of the prompt, because the screen shows them.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Questions:
                 pass
 
     async def _ask_or_deny(self, event: events.ApprovalAsked | events.QuestionAsked, asker: str) -> None:
-        """Ask a question after the earlier ones are settled; deny the request if asking fails."""
+        """Ask a question after the earlier questions are settled; answer with a denial if asking fails."""
         try:
             await self._ask_in_order(event, asker)
         except Exception as error:  # noqa: BLE001  (otherwise the turn would wait forever)
@@ -86,7 +86,7 @@ class Questions:
                 return
             self._run.pass_on(await engine().main.run(lambda: self._answer(event, why, asker)))
             if isinstance(event, events.ApprovalAsked):
-                await settled_event.wait()  # the answer may settle later questions too, so ask them only after this
+                await settled_event.wait()  # this answer may settle later questions too: wait before asking them
 
     def _answer(self, event: events.ApprovalAsked | events.QuestionAsked, why: str, asker: str) -> Intent:
         before = (f"({why})\n" if why and not self._is_reason_shown else "") + (f"{asker}: " if asker else "")
@@ -95,7 +95,7 @@ class Questions:
             return self._ask_how_to_continue(event, before)
         if isinstance(event, events.QuestionAsked):
             suggestion = f"\n{sanitize(event.suggested)}\n(Press Enter for this.)" if event.suggested else ""
-            if event.files:  # the screen shows the files too, unless the screen has failed
+            if event.files:  # `event.files` are printed only if the screen does not show them
                 brief = self._brief and why != BROKEN
                 suggestion = TRUST if brief else f"\n\n{sanitize(event.files)}\n{TRUST}"
             answer = self._read_line(f"{before}{sanitize(event.text)}{suggestion} ").strip()
@@ -123,7 +123,7 @@ class Questions:
         return step_intent(event.id, answer)
 
     def _ask_arguments(self, event: events.ApprovalAsked, text: str) -> dict[str, Any] | None:
-        """Return the arguments that the user types: `text`, or else at another prompt; None if nothing is typed."""
+        """Return the call's arguments as edited by the user: JSON in `text`, or typed now; None if nothing is typed."""
         more = f" May be added: {sanitize(join_names(list(event.optional)))}." if event.optional else ""
         text = text or self._read_line(f"They are now: {_now(event.call.arguments)}{more}\n{EDIT}").strip()
         while text:
@@ -133,14 +133,14 @@ class Questions:
                 problem = f"That is no JSON ({error})."
             else:
                 if isinstance(arguments, dict):
-                    # The display escapes text and blanks secrets: parts that are not edited become the originals.
+                    # The user saw escaped text and blanked secrets: put the originals back where nothing was edited.
                     return restore_unchanged(arguments, event.call.arguments, redact)
                 problem = 'That is no JSON object, {"name": value}.'
             text = self._read_line(f"{problem}\n{EDIT}").strip()
         return None
 
     def _read_line(self, prompt: str) -> str:
-        """Return the line that the user types; "", which means no, if the input has ended or fails."""
+        """Return the line that the user types. Return "", which counts as a no, if the input has ended or fails."""
         try:
             return self._ask(prompt)
         except EOFError:
@@ -151,10 +151,10 @@ class Questions:
 
 
 def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
-    """Return the prompt for an approval: the reason, the tool, its arguments unless `brief`, the choices."""
+    """Return the text that asks for an approval: the reason, the tool, the arguments unless `brief`, the choices."""
     shown_lines = (*format_arguments(event.call.arguments).splitlines(), *map(exact, event.effects))
     lines = [] if brief else [f"  {line}\n" for line in shown_lines]
-    # A reason has several lines if it lists changes in the definition of a tool.
+    # `event.reason` has several lines if it lists changes in the definition of a tool.
     end = "\n" if "\n" in event.reason else " "
     reason = f"{exact(event.reason)}{end}" if event.reason else ""
     usual = CHOICES.replace("[a]lways", "[a]lways this program") if event.effects else CHOICES
@@ -185,7 +185,10 @@ def approval_intent(question: str, answer: str) -> Approve | Deny:
 
 
 def step_intent(question: str, answer: str) -> Intent:
-    """Return the intent of an answer in step mode. An empty answer or an unknown word lets the turn continue."""
+    """Return the intent of an answer typed in step mode, which pauses a turn before each request and tool call.
+
+    An empty answer or an unknown word lets the turn continue.
+    """
     word, _, rest = answer.strip().partition(" ")
     match word.lower():
         case "s" | "skip":

@@ -86,14 +86,14 @@ def quiet_stop(_shell: object, _kind: object, error: TurnInterrupted, *_: object
 
 
 def short_error(function: Callable[P, T]) -> Callable[P, T]:
-    """Make IPython show the errors of a magic in one line, without a traceback; the error classes do not change."""
+    """Wrap a magic so that IPython shows its errors in one line, without a traceback. The error classes stay."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return function(*args, **kwargs)
         except AgentMagicError as error:
-            error.args = (redact(str(error)),)  # a notebook saves the arguments along with the line
+            error.args = (redact(str(error)),)  # redacted, because a notebook file contains the arguments
             message = "the turn failed; the output says why." if error.is_shown else with_code(error)
             line = f"{type(error).__name__}: {message}"
             cast("Any", error)._render_traceback_ = lambda: [line]
@@ -108,10 +108,10 @@ def short_error(function: Callable[P, T]) -> Callable[P, T]:
 
 @dataclass(frozen=True)
 class CellSetup:
-    """The parts that a cell needs to run a turn or a map.
+    """The objects with which a cell runs a turn or a map (one prompt for many rows).
 
-    `recipe` is the session's agent with the cell's options, `output` the type of the answer, `answer` the variable
-    for it. `view` creates the cell's view at its first call.
+    `recipe` is the session's agent with the cell's options, `output` the type of the answer, and `answer` the variable
+    to bind. `view` creates the cell's view at its first call.
     """
 
     front: FrontEnd
@@ -177,7 +177,7 @@ class Runner:
             return settings_for(_recipe(session, command))
 
         turn = _CellTurn(session, typed_prompt.prompt, settings_for(recipe), renew, front, view(), setup.answer)
-        if command.bg and front.kind is not Kind.BATCH:  # a batch run must wait, or the program ends before the turn
+        if command.bg and front.kind is not Kind.BATCH:  # a program that runs notebooks would end before the turn
             turn.run_in_background()
             return None
         try:
@@ -188,7 +188,7 @@ class Runner:
             return error.result
 
     def prepare(self, command: Ask) -> "CellSetup":
-        """Return the parts that a cell needs, after waiting until its session is free and has a model."""
+        """Wait until the cell's session is free and has a model; return what the cell needs to run."""
         front = front_end(self._shell)
         variables = self._namespace.variables
         output = None if command.as_type is None else read_type(command.as_type, variables)
@@ -215,13 +215,13 @@ class Runner:
         return (*sources, Functions([web_search(), web_fetch()])) if command.web else sources
 
     def _settings_for(self, session: Session, command: Ask, turn_settings: TurnSettings, recipe: Agent) -> TurnSettings:
-        """Return `turn_settings` with the agent of a turn and its toolsets added."""
+        """Return `turn_settings` with the agent `recipe` and the toolsets that the cell offers."""
         return replace(turn_settings, agent=recipe, toolsets=self.toolsets(session, command, recipe))
 
     def _with_model(self, session: Session, recipe: Agent, view: "Callable[[], CellView]") -> Agent:
-        """Return the recipe with a model. The user is asked if no model is chosen and no key is set.
+        """Return the agent `recipe` with a model. The user is asked if no model is chosen and no key is set.
 
-        Raises AuthenticationMissing if the user chooses none.
+        Raises AuthenticationMissing if the user chooses no model.
         """
         try:
             session.model(recipe)
@@ -233,7 +233,7 @@ class Runner:
 
 
 class CellView(RunView):
-    """Shows a run in the running cell: its events, the figures of its tools, and its questions to the user."""
+    """Shows a run in the running cell: its events, the plots that its tools draw, and its questions to the user."""
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ class CellView(RunView):
         self._price_note_shown = session.usage.cost is None
 
     def begin(self, run: Run) -> None:
-        """Show a run from now on, and put its questions to the user if `attended`."""
+        """Show a run from now on. If this view is `attended`, put the run's questions to the user."""
         self.run = run
         self._screen.transcript.price_told = self._price_note_shown
         self._screen.begin(run.pass_on)
@@ -295,27 +295,27 @@ class CellView(RunView):
         """Discard what the cell shows, because the turn is about to begin again."""
         self._wait_for_events()
         if self._brief:
-            clear_output(wait=True)  # clears the user's typed answers and an error of the cell too
+            clear_output(wait=True)  # also clears typed answers and an error in the cell's output
         self._screen.restart()
 
     def finish(self, retry: "Retry | None" = None) -> None:
-        """Write the static output. It offers `retry` for a turn without any answer. Can be called again."""
+        """Write the static output. If the turn has no answer, it offers a `retry`. Can be called again."""
         self._wait_for_events()
         self._leave(retry)
 
     def finish_later(self, then: Callable[[], None] = lambda: None, retry: "Retry | None" = None) -> None:
-        """Write the static output when the run is over, and then call `then`."""
+        """Return at once. When the run is over, write the static output and call `then`."""
 
         def finish() -> None:
             self._leave(retry)
             then()
 
         def over(_future: object) -> None:
-            # Not on the engine's loop, where rendering would delay the events of all sessions.
+            # In a thread: rendering on the engine's event loop would delay the events of all sessions.
             in_thread(finish, "agentmagic-html")
 
         if (run := self.run) is not None:
-            # Added in the engine's loop, so that the screen has received every event when the callback runs.
+            # Add `over` in the engine's event loop: when it runs, the screen has received every event.
             engine().loop.call_soon_threadsafe(run.settled.add_done_callback, over)
 
     def _leave(self, retry: "Retry | None") -> None:
@@ -331,7 +331,7 @@ class CellView(RunView):
 
 @dataclass
 class _CellTurn:
-    """A turn of a cell, and the view that shows it; `renew` returns the settings if the turn runs again later."""
+    """A turn of a cell, and the view that shows it; `renew` returns new settings for a later retry of the turn."""
 
     session: Session
     prompt: Prompt
@@ -340,12 +340,12 @@ class _CellTurn:
     front: FrontEnd
     view: CellView
     answer: AnswerVariable | None
-    # In this context, IPython sends output to the cell.
+    # The context in which IPython sends printed text to this cell.
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     queue: TurnQueue | None = None
 
     def run(self) -> RunResult:
-        """Run the turn to its end and return its result; the user is asked for a key if the key is missing."""
+        """Run the turn to its end and return its result. If the API key is missing, the user is asked for it."""
         try:
             while (result := self._attempt()) is None:
                 pass
@@ -354,7 +354,7 @@ class _CellTurn:
             interrupt.is_shown = self.view.run is not None and self.view.run.done
             raise interrupt from None
         except AgentMagicError as error:
-            # In batch, the logs of the program show only the exception, so the exception must have the whole message.
+            # A program that runs notebooks logs only the exception, so in batch the exception has the whole message.
             error.is_shown = self.front.kind is not Kind.BATCH and bool(error.result and error.result.error)
             raise
         finally:
@@ -364,7 +364,7 @@ class _CellTurn:
         return result
 
     def run_in_background(self) -> None:
-        """Start the turn and return at once. The user is not asked: the policy decides."""
+        """Start the turn and return at once. The user is not asked for approvals: the policy decides about calls."""
         self.view.attended = False
         self._finish_later(self._start())
 
@@ -377,18 +377,18 @@ class _CellTurn:
         self.view.finish_later(bind, self._retry)
 
     def _retry(self, view: "View") -> None:
-        """Queue a turn without any answer to run again. It begins when the session and the main thread are free."""
+        """Queue this turn, which has no answer, to run again as soon as the session and the main thread are free."""
         queue = self.queue = self.queue or TurnQueue(
             self.session,
             on_change=lambda: view.tell({"note": cast("TurnQueue", self.queue).note}),
             on_failure=lambda _turn, error: view.complain(failure_message(error)),
         )
-        if not queue.waits:  # a second click has no effect
+        if not queue.waits:  # a second click has no effect: the turn is queued already
             turn = QueuedTurn(partial(self.context.copy().run, self._run_again), as_prompt(self.prompt).text)
             engine().loop.call_soon_threadsafe(queue.add, turn)
 
     def _run_again(self) -> Run:
-        """Begin the turn again in place of the failed one, clear the cell's output, and show the new run there.
+        """Begin the failed turn again in its place in the session. Clear the cell's output, and show the new run there.
 
         Raises UsageError if later turns have answers.
         """
@@ -437,7 +437,7 @@ class _CellTurn:
         while True:
             try:
                 run = self.session.begin(self.prompt, replace(self.settings, attended=self.view.attended))
-            except SessionBusy:  # a panel began a turn while this cell made its prompt
+            except SessionBusy:  # a chat panel began a turn while this cell made its prompt
                 wait_for_turn(self.session, self.front)
             else:
                 self.view.begin(run)
@@ -445,7 +445,7 @@ class _CellTurn:
 
 
 class FigureOutput:
-    """Shows the figures of a run's tools in the output of the run, as soon as each tool ends.
+    """Shows the Matplotlib figures that a run's tools draw in the run's output, as soon as each tool ends.
 
     Figures that were open before the run are left alone: the cell's code may continue to draw them after the run.
     """
@@ -466,7 +466,7 @@ class FigureOutput:
         task.add_done_callback(self._open.discard)
 
     def _show(self, inline: Any) -> None:
-        """Display the figures and close them, as the inline backend does at the end of a cell."""
+        """Display and close the figures that were opened during the run, as Matplotlib's inline backend does."""
         pyplot = sys.modules["matplotlib.pyplot"]
         display: Any = cast("Any", import_module("IPython.display")).display
         for number in sorted(open_figures() - self._before):
@@ -490,7 +490,7 @@ def wait_for_turn(session: Session, front: FrontEnd) -> None:
 
 
 def _check_result(result: RunResult) -> RunResult:
-    """Return a result, or raise an error for a turn without an answer. In code, `run.wait()` raises none for these."""
+    """Return a result. Unlike `run.wait()`, raise an error if the turn was stopped or called a tool without tools."""
     if result.stop_reason == "cancelled":  # the user clicked Stop
         raise KeyboardInterrupt
     if result.stop_reason == "no_tools":
@@ -503,16 +503,16 @@ def _check_result(result: RunResult) -> RunResult:
 def _recipe(session: Session, command: Ask) -> Agent:
     """Return the session's agent, changed by the cell's options."""
     options = command.options_for(Agent)
-    if word := options.get("permission"):  # the option replaces only the default of the policy, not its rules
+    if word := options.get("permission"):  # `--permission` replaces only the policy's default, not its rules
         options["permission"] = replace(policy_of(session.agent.permission), default=word)
     if command.settings:
         options["settings"] = session.agent.settings | read_settings(command.settings)
-    # Without options, keep the same Agent object: a new one would read its servers again.
+    # Without options, keep the same Agent object: a new Agent would read the files about its MCP servers again.
     return replace(session.agent, **options) if options else session.agent
 
 
 def _uses_local(session: Session) -> bool:
-    """Offer the local model in a typed question; after a yes, choose it and return True."""
+    """Offer the user, in a question to type an answer to, the local model. After a yes, choose it and return True."""
     if not confirm(OFFER):
         return False
     session.agent = replace(session.agent, model=f"local:{providers()['local'].default}")

@@ -70,14 +70,14 @@ class TurnScreen(Protocol):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether a page has drawn a view of the turn, in which the user can click."""
+        """Whether a browser page has drawn a view of the turn, in which the user can click."""
         return False
 
     def begin(self, answer: Answer) -> None:
-        """Add the screen to the cell's output, if this must happen before the first event."""
+        """Add the screen to the cell's output, if the screen must be there before the first event."""
 
     async def typing_reason(self) -> str | None:
-        """Return why the user must type answers, "" if that needs no reason, or None if the user clicks."""
+        """Return why the user must type answers; "" if the user is told no reason, None if the user can click."""
         return ""
 
     def feed(self, event: Event | MapProgress) -> None:
@@ -85,7 +85,7 @@ class TurnScreen(Protocol):
         ...
 
     def finish(self) -> None:
-        """Write the static output, if the turn has any; can be called again after more events."""
+        """Write the static output, which a saved notebook shows; can be called again after more events."""
         ...
 
     def rest(self) -> None:
@@ -96,13 +96,13 @@ class TurnScreen(Protocol):
         """Show another turn below the earlier turns, whose static output is written."""
 
     def restart(self) -> None:
-        """Start with an empty transcript: the turn begins again, and the caller has cleared a live output."""
+        """Start with an empty transcript, because the turn begins again. The caller has cleared the cell's output."""
         ...
 
     def offer_retry(self, retry: "Retry | None") -> None:
-        """Let the user run the turn again by a click in the static output; None for no such offer.
+        """Let the user run the turn again by a click in the static output; with None, there is no such offer.
 
-        A screen without clicks ignores this.
+        The call has no effect on a screen without clicks.
         """
 
     def offer_setup(self, offer: "Callable[[View], ModelSetup]") -> None:
@@ -110,7 +110,7 @@ class TurnScreen(Protocol):
 
 
 class FallbackScreen(TurnScreen):
-    """Shows a turn on another screen. If that screen fails, the user types answers, and the result is printed."""
+    """Wraps another screen. If the wrapped screen fails, the user types answers, and the result is printed."""
 
     def __init__(self, screen: TurnScreen) -> None:
         self._screen = screen
@@ -123,53 +123,53 @@ class FallbackScreen(TurnScreen):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether a page has drawn the view of the other screen."""
+        """Whether a browser page has drawn the view of the wrapped screen."""
         return self._screen.is_drawn
 
     def begin(self, answer: Answer) -> None:
-        """Add the other screen to the cell's output."""
+        """Add the wrapped screen to the cell's output."""
         self._try(self._screen.begin, answer)
 
     async def typing_reason(self) -> str | None:
-        """Return the other screen's reason for typing, or None; if that screen has failed, return `BROKEN`."""
+        """Return the wrapped screen's reason for typing, or None. If that screen has failed, return `BROKEN`."""
         return BROKEN if self._failed else await self._screen.typing_reason()
 
     def feed(self, event: Event | MapProgress) -> None:
         """Show the next event of the turn."""
         if isinstance(event, events.TurnFinished):
             self._answer = event.result.final_text
-        try:  # not `_try`: it would cost one more call for each piece of an answer
+        try:  # not with `_try`, which would cost one more call for each piece of an answer
             self._screen.feed(event)
         except Exception:  # noqa: BLE001
             self._fail()
 
     def finish(self) -> None:
-        """Write the static output; if the other screen has failed, print the answer too."""
+        """Write the static output; if the wrapped screen has failed, print the answer too."""
         self._try(self._screen.finish)
         if self._failed and self._answer:
             print(sanitize(self._answer))  # noqa: T201  (printing still works)
             self._answer = ""
 
     def rest(self) -> None:
-        """Make the other screen write the static output of a turn; more turns can follow."""
+        """Make the wrapped screen write the static output of a turn; more turns can follow."""
         self._try(self._screen.rest)
 
     def go_on(self) -> None:
-        """Make the other screen show another turn."""
+        """Make the wrapped screen show another turn."""
         self._try(self._screen.go_on)
 
     def restart(self) -> None:
-        """Make the other screen start with an empty transcript."""
+        """Make the wrapped screen start with an empty transcript."""
         self._try(self._screen.restart)
         self.transcript = self._screen.transcript
 
     def offer_retry(self, retry: Retry | None) -> None:
-        """Make the other screen offer to run the turn again, unless that screen has failed."""
+        """Make the wrapped screen offer to run the turn again, unless that screen has failed."""
         if not self._failed:
             self._screen.offer_retry(retry)
 
     def offer_setup(self, offer: "Callable[[View], ModelSetup]") -> None:
-        """Make the other screen show the card on which the user chooses a model."""
+        """Make the wrapped screen show the card on which the user chooses a model."""
         self._screen.offer_setup(offer)
 
     def _try(self, method: Callable[..., None], *args: object) -> None:
@@ -293,7 +293,7 @@ class TerminalScreen(TurnScreen):
         for block in self.transcript.blocks:
             if isinstance(block, ChecklistBlock) and block.key not in self._printed_keys:
                 self._print_tasks(block)
-            if block.open and block.key in self._printed_keys:  # the call was reopened for an approval: print it again
+            if block.open and block.key in self._printed_keys:  # a tool call was reopened for an approval: print again
                 self._printed_keys.discard(block.key)
                 self._begun_keys.discard(block.key)
             if (
@@ -310,7 +310,7 @@ class TerminalScreen(TurnScreen):
                 text = words.plan_heading(block)
             elif block.key in self._begun_keys:
                 text, self._rest = self._rest + self._shown_stream.finish(), ""
-                if isinstance(block, TextBlock) and block.sources:  # the text is printed already, its sources are not
+                if isinstance(block, TextBlock) and block.sources:  # not printed yet, unlike the text of the block
                     text = f"{text.rstrip()}\n\n{terminal.source_lines(block)}"
             else:
                 text, self._rest = block.render(terminal.TextRenderer(brief=True)), ""
@@ -319,7 +319,7 @@ class TerminalScreen(TurnScreen):
             self._end_line()
 
     def _may_be_value(self, block: Block) -> bool:
-        """Return whether a block can turn out to be the turn's value: the last text, in JSON, while the turn runs."""
+        """Return whether a block may be the turn's typed answer: the last text, in JSON, while the turn runs."""
         if not isinstance(block, TextBlock) or self.transcript.running is None:
             return False
         is_last = block is self.transcript.blocks[-1]
@@ -337,7 +337,7 @@ class TerminalScreen(TurnScreen):
         self._tasks = lines
 
     def _begin(self, block: Block) -> None:
-        """Print an empty line before a new block, or no line between two cards; nothing if the block is begun."""
+        """Print the gap before a block that is not begun yet: an empty line, or nothing between two tool cards."""
         if block.key in self._begun_keys:
             return
         self._begun_keys.add(block.key)
@@ -369,7 +369,7 @@ class TerminalScreen(TurnScreen):
 
     def _tell(self) -> None:
         running = self.transcript.running
-        # A turn in the background shows no status: it would overwrite the terminal's prompt.
+        # A turn in the background has no status line, which would overwrite the terminal's prompt.
         doing = words.activity(running, self.transcript.blocks) if running and engine().main.serving else ""
         if doing and isinstance(last := self.transcript.blocks[-1], RetryBlock):
             doing = words.retry(last, times=False)
@@ -391,7 +391,7 @@ class TerminalScreen(TurnScreen):
 class LiveHtml:
     """HTML for front ends without the widget, updated while the turn runs and replaced by the static output.
 
-    `aside` wraps the HTML so that a page hides it while the widget is drawn. While `is_drawn` returns True, the HTML is
+    `aside` wraps HTML so that a browser hides it while the widget is drawn. While `is_drawn` returns True, the HTML is
     updated only when the turn begins to wait for the user, and for a map every `MAP_SECONDS` seconds: in JupyterLab,
     each update of an output slows down the streaming of other outputs.
     """
@@ -403,7 +403,7 @@ class LiveHtml:
         self._publish = publish
         self._aside = aside
         self._is_drawn = is_drawn
-        self._lock = threading.Lock()  # locked while rendering, which is slow: never lock it in the engine thread
+        self._lock = threading.Lock()  # held while rendering, which is slow: the engine thread must not wait for it
         self._renderer = html.HtmlRenderer(live=True)
         self._snapshot = Snapshot([], None)
         self._request = OutputUpdates(self._update, GRACE, FRAME).update
@@ -462,7 +462,7 @@ class LiveHtml:
 class LiveScreen(TurnScreen):
     """Shows a turn as a view in which the user can click, and as HTML for front ends without the widget.
 
-    View and HTML are separate outputs, because a page redraws an output that is updated, which closes opened cards.
+    View and HTML are separate outputs: a browser page redraws an updated output, and so closes the cards opened in it.
     """
 
     def __init__(self, place: Publish, html: Publish, *, reachable: bool, large: bool = False) -> None:
@@ -481,14 +481,14 @@ class LiveScreen(TurnScreen):
         self._setup: ModelSetup | None = None
 
     def begin(self, answer: Answer) -> None:
-        """Add the view to the cell's output, and below it the HTML."""
+        """Add the view to the cell's output, and below it the HTML for front ends without the widget."""
         self._answer = answer
         self._view.tell({"actions": [*INTENTS, *SETUP, STOP_MAP], "large": self._large})
         self._publish_view(self._view.place, False)
         self._html.begin()
 
     def act(self, action: "Action") -> None:
-        """Carry out what the user did in the page: answer the turn, stop it, choose a model, or run the turn again."""
+        """Carry out the user's click in the page: answer the turn, stop it, choose a model, or run the turn again."""
         from agentmagic.widgets.page_messages import RetryTurn, SetupAction, StopMap
 
         if isinstance(action, Intent | StopMap):
@@ -500,7 +500,7 @@ class LiveScreen(TurnScreen):
             self._retry(self._view)
 
     async def typing_reason(self) -> str | None:
-        """Wait a moment for the page's first message; return None if it shows that clicks arrive, else the reason."""
+        """Wait a moment for the page's first message. Return None if clicks reach the kernel, else why they do not."""
         if self._reachable and await self._view.takes_clicks():
             return None
         return UNREACHED if self._reachable else OLDER
@@ -524,18 +524,18 @@ class LiveScreen(TurnScreen):
         self._retry = retry if self._reachable else None
 
     def feed(self, event: Event | MapProgress) -> None:
-        """Pass an event to the view and the HTML, which show it at the next frame."""
+        """Pass an event of the turn to the view and the HTML, which draw it a moment later."""
         self._view.feed(event)
         self._html.look(event)
 
     def rest(self) -> None:
         """Write the static output. The view stays open, however many turns of other cells end later."""
         self._view.tell({"actions": ["retry"] if self._retry is not None else [], "setup": None})
-        self._view.flush()  # before the HTML: the page draws the end of the turn while the HTML is rendered
+        self._view.flush()  # before the HTML is rendered: the page draws the turn's end meanwhile
         self._html.finish()
 
     def finish(self) -> None:
-        """Write the static output, and keep the view open until several later turns are over."""
+        """Write the static output. The view stays open until several later turns are over."""
         from agentmagic.widgets.view import keep
 
         self.rest()
@@ -543,7 +543,7 @@ class LiveScreen(TurnScreen):
 
     @property
     def is_drawn(self) -> bool:
-        """Whether a page has drawn the view."""
+        """Whether a browser page has drawn the view."""
         return self._view.mounted.is_set()
 
 

@@ -1,4 +1,4 @@
-"""Shows the MCP calls of clients to a served notebook in the cell that serves it, even after the cell has ended."""
+"""Shows the calls of MCP clients to a served notebook. They stand in the output of the cell that serves it."""
 
 import threading
 import uuid
@@ -32,9 +32,10 @@ LINE = f"{MONO};user-select:all;-webkit-user-select:all;white-space:pre-wrap;ove
 
 
 class ServedCellView(ServedView):
-    """Shows how clients connect, and below that the turns of their calls, in order.
+    """Shows how MCP clients connect to the served notebook, and below that one turn for each of their calls.
 
-    `place` is the file name of the notebook, "" if it is unknown, and its folder.
+    The view continues to show calls after its cell has ended. `place` is the file name of the notebook ("" if it is
+    unknown) and its folder.
     """
 
     place: tuple[str, Path]
@@ -58,13 +59,13 @@ class ServedCellView(ServedView):
             return self._front.attended and types
         from agentmagic.widgets.view import has_page
 
-        if not (self._front.reachable or types):  # a page can answer only after the running cell: wait for its end
+        if not (self._front.reachable or types):  # clicks arrive only after the running cell: wait for its end
             engine().call(engine().main.run(lambda: None))
-        # If a page draws views, the user clicks there. Otherwise the user types in the cell that waits for calls.
+        # The user can click if a browser page draws views, and otherwise type in the cell that waits for calls.
         return has_page() or (types and not self._screen.is_drawn)
 
     def show(self, *, recorded: bool) -> None:
-        """Show how clients connect, or that recorded calls are played, and below it the place for the calls' cards."""
+        """Show how MCP clients connect, or that recorded calls are replayed. Cards for the calls follow below it."""
         self._is_replay = recorded
         if self._front.kind is Kind.LIVE:
             self._publish(self._heading(), False)
@@ -75,7 +76,7 @@ class ServedCellView(ServedView):
             self._screen.rest()
 
     def begin(self, run: Run) -> None:
-        """Show a run below the earlier runs. After `CALLS_SHOWN` calls the view is cleared first."""
+        """Show the run of a client's call below the earlier ones. After `CALLS_SHOWN` calls, clear the view first."""
         self._run = run
         self._call_count += 1
         if self._call_count > limits.CALLS_SHOWN:
@@ -87,7 +88,7 @@ class ServedCellView(ServedView):
             run.listen(Questions(run, self._typing_reason, brief=self._front.kind is Kind.LIVE).feed)
 
     def close(self, why: str) -> None:
-        """Write the static output of the calls so far, and show why no more calls follow."""
+        """Write the static output of the clients' calls so far, and show `why` no more calls follow."""
         if why and self._front.kind is Kind.LIVE:
             self._publish(self._heading(why), True)
         with self._leaving:
@@ -118,7 +119,7 @@ class ServedCellView(ServedView):
     # -- how clients join ----------------------------------------------------------------------
 
     def _heading(self, over: str = "") -> dict[str, str]:
-        """Return the heading above the cards as a MIME bundle; `over` is the reason why no more calls follow."""
+        """Return the heading above the clients' calls as a MIME bundle; `over` says why no more calls follow."""
         callers = f"Called by {sanitize(join_names(list(self._clients)))}." if self._clients else ""
         first = over or self._first()
         if over or self._is_replay or not self._front.attended:

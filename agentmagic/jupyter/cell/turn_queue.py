@@ -1,4 +1,4 @@
-"""The queue of a panel's turns: a session runs one turn at a time, and a cell may be running a turn of the session."""
+"""The queue of a chat panel's turns. They wait there while the session runs another turn, for example of a cell."""
 
 import asyncio
 import threading
@@ -25,7 +25,7 @@ LONGEST_SHOWN = 60
 class QueuedTurn:
     """A turn in the queue, which `begin` starts; `begin` is called in the thread in which synchronous tools run.
 
-    `unsent` is the text, and `attachments` the attachments, that the user gets back if the turn does not begin.
+    If the turn does not begin, the user gets the text `unsent` and the `attachments` back.
     """
 
     begin: Callable[[], Run]
@@ -55,7 +55,7 @@ class TurnQueue:
 
     @property
     def note(self) -> str:
-        """The line for the user about the turns in the queue and what they wait for, or ""."""
+        """A line that tells the user how many turns wait in the queue, and for what; "" if none waits."""
         number = len(self._turns)
         if not number or not (self._is_blocked or self._session.running):
             return ""
@@ -98,7 +98,7 @@ class TurnQueue:
         return self._turns[0] if self._turns else None
 
     def _begin(self, turn: QueuedTurn) -> None:
-        """Begin a turn, in the main thread, unless the user withdrew it while it waited for that thread."""
+        """Begin a turn, in the main thread, unless the user has withdrawn it while it waited for the thread."""
         with self._lock:
             if turn not in self._turns:
                 return
@@ -106,7 +106,7 @@ class TurnQueue:
         turn.begin()
 
     async def _begin_or_report(self, turn: QueuedTurn) -> bool:
-        """Begin a turn, or report the error if it cannot begin; return False if a cell has begun another turn first."""
+        """Begin a turn, or report why it cannot begin. Return False to try again, if a cell has begun a turn first."""
         task = asyncio.ensure_future(engine().run_user(partial(self._begin, turn)))
         done, _ = await asyncio.wait((task,), timeout=SOON)
         if not done:

@@ -50,14 +50,14 @@ def _check_turns(turns: int | None) -> None:
 
 
 class CellTurns(Protocol):
-    """Begins turns in the running cell, and shows the docked panel."""
+    """Begins turns in the running cell, and shows the chat panel beside the notebook."""
 
     def answer(self, command: Ask, prompt: str) -> object:
-        """Run a turn with a prompt, and return the answer as a value."""
+        """Run a turn with a prompt; return the answer: its text, or a value of the type that `command` names."""
         ...
 
     def dock(self, session: str) -> bool:
-        """Show the docked panel of a session; return False if the page cannot show one."""
+        """Show a session's chat panel beside the notebook; return False if the browser page cannot show one."""
         ...
 
     def fix(self, session: str) -> None:
@@ -301,7 +301,7 @@ class AgentCommands:
         draft = self._namespace.draft(session)
         draft.restore(self._own_file(draft) if saved is None else self._saved_file(saved))
         self._namespace.bind(session, draft)  # after `restore`: if the file cannot be read, the variable stays unbound
-        # The notices are removed from the session here, so that the next turn does not show them again.
+        # `take_notices` also removes the notices from the session, so that the next turn does not show them again.
         return formatting.load_report(session, draft, draft.take_notices())
 
     def save(
@@ -436,7 +436,7 @@ class AgentCommands:
     ) -> str:
         """Show the last log records, or choose how detailed they are."""
         if detail is None:
-            times = front_end(self._shell).kind is not Kind.BATCH  # no times in batch, whose outputs are compared
+            times = front_end(self._shell).kind is not Kind.BATCH  # no times in batch: its outputs are compared
             return formatting.log(log.recent(RECORDS), detailed=log.is_detailed(), times=times)
         log.keep(detailed=detail == "on")
         sdks = f"every event of a turn, and what {', '.join(log.SDKS)} log"
@@ -446,11 +446,11 @@ class AgentCommands:
     # -- files -----------------------------------------------------------------------------------
 
     def hint(self) -> str | None:
-        """Return a line that names the last saved conversation; None if there is none, or the session has turns."""
+        """Return a line that names the last saved conversation; None without one, or if a turn of `agent` has run."""
         default = self._namespace.sessions().get(DEFAULT_SESSION)
         if default is None or default.path is None or default.turns:
             return None
-        # Skip files without turns, which cleared conversations leave.
+        # Leave out files without turns: the rest of conversations that were cleared.
         records = [one for one in list_conversations(default.path.parent, GLANCE) if one.turns != 0]
         if not records:
             return None
@@ -484,7 +484,7 @@ class AgentCommands:
         """Return the file of a saved conversation, from its name or path. Raises UsageError if the file is missing."""
         place = self._namespace.place()
         named_file, path = place.file(text), path_of(text)
-        # Try the text as the name of a conversation first, then as a path from the kernel's folder.
+        # `text` is first taken as the name of a conversation, then as a path relative to the working directory.
         for file in (path if named_file is None else path_of(named_file), path):
             if file.is_file():
                 return file

@@ -13,7 +13,7 @@ from agentmagic.jupyter.magics.parser import Parser
 from agentmagic.jupyter.magics.sources import CursorWord, resources, servers, sessions
 from agentmagic.jupyter.notebook.namespace import Namespace
 
-# Patterns for a brace or an @ directly before the cursor. An @ after a letter is skipped: it is in an e-mail address.
+# Patterns for a word that begins with "{" or "@" and ends at the cursor. Not for "@" in an e-mail address.
 _BRACE = re.compile(r"\{(\w*)$")
 _ATTRIBUTE = re.compile(r"\{[^{}]*?\b([^\W\d]\w*)\.(\w*)$")
 _CELL = re.compile(r"(?<![\w@])@((out|In)\[\d*)$")
@@ -24,21 +24,21 @@ _RESOURCE = re.compile(r"(?<![\w@])@([\w.-]+):([^\s\"'<>`]*)$")
 def matcher(
     namespace: Namespace, cell_magic: Parser, line_magics: Sequence[LineMagic]
 ) -> Callable[[CompletionContext], SimpleMatcherResult]:
-    """Return the matcher that completes the magics, to register in IPython's completer."""
+    """Return the function that completes the lines of magics, to register in IPython's completer."""
     finder = _Candidates(namespace, cell_magic, {f"%{magic.name}": magic for magic in line_magics})
 
     @cast("Any", completer).context_matcher(identifier="agentmagic")  # pyright: ignore[reportUntypedFunctionDecorator]
     def complete(context: CompletionContext) -> SimpleMatcherResult:
         fragment, candidates = finder.at(context)
         completions = [SimpleCompletion(word, type="agentmagic") for word in candidates if word.startswith(fragment)]
-        # Without "suppress", IPython would add Python names and files, which a magic's line does not accept.
+        # "suppress" keeps IPython from adding Python names and files, which a magic's line does not accept.
         return {"completions": completions, "matched_fragment": fragment, "suppress": bool(completions)}
 
     return complete
 
 
 class _Candidates:
-    """Finds the candidates for completion: the words that can stand at the cursor."""
+    """Finds the candidates when the user presses Tab: the words that can stand at the cursor."""
 
     def __init__(self, namespace: Namespace, cell_magic: Parser, line_magics: Mapping[str, LineMagic]) -> None:
         self._namespace = namespace
@@ -63,7 +63,10 @@ class _Candidates:
         return (words[-1], self._of_line(line_magic, words)) if line_magic else ("", ())
 
     def _in_prompt(self, until: str) -> tuple[str, Sequence[str]]:
-        """Return the typed part and the candidates in a prompt: variables after "{", values and resources after "@"."""
+        """Return the typed part of a word in a prompt, and its candidates.
+
+        After "{" these are variables, and after "@" the values and resources that a prompt can attach.
+        """
         if brace := _BRACE.search(until):
             return brace[1], [name for name in tuple(self._namespace.variables) if not name.startswith("_")]
         if attribute := _ATTRIBUTE.search(until):
@@ -79,7 +82,7 @@ class _Candidates:
         return "", ()
 
     def _cell_references(self, name: str) -> Sequence[str]:
-        """Return the references to cells: `In[n]` for the cells with code, or `out[n]` for the cells with a value."""
+        """Return the cells that a prompt can name: `In[n]` for their code, or `out[n]` for those with a value."""
         cells: Any = self._namespace.variables.get("In" if name == "In" else "Out", {})
         return [f"{name}[{number}]" for number in (range(1, len(cells)) if name == "In" else cells)]
 

@@ -73,7 +73,7 @@ _PLACEHOLDERS = {"acp": "NAME", "scripted": "FILE.json", "cassette": "FILE.casse
 
 
 def preview(turn_preview: Preview, values: Sequence[PromptValue]) -> str:
-    """Return a description of what a turn would send: the tokens of each part, then the parts themselves."""
+    """Return what a turn would send to the model, as text: the tokens of each part, then the parts themselves."""
     request = turn_preview.request
     rows = [(part, f"{number:>8,} tokens") for part, number in turn_preview.tokens.items()]
     rows += [
@@ -101,7 +101,7 @@ def preview(turn_preview: Preview, values: Sequence[PromptValue]) -> str:
 
 
 def _message_text(message: Message) -> str:
-    """Return the text of a message as the model gets it; images and files are named instead."""
+    """Return the text of a message as the model gets it, with the names of images and files in their place."""
     parts = (
         f"{part.name}({json_line(part.arguments)})"
         if isinstance(part, ToolCall)
@@ -114,7 +114,7 @@ def _message_text(message: Message) -> str:
 
 
 def status(name: str, session: Session, place: SaveFolder) -> str:
-    """Return the state of a session; `place` is the folder in which the magics save sessions."""
+    """Return lines about the state of a session; `place` is the folder in which the magics save sessions."""
     rows = [
         ("session", name + (", a turn is running" if session.running else "")),
         ("model", model_name(session)),
@@ -128,7 +128,7 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("policy", f"bound by {one.file}: {', '.join(one.names)}" if (one := class_settings().policy) else ""),
         ("class", f"bound by {files}" if (files := _class_files()) else ""),
         *_project(session),
-        # The mode of the cassette is not shown: a saved notebook must be the same in every mode.
+        # Only the file of the recording is shown, not its mode: a saved notebook must be the same in every mode.
         ("cassette", "" if (cassette := session.deck.path) is None else relative_path(cassette)),
         ("saved", _save_location(session, place)),
         ("in doubt", _in_doubt(session)),
@@ -137,15 +137,15 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
 
 
 def _project(session: Session) -> list[tuple[str, str]]:
-    """Return rows about the project's files for the model, one row for each kind: rules, skills, commands."""
+    """Return rows about the project's files that a model gets, one row for each kind: rules, skills, commands."""
     project = project_here(rules=session.agent.rules)
     return [(f"{kind}{'' if kind == 'rules' else 's'}", summary(project, kind)) for kind in get_args(FileKind)]
 
 
 def class_bounds() -> str:
-    """Return lines about the policy and class files that limit the notebook, what they limit, and wider settings.
+    """Return lines about the administrator's policy and the classroom settings that limit this notebook.
 
-    A wider setting asks for more than another of these files allows.
+    A line also names each setting in these files that asks for more than another of the files allows.
     """
     bounds, lines = class_settings(), list[str]()
     if policy := bounds.policy:
@@ -161,7 +161,7 @@ def _class_files() -> str:
 
 
 def _from_here(file: Path) -> str:
-    """Return a path relative to the kernel's folder, so that a saved notebook does not show the machine's folders."""
+    """Return a path relative to the working directory, so that a saved notebook does not show other folders."""
     try:
         return os.path.relpath(file)
     except (OSError, ValueError):  # the folder was deleted, or the file is on another drive
@@ -169,16 +169,16 @@ def _from_here(file: Path) -> str:
 
 
 def new_session(name: str) -> str:
-    """Return the line about a session that a cell has made.
+    """Return the line that tells the user that a cell has made a session with this name.
 
-    If the name begins with a capital, the user may have meant it as the first word of a prompt: the line explains that.
+    If the name begins with a capital, the user may have meant it as the first word of a prompt; the line says so.
     """
     hint = f" If it begins your prompt, write the prompt below the line, and del {name}." if name[0].isupper() else ""
     return f"New session: {name}.{hint}"
 
 
 def model_name(session: Session) -> str:
-    """Return the model of the next turn, with the reason if the agent does not name the model."""
+    """Return the model of the next turn. If the agent does not name this model, add why it is used."""
     if override := settings.model_override():
         return f"{display_name(override)} ({settings.MODEL} says so)"
     if session.agent.model is None:
@@ -194,13 +194,13 @@ def chosen_model(session: Session) -> str:
 
 
 def who_answers(session: Session) -> str:
-    """Return the text in the status bar about the model of the next turn."""
+    """Return the text about the model of the next turn, for JupyterLab's status bar."""
     name = display_name(settings.model_override() or "") or chosen_model(session) or default_model()
     return f"{name} answers" if name else "agentmagic found no key: your first message offers what there is"
 
 
 def usage(total: Usage) -> str:
-    """Return requests, tokens and cost in one line."""
+    """Return one line with the numbers of requests and tokens, and the cost."""
     cache = f", {total.cache_write_tokens:,} written to the cache" if total.cache_write_tokens else ""
     tokens = f"{total.input_tokens:,} tokens in ({total.cached_tokens:,} cached{cache}), {total.output_tokens:,} out"
     figures = (plural(total.requests, "request"), searches(total), tokens, cost(total.cost))
@@ -216,7 +216,7 @@ def stats(session: Session) -> str:
 
 
 def bill(folder_usage: FolderBill, columns: Sequence[str], caps: Sequence[PeriodCap]) -> str:
-    """Return a table of the usage of saved sessions, with sums, notes about unread data, and the remaining budgets."""
+    """Return the cost report of a folder's saved sessions: a table with sums, notes on unread data, budgets left."""
     sums = folder_usage.sums(*columns)
     if not sums:
         return "\n".join(["No saved session of this folder has asked a model yet.", *map(str, caps)])
@@ -254,8 +254,8 @@ def _usage_cells(figures: UsedTogether) -> tuple[str, ...]:
 def verdicts(sessions: Mapping[str, Session]) -> str:
     """Return a table that compares a replay with its recording.
 
-    It has a line for each request, with its differences if it has any, and a line for each recorded turn that the
-    notebook did not ask.
+    A replayed request has one line, or one for each difference. A recorded turn that the notebook did not ask for has
+    a line, too.
     """
     rows = [
         (
@@ -279,7 +279,7 @@ def verdicts(sessions: Mapping[str, Session]) -> str:
 
 
 def _columns(table: Sequence[Sequence[str]], place: Callable[[str, int], str]) -> str:
-    """Return the text of a table; `place` (`str.ljust` or `str.rjust`) pads each cell to the width of its column."""
+    """Return the rows of a table as aligned text; `place` is `str.ljust` or `str.rjust`, and pads each table cell."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return "\n".join("  ".join(map(place, row, widths)).rstrip() for row in table)
 
@@ -301,7 +301,7 @@ def _turn_figures(name: str, events: Sequence[Event], total: Usage) -> tuple[str
 
 
 def history(session: Session) -> str:
-    """List the turns of a session: the prompt, the reason if the turn ended early, the answer."""
+    """Return a list of a session's turns: the prompt, the reason if the turn ended early, and the answer."""
     lines: list[str] = []
     number = 0
     for event in session.events:
@@ -317,7 +317,7 @@ def history(session: Session) -> str:
 
 
 def occurrences(session: Session, words: Sequence[str]) -> str:
-    """List the places in a session where words occur: the turn, the role, the text around the words."""
+    """Return a list of the places in a session where words occur: the turn, the role, the text around the words."""
     matches = session.search(" ".join(words))
     lines = [f"{match.turn + 1:>3}  {match.role:<10}{_line(match.excerpt)}" for match in matches]
     return "\n".join(lines) or f"{' '.join(words)!r} occurs nowhere in the conversation."
@@ -326,8 +326,8 @@ def occurrences(session: Session, words: Sequence[str]) -> str:
 def sessions(
     open_sessions: Mapping[str, Session], conversations: Sequence[SavedConversation], place: SaveFolder, now: float
 ) -> str:
-    """List the sessions in variables, and the conversations that are saved for the notebook, the last used first."""
-    # Use one width for both lists, so that their columns line up.
+    """Return a list of the sessions in variables, and of the notebook's saved conversations, the last used first."""
+    # The names of sessions and conversations get the same width, so that the columns of both lists line up.
     width = max(map(len, (*open_sessions, *(one.name for one in conversations))), default=0) + 2
     lines = ["Sessions of the notebook:"]
     lines += [
@@ -353,9 +353,9 @@ def length(conversation: SavedConversation) -> str:
 
 
 def load_report(name: str, session: Session, notices: Sequence[Notice]) -> str:
-    """Return lines about a loaded conversation: its length, its last turn, its tools in doubt, damage to its file.
+    """Return lines about a loaded conversation: its length, its last turn, damage to its file, and tools in doubt.
 
-    A tool is in doubt if a kernel died while the tool was running.
+    A tool is in doubt if a kernel died while the tool was running: the tool may have done its work.
     """
     where = relative_path(session.path) if session.path is not None else "memory"
     lines = [f"{name} goes on with {plural(len(session.turns), 'turn')} of {where}."]
@@ -397,7 +397,7 @@ def _context(session: Session) -> str:
 
 
 def _save_location(session: Session, place: SaveFolder) -> str:
-    """Return where a session is saved, or why it is not."""
+    """Return where a session is saved, or why it is not saved."""
     journal = session.history.journal
     if journal is None:
         return f"nowhere: {place.why_not or 'it was made in code, without a path'}"
@@ -415,7 +415,7 @@ def _in_doubt(session: Session) -> str:
 
 
 def models(session: Session) -> str:
-    """List the providers with their default models and whether their keys are set, and the installed outside agents."""
+    """Return a list of the providers, with default models and whether keys are set, and of installed agent programs."""
     rows = [
         (f"{row.name}:{row.default or _PLACEHOLDERS.get(row.name, 'MODEL')}", f"{row.about}{_key(row)}")
         for row in providers().values()
@@ -427,7 +427,7 @@ def models(session: Session) -> str:
 
 
 def tools(definitions: Sequence[ToolDef], problems: Sequence[str] = ()) -> str:
-    """List the tools of each server, those of the notebook first, and then the problems of servers that failed."""
+    """Return a list of tools, the notebook's first, then those of each server, and the problems of failed servers."""
     if not definitions and not problems:
         return "There are no tools. Mark a function with @tool, or connect a server with %mcp add."
     in_order = sorted(definitions, key=lambda one: (one.server != "notebook", one.server, one.name))
@@ -440,7 +440,7 @@ def tools(definitions: Sequence[ToolDef], problems: Sequence[str] = ()) -> str:
 
 
 def log(lines: Sequence[LogEntry], *, detailed: bool, times: bool) -> str:
-    """List log records, one on each line; without `times`, the lines have no time of day and no durations."""
+    """Return log records, one on each line; without `times`, the lines have no time of day and no durations."""
     hint = "%agent debug on keeps more from then on: every event of a turn, and the SDKs' records.\n"
     clock = "%H:%M:%S " if times else ""
     rows = [f"{time.strftime(clock, time.localtime(one.time))}{one.level:<8}{one.logger}: {one.text}" for one in lines]
@@ -458,8 +458,8 @@ def _key(row: Provider) -> str:
 
 
 def servers(toolsets: Iterable[Toolset], name: str | None = None, *, errors: bool = True) -> str:
-    """List the MCP servers among toolsets, or only the server `name`: name, state, number of tools, last error."""
-    from agentmagic.tools.mcp import McpServers  # imported late: it is slow, and many notebooks have no server
+    """Return a line for each MCP server in the toolsets, or only for `name`: state, number of tools, last error."""
+    from agentmagic.tools.mcp import McpServers  # imported late: the import is slow, and many notebooks have no server
 
     states = [state for source in toolsets if isinstance(source, McpServers) for state in source.servers]
     lines = [
@@ -478,7 +478,7 @@ def _tools(state: "ServerState") -> str:
 
 
 def server(state: "ServerState") -> str:
-    """Return all details of a server: address, state, tools, errors, the end of its stderr."""
+    """Return all details of an MCP server: address, state, tools, errors, the end of its stderr."""
     left_out = [("left out", f"{name}: {why}") for name, why in list(state.left_out.items())[:MOST_LEFT_OUT]]
     if len(state.left_out) > MOST_LEFT_OUT:
         left_out.append(("", f"({MOST_LEFT_OUT} of {len(state.left_out)})"))
@@ -506,14 +506,14 @@ def server(state: "ServerState") -> str:
 
 
 def server_log(lines: Sequence[tuple[str, str, str]], stderr: str) -> str:
-    """List the log lines of a server (level, logger and text), and the end of its stderr."""
+    """Return the log lines of an MCP server (level, logger and text), and the end of its stderr."""
     entries = [sanitize(f"{level:<10}{logger + ': ' if logger else ''}{text}") for level, logger, text in lines]
     end = [f"\nThe end of its stderr:\n{sanitize(stderr)}"] if stderr else []
     return "\n".join([*entries, *end]) or "It has logged nothing."
 
 
 def prompts(entries: "Iterable[Prompt]") -> str:
-    """List prompts of servers: server, name, arguments (optional ones in brackets), description."""
+    """Return a line for each prompt of MCP servers: server, name, arguments (optional in brackets), description."""
     lines: list[str] = []
     for one in entries:
         arguments = (f"{argument.name}=" if argument.required else f"[{argument.name}=]" for argument in one.arguments)
@@ -522,7 +522,7 @@ def prompts(entries: "Iterable[Prompt]") -> str:
 
 
 def resources(entries: "Iterable[ResourceEntry]") -> str:
-    """List resources of servers, each as a prompt names it, `@SERVER:URI`, with its description."""
+    """Return a line for each resource of MCP servers: how a prompt attaches it, `@SERVER:URI`, and its description."""
     lines = [f"@{one.server}:{one.uri}  {_line(one.description or one.name)}" for one in entries]
     return sanitize("\n".join(lines)) or "The servers offer no resources."
 
@@ -538,7 +538,7 @@ WAIT_FOR_CALLS = "Calls are carried out while a cell waits for them: %agent serv
 
 
 def stop_serving(session: Session) -> str:
-    """Stop serving a session, and return a message with the clients that called. Raises UsageError if not served."""
+    """Stop serving a session over MCP; return a message that names the callers. Raises UsageError if not served."""
     if (serving := session.serving) is None:
         raise UsageError("Nothing is served. %agent serve begins it.")
     serving.stop()

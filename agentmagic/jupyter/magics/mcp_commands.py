@@ -35,10 +35,10 @@ Patterns = Annotated[
 
 
 class McpCommands:
-    """The methods that carry out the subcommands of `%mcp`, for the notebook's servers and those of sessions' agents.
+    """The methods that carry out the subcommands of `%mcp`.
 
-    `attended` returns whether a user can type in the running cell; `run_prompt` runs a turn with a prompt in the
-    session of that name.
+    They work on the servers that `%mcp` has added, and on those of the agents in the notebook's sessions. `attended`
+    returns whether a user can type in the running cell; `run_prompt` runs a turn in the session that it names.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class McpCommands:
     def approve(self, *, name: ServerName) -> str:
         """Allow a server of a configuration file to start, with its present entry."""
         group = self._group_with(name)
-        pending = group.pending(name)  # the server's command line; not available any more after the approval
+        pending = group.pending(name)  # the server's command line; read now, because it is gone after the approval
         if pending is None:
             return f"{name} needs no approval."
         group.approve(name)
@@ -195,7 +195,7 @@ class McpCommands:
         group = self._group_with(name)
         values = dict(_pair(word, "=", "an argument of a prompt. Write NAME=VALUE") for word in arguments)
         messages = engine().call(group.prompt(name, prompt, values))
-        # Print only the text: images and files in the messages are for the model.
+        # Only the text is printed, because images and files in the messages are for the model.
         if not ask:
             return "\n\n".join(f"{message.role}: {message.text}" for message in messages) or "The prompt is empty."
         self._run_prompt(session, _merge(messages))
@@ -208,7 +208,7 @@ class McpCommands:
     # -- the servers meant ---------------------------------------------------------------------
 
     def _group_with(self, name: str) -> "McpServers":
-        """Return the first group that has the server, the notebook's own first. Raises UsageError if there is none."""
+        """Return the group that has a server: that of `%mcp` before those of agents. Raises UsageError without one."""
         if (group := self._namespace.group_of(name)) is None:
             names = [state.name for group in self._namespace.server_groups() for state in group.servers]
             hint = did_you_mean(name, names)
@@ -219,16 +219,19 @@ class McpCommands:
         return self._namespace.server_groups() if name is None else (self._group_with(name),)
 
     def _with_tools(self, name: str, patterns: Sequence[str]) -> "McpServers":
-        """Return the group that has the server.
+        """Return the group that has a server, after a check of `patterns`, which select tools of the server.
 
-        Raises UsageError if the server's tools are known and a pattern matches no tool.
+        Raises UsageError if a pattern matches no tool. The patterns are not checked while the tools are unknown.
         """
         group = self._group_with(name)
         group.check(name, patterns)
         return group
 
     def _connect(self, group: "McpServers", name: str, config: "ServerConfig") -> str:
-        """Connect a server from a file, after the user has approved its start; return the error message, or ""."""
+        """Connect a server from a configuration file, and ask the user to approve its start if this is necessary.
+
+        Return a message if the server is not connected, else "".
+        """
         replays = self._namespace.replays
         try:
             engine().call(group.add(name, config, connect=not replays))
@@ -244,7 +247,7 @@ class McpCommands:
 
 
 def _start(group: "McpServers", name: str, *, approve: bool = False) -> str:
-    """Connect a server, with `approve` after approving its start; return the error message, or ""."""
+    """Connect a server again; with `approve`, record first that it may start. Return the error message, or ""."""
     try:
         if approve:
             group.approve(name)  # raises ServerError if the file of approvals cannot be written
@@ -255,7 +258,7 @@ def _start(group: "McpServers", name: str, *, approve: bool = False) -> str:
 
 
 def _merge(messages: Sequence[Message]) -> Message:
-    """Return a server's messages as one prompt; if there are several, each begins with its role."""
+    """Return the messages of an MCP prompt as one user message. Of several messages, each begins with its role."""
     if len(messages) == 1:
         return Message("user", messages[0].parts)
     parts: list[Content] = []
@@ -272,7 +275,7 @@ def _without(name: str, names: Sequence[str]) -> str:
 
 
 def _refuse(program: str, kind: str, options: Mapping[str, object]) -> None:
-    """Raise UsageError if one of the options has a value, because this kind of server does not accept them."""
+    """Raise UsageError if one of `options` has a value: servers of this kind do not accept these options."""
     for option, value in options.items():
         if value:
             raise UsageError(f"{program} {kind}, which takes no {option}. See %mcp add --help.")
@@ -286,13 +289,13 @@ def _pair(word: str, sign: str, kind: str) -> tuple[str, str]:
 
 
 def _typed_input(field: "Input") -> str:
-    """Ask the user to type the value of an input in a VS Code file, and return it; "" stands for the default.
+    """Return the value that the user types for an input in VS Code's mcp.json; "" stands for the default.
 
     A password is typed without echo.
     """
     choices = f" ({', '.join(field.options)})" if field.options else ""
     default = f", else {field.default}" if field.default else ""
-    # The file is untrusted: its description is shown on one line, so that it cannot look like another question.
+    # The description comes from an untrusted file. On one line it cannot look like a second question.
     about = single_line(sanitize(f"{field.description or field.id}{choices}{default}"), LONGEST_INPUT)
     prompt = f"The file asks for {field.id!r}: {about}: "
     while True:

@@ -58,7 +58,7 @@ Only `ask` returns a value instead, the answer, which is never a plain `str`.
 
 @dataclass(frozen=True)
 class ParsedLine:
-    """A subcommand, by its name `word`, and its arguments."""
+    """The parsed line of a magic: the name of the subcommand, `word`, and its arguments."""
 
     word: str
     arguments: Mapping[str, Any]
@@ -260,7 +260,7 @@ class Ask:
         self._check_map()
 
     def _check_map(self) -> None:
-        """Raise UsageError if an option needs `--map` and the line lacks it, or if an option does not work in a map."""
+        """Raise UsageError for an option that needs `--map` if the line has no `--map`, or that `--map` refuses."""
         flags = _FLAGS_OF_MAPS if self.rows is None else _REFUSED_BY_MAPS
         used_flags = [flag for name, flag in flags.items() if getattr(self, name) not in (None, False, "")]
         if used_flags and self.rows is None:
@@ -273,7 +273,7 @@ class Ask:
 
     def options_for(self, kind: type[Agent] | type[TurnSettings] | type[MapSettings]) -> dict[str, Any]:
         """Return the line's options that are fields of `kind`, by field name; options that are not set are left out."""
-        names = {field.name for field in fields(kind)} - {"settings", "tools"}  # the runner handles these two
+        names = {field.name for field in fields(kind)} - {"settings", "tools"}  # `Runner` handles these two
         if self.rows is not None and kind is Agent:
             names.discard("max_cost")  # with --map, the limit is for the whole map, not for each turn
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name in names}
@@ -293,7 +293,7 @@ _REFUSED_BY_MAPS = {"plan": "--plan", "step": "--step", "drop": "--drop", "bg": 
 
 @cache
 def ask_parser(magic: str = "agent") -> "Parser":
-    """Return the parser of `%%agent`, loaded under the name `magic`."""
+    """Return the parser for the lines of `%%agent`; `magic` is the name under which `%%agent` is loaded."""
     return Parser(f"%{magic}", Ask)
 
 
@@ -308,7 +308,7 @@ def _split_command(line: str, parser: Parser) -> tuple[str, str, str]:
     """Return the part of a line before `/COMMAND`, the command's name, and the unchanged text after the command."""
     for match in _COMMAND.finditer(line):
         before = line[: match.start()]
-        with suppress(UsageError):  # raised for an open quote: the slash is within quotes, and starts no command
+        with suppress(UsageError):  # raised for an open quote: then the slash is within quotes
             if not parser.awaits_value(_split_words(before)):
                 return before, match[1], line[match.end() :].strip()
     return line, "", ""
@@ -343,7 +343,7 @@ class LineMagic:
         return self._parsers[word]
 
     def read(self, line: str) -> ParsedLine | Help:
-        """Return the subcommand that a line names, with its arguments, or Help. Raises UsageError."""
+        """Return the subcommand that a line names, with its arguments, or Help. Raises UsageError if invalid."""
         words = _split_words(line)
         if len(words) == 1 and words[0].endswith("?"):
             words = ["help", *filter(None, [words[0].rstrip("?")])]
@@ -361,7 +361,7 @@ class LineMagic:
         return read if isinstance(read, Help) else ParsedLine(word, read)
 
     def carry_out(self, commands: object, line: str) -> Any:
-        """Call the method of `commands` that a line names, and return its value, or the text of the help.
+        """Call the method of `commands` that a line names. Return its value, or the help text if the line asks for it.
 
         Raises AgentMagicError if the line is invalid or the method fails.
         """
@@ -374,7 +374,7 @@ class LineMagic:
 
     @staticmethod
     def split(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-        """Return a leading `-s NAME`, if any, and the other words: the option can stand before the subcommand too."""
+        """Split off a `-s NAME` that stands before the subcommand. Return its words, if any, and the other words."""
         cut = 2 if words and words[0] in SESSION_FLAGS else 0
         return words[:cut], words[cut:]
 
@@ -389,7 +389,7 @@ class LineMagic:
 
     def _no_subcommand(self, word: str, *, followed: bool) -> str:
         hint = did_you_mean(word, self.commands, cutoff=0.8 if followed else 0.6)
-        # If the user typed a whole prompt here, show only the redirect: a list of subcommands would hide it.
+        # If the user typed a whole prompt, the message has only the redirect, which a list of subcommands would hide.
         if not hint and not (followed and self._redirect):
             hint = f" There are {', '.join(self.commands)}."
         return f"%{self.name} has no subcommand {word!r}.{hint}{self._redirect}"
@@ -409,13 +409,13 @@ def fill_line(line: str, names: Mapping[str, Any]) -> str:
 
 
 class _LineFormatter(DollarFormatter):
-    """Fills values into a line, but does not evaluate names that prompts do not evaluate either, such as `exit`."""
+    """Fills values into the line of a magic, but refuses to evaluate names such as `exit`, as prompts do."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names
 
     def parse(self, fmt_string: str) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """Yield the fields of a line. Raises UsageError for a field that must not be evaluated."""
+        """Yield the `{x}` and `$x` fields of a line. Raises UsageError for a field that must not be evaluated."""
         for literal, field, spec, conversion in super().parse(fmt_string):
             source = f"{field}:{spec}" if spec else field
             if source and shell_names(ast.parse(source.strip(), mode="eval"), self._names):
@@ -426,6 +426,6 @@ class _LineFormatter(DollarFormatter):
 def _split_words(line: str) -> list[str]:
     """Split a line as a shell does, and remove the quotes. Raises UsageError for an open quote."""
     try:
-        return arg_split(line, posix=os.name == "posix")  # on Windows a backslash is part of a path, not an escape
+        return arg_split(line, posix=os.name == "posix")  # on Windows a backslash is no escape but part of a path
     except ValueError as error:
         raise UsageError(f"{line.strip()!r} cannot be read: {error}. Close its quotes.") from None

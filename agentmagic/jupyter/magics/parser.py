@@ -1,4 +1,4 @@
-"""Parsers of the magics' lines, each made from the signature of a command or the fields of a dataclass."""
+"""Parsers for the lines of magics, each made from the parameters of a function or the fields of a dataclass."""
 
 import argparse
 import inspect
@@ -52,7 +52,7 @@ class Arg:
             keywords["nargs"] = "*" if optional and not flags else "+"
         elif optional and not flags:
             keywords["nargs"] = "?"
-        kinds = (kind, *get_args(kind))  # the type of `X | None` counts as X
+        kinds = (kind, *get_args(kind))  # for `X | None`, look at X too
         keywords["choices"] = next((get_args(one) for one in kinds if get_origin(one) is Literal), None)
         keywords["type"] = self.parse or next((one for one in kinds if one in (int, float)), None)
         parser.add_argument(*(flags or [parameter.name]), metavar=placeholder or None, **keywords)
@@ -60,7 +60,7 @@ class Arg:
 
 @dataclass(frozen=True)
 class Help:
-    """The result of parsing a line that asks for help, with the help text."""
+    """The help text: the result of parsing a line that asks for help."""
 
     text: str
 
@@ -77,12 +77,12 @@ class _Formatter(MagicHelpFormatter):
 
 
 class Parser(MagicArgumentParser):
-    """A parser made from one function or dataclass; its error messages say what to do next."""
+    """A parser made from one function or dataclass, with error messages that say what to do next."""
 
     def __init__(self, prog: str, function: Callable[..., Any]) -> None:
         start = cast("Any", super()).__init__  # cast, because IPython's class has no annotations
         start(prog, description=function.__doc__, formatter_class=_Formatter)
-        self.allow_abbrev = False  # an abbreviation could mean another option once more options exist
+        self.allow_abbrev = False  # a later version could have another option with this abbreviation
         self.arguments: dict[str, Arg] = {}
         """The arguments, by the names of their parameters."""
         for parameter in inspect.signature(function).parameters.values():
@@ -92,7 +92,7 @@ class Parser(MagicArgumentParser):
         self.add_argument("--help", action="store_true", help="show this")
 
     def error(self, message: str) -> Never:
-        """Raise UsageError with argparse's message and a hint."""
+        """Raise UsageError with argparse's message and a hint how to see the options."""
         raise UsageError(f"{message[:1].upper()}{message[1:]}. {self._hint}")
 
     def read(self, words: Sequence[str]) -> dict[str, Any] | Help:
@@ -117,9 +117,9 @@ class Parser(MagicArgumentParser):
         return arguments
 
     def _options_first(self, words: Sequence[str]) -> list[str]:
-        """Move the options before the second positional word to the front.
+        """Return the words with those options at the front that stand before the second positional word.
 
-        Otherwise argparse would add those after the first positional word to the `rest` argument.
+        Without this, argparse would take options after the first positional word as part of the `rest` argument.
         """
         options: list[str] = []
         free: list[str] = []
@@ -151,7 +151,7 @@ class Parser(MagicArgumentParser):
         return free
 
     def awaits_value(self, words: Sequence[str]) -> bool:
-        """Return whether the last word is an option, so that its value must be the next word."""
+        """Return whether the last word is an option with a value, so that the next word must be this value."""
         before: argparse.Action | None = None
         for word in words:
             before = None if before is not None else self.flags.get(word)
@@ -159,7 +159,7 @@ class Parser(MagicArgumentParser):
         return before is not None
 
     def positional(self, place: int) -> argparse.Action | None:
-        """Return the positional argument at an index, or None.
+        """Return the positional argument at the index `place`, or None.
 
         If the last argument accepts many words, it is returned for every higher index too.
         """
@@ -178,7 +178,7 @@ class Parser(MagicArgumentParser):
 
     @property
     def _hint(self) -> str:
-        # For cell magics the hint is "?": IPython does not run a cell magic without a body, such as `%%agent --help`.
+        # For a cell magic the hint is `%%agent?`, not `--help`: IPython does not run a cell magic without a body.
         ask = "?" if self.prog.startswith("%") else " --help"
         return f"%{self.prog}{ask} tells the options."
 

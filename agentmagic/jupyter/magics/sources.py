@@ -1,6 +1,6 @@
 """Sources of completions: each function returns the candidates for an argument of a magic when the user presses Tab.
 
-The `Arg` of an argument, in `parser`, names its source.
+An argument's `Arg` (in the module `parser`) has the function for this argument as `complete`.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -37,7 +37,7 @@ _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 @dataclass(frozen=True, slots=True)
 class CursorWord:
-    """The word at the cursor: its typed part, and the positional words `before` it in the line."""
+    """The word to complete: its part before the cursor, and the positional words `before` it in the line."""
 
     namespace: Namespace
     start: str
@@ -48,7 +48,7 @@ Source = Callable[[CursorWord], Sequence[str]]
 
 
 def models(word: CursorWord) -> Sequence[str]:
-    """Return the default model of each provider, the installed models of the typed provider, and outside agents."""
+    """Return each provider's default model, the typed provider's installed models, and other agent programs."""
     row = providers().get(word.start.partition(":")[0])
     own = [f"{row.name}:{name}" for name in row.installed()] if row and row.installed and ":" in word.start else []
     return [
@@ -59,7 +59,7 @@ def models(word: CursorWord) -> Sequence[str]:
 
 
 def model_settings(word: CursorWord) -> Sequence[str]:
-    """Return the settings of models, each with its equals sign; after "reasoning=", the values of that setting."""
+    """Return the names of model settings, each with "="; after "reasoning=", the values of this setting."""
     if word.start.startswith("reasoning="):
         return [f"reasoning={effort}" for effort in get_args(Effort)]
     return [f"{name}." if name == "extra" else f"{name}=" for name in SETTINGS]
@@ -71,7 +71,7 @@ def sessions(word: CursorWord) -> Sequence[str]:
 
 
 def functions(word: CursorWord) -> Sequence[str]:
-    """Return the notebook's tools; if the word is a list such as "a,b", each tool follows the names in that list."""
+    """Return the notebook's tools. In a list of names such as "a,b", complete the name after the last comma."""
     prefix = word.start[: word.start.rfind(",") + 1]
     return [prefix + name for name, value in tuple(word.namespace.variables.items()) if is_tool(value)]
 
@@ -96,14 +96,14 @@ def map_files(word: CursorWord) -> Sequence[str]:
 
 
 def types(word: CursorWord) -> Sequence[str]:
-    """Return the types of answers: types and schemas of the notebook, each also as `list[NAME]`, and builtin types."""
+    """Return types that an answer can have: the notebook's, each also as `list[NAME]`, and builtin types."""
     items = tuple(word.namespace.variables.items())
     names = [name for name, value in items if not name.startswith("_") and _is_form(value)]
     return [*names, *(f"list[{name}]" for name in names), "str", "int", "float", "bool"]
 
 
 def _is_form(value: object) -> bool:
-    """Return whether a value is a type with fields, or a JSON Schema."""
+    """Return whether a value describes an answer: it is a type with fields, or a JSON Schema."""
     if isinstance(value, dict):
         return not {"type", "properties", "$ref", "anyOf"}.isdisjoint(cast("dict[Any, Any]", value))
     marks = ("model_json_schema", "__dataclass_fields__", "__required_keys__")
@@ -127,7 +127,7 @@ def conversations(word: CursorWord) -> Sequence[str]:
 
 
 def folders(word: CursorWord) -> Sequence[str]:
-    """Return the folders in which a new file can be written."""
+    """Return the folders whose paths begin with the word, to complete the path of a new file."""
     return _paths(word.start, None)
 
 
@@ -143,18 +143,18 @@ def servers(word: CursorWord) -> Sequence[str]:
 
 
 def server_tools(word: CursorWord) -> Sequence[str]:
-    """Return the tools of the server that is named before the word, under the server's own names."""
+    """Return the names of the tools of the MCP server that the line names before the word."""
     group = word.namespace.group_of(word.before[0])
     return group.get(word.before[0]).names if group else ()
 
 
 def server_prompts(word: CursorWord) -> Sequence[str]:
-    """Return the prompts of the server that is named before the word."""
+    """Return the names of the prompts of the MCP server that the line names before the word."""
     return [prompt.name for prompt in _prompts(word)]
 
 
 def prompt_arguments(word: CursorWord) -> Sequence[str]:
-    """Return the arguments of the prompt that is named before the word, each with its equals sign."""
+    """Return the arguments of the MCP prompt that the line names before the word, each with "="."""
     prompts = [prompt for prompt in _prompts(word) if prompt.name == word.before[1]]
     return [f"{argument.name}=" for prompt in prompts for argument in prompt.arguments]
 
@@ -165,14 +165,14 @@ def _prompts(word: CursorWord) -> "Sequence[Prompt]":
 
 
 def resources(namespace: Namespace, server: str) -> Sequence[str]:
-    """Return the URIs of a server's resources; the URI of a template is cut before its first placeholder."""
+    """Return the URIs of an MCP server's resources; a URI template is cut before its first placeholder."""
     return [one.uri.partition("{")[0] for one in _entries(namespace, server, lambda group: group.resources(server))]
 
 
 def _entries(
     namespace: Namespace, server: str, ask: "Callable[[McpServers], Coroutine[Any, Any, list[T]]]"
 ) -> "list[T]":
-    """Return the list that `ask` gets from a server, or an empty list if the server is not connected or fails.
+    """Return the prompts or resources that `ask` gets from a server; [] if the server is not connected or fails.
 
     Completion must not connect a server or show an error.
     """
@@ -183,7 +183,7 @@ def _entries(
     try:
         return answer.result(LONGEST_WAIT)
     except (TimeoutError, AgentMagicError):
-        answer.cancel()  # otherwise the request would continue
+        answer.cancel()  # otherwise the request to the server would continue
         return []
 
 

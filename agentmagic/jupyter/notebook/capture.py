@@ -1,7 +1,7 @@
 """Captures the text, displays and plots of a tool in the main thread: they go to the tool's card, not to the cell.
 
-Output of other threads still goes to the cell, because it may come from the notebook's own code. Only the text of
-coroutines that the tool has started in another thread's event loop, as `%%bash` does, is captured too.
+Output of other threads still goes to the cell, because it may come from the notebook's own code. One exception: text
+of coroutines that the tool has started in another thread's event loop, as `%%bash` does, is captured.
 """
 
 import base64
@@ -47,9 +47,9 @@ _capturing: ContextVar["OutputCapture | None"] = ContextVar("agentmagic_capturin
 
 
 class OutputCapture:
-    """Captures the output of one tool in one shell; implements the `Capture` protocol of the host.
+    """Captures the output of one tool in one shell; implements the `Capture` protocol of `agentmagic.host`.
 
-    In a terminal the output is printed as well, because a terminal shows a call's card only after the call.
+    In a terminal the output is also printed at once, because the terminal shows a call's captured output at the end.
     """
 
     def __init__(self, shell: InteractiveShell, on_lines: Callable[[Callable[[], str]], None]) -> None:
@@ -75,8 +75,8 @@ class OutputCapture:
         _capturing.set(self)
 
     def stop(self) -> None:
-        """Restore the streams and the publisher, except those that the tool itself has replaced meanwhile."""
-        self._active = False  # end the capture even if the tool has stored our stream and writes to it later
+        """Restore stdout, stderr and the display publisher, except those that the tool has replaced meanwhile."""
+        self._active = False  # in case the tool has stored a replaced stream and writes to it later
         _capturing.set(None)
         if self._streams is not None:
             for name, stream in zip(("stdout", "stderr"), self._streams, strict=True):
@@ -106,7 +106,7 @@ class OutputCapture:
             stream.write(text)
 
     def format(self, value: Any, *args: Any, **options: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Format a displayed value, and store its figure for `publish`, as the publisher gets only the image."""
+        """Format a displayed value. Store its Matplotlib figure for `publish`, which is passed only the image."""
         assert self._format is not None  # noqa: S101  (set by `start`)
         data, metadata = self._format(value, *args, **options)
         if data and self.captures_displays():
@@ -136,7 +136,7 @@ class OutputCapture:
         self._items.clear()
 
     def draw(self) -> None:
-        """Capture the pyplot figures that the tool left open, and close them, or the cell would show them too."""
+        """Capture and close the pyplot figures that the tool left open. Otherwise the cell would show them too."""
         for number in sorted(open_figures() - self._figures):
             figure = sys.modules["matplotlib.pyplot"].figure(number)
             try:
@@ -149,7 +149,7 @@ class OutputCapture:
             self._add(part, html, None, figure)
 
     def leave_out(self, value: Any, parts: Sequence[Content]) -> None:
-        """Remove the displays of figures that the tool also returns, unless a figure has changed since its display."""
+        """Remove the displays of figures that the tool also returns as `value`, if they have not changed since."""
         values = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else (value,)
         figures = [figure for figure in map(figure_of, values) if figure is not None]
         self._items = [
@@ -159,7 +159,7 @@ class OutputCapture:
         ]
 
     def parts(self) -> Sequence[Output]:
-        """Return the captured parts: printed text, and each display with the HTML that a user sees in its place."""
+        """Return the captured output in order: printed texts, and displays, each with the HTML that a user sees."""
         outputs = [item.output for item in tuple(self._items)]
         return [output for output in outputs if output[0] != Text("")]
 
@@ -176,7 +176,7 @@ class OutputCapture:
 
 
 class _Printed:
-    """Printed text in order; if it is too long, only its beginning and end are kept."""
+    """Text that a tool has printed; if it is too long, only its beginning and end are kept."""
 
     figure = None
 
@@ -210,7 +210,7 @@ class _Printed:
 
     @property
     def output(self) -> Output:
-        """The text as a result part; text before a carriage return in a line is left out, as for progress bars."""
+        """The text as a part of the tool's result, without text that a line overwrites after a carriage return."""
         tail = "".join(tuple(self._tail))
         if self._left_out:
             left_out = self._left_out + max(len(tail) - HALF, 0)
@@ -234,7 +234,7 @@ class _Display:
 
 
 class _StandIn:
-    """Replaces an object; attributes that a subclass does not define come from the original."""
+    """Stands in for a stream or a publisher; attributes that a subclass does not define come from the original."""
 
     def __init__(self, capture: OutputCapture, original: Any) -> None:
         self._capture = capture
@@ -245,7 +245,7 @@ class _StandIn:
 
 
 class _Stream(_StandIn):
-    """Replaces a stream: text that the tool writes goes to the capture, all other text to the original stream."""
+    """Stands in for stdout or stderr: the tool's text goes to the capture, other text to the original stream."""
 
     def write(self, text: str) -> int:
         """Write a text, and return its length. Raises TypeError for an object that is not a `str`."""
@@ -261,7 +261,7 @@ class _Stream(_StandIn):
 
 
 class _Publisher(_StandIn):
-    """Replaces a shell's display publisher: displays of the tool go to the capture, all others to the original."""
+    """Stands in for a display publisher: displays of the tool go to the capture, all others to the original."""
 
     def publish(
         self, data: Mapping[str, Any], metadata: Mapping[str, Any] | None = None, *args: Any, **options: Any
@@ -284,7 +284,7 @@ class _Publisher(_StandIn):
 
 
 def _part_of(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> tuple[Content, str, bool]:
-    """Return the part that a model gets for a display, the HTML for the user, and whether a card can show all of it."""
+    """Return what a model gets for a display, the HTML for the user, and whether the tool's card can show all of it."""
     for kind in IMAGES:
         if kind in data:
             image = data[kind]
@@ -292,7 +292,7 @@ def _part_of(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> tuple[Cont
             return media, display_width(metadata.get(kind)), True
     html = str(data.get("text/html", ""))
     text = str(data.get("text/plain", ""))
-    if not text or text.startswith("<IPython.core.display."):  # the repr of a display object has no content
+    if not text or text.startswith("<IPython.core.display."):  # the repr of a display object says nothing
         text = str(data.get("text/markdown") or data.get("text/latex") or plain_text(html) or text or ", ".join(data))
     whole = not any(kind.startswith(_FOREIGN) for kind in data) and _SCRIPT.search(html) is None
     return (Text(text), html, True) if whole else (Text(f"{text}\n(displayed below the cell)"), "", False)

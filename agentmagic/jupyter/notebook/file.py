@@ -37,7 +37,7 @@ MOST_FOLDERS = 300
 TELLING = 40
 """Characters that a cell without an id must have to identify its notebook: many notebooks share shorter cells."""
 
-_CELL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # as in the notebook format 4.5
+_CELL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # as the notebook format 4.5 defines ids of cells
 _DEVICES = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))})
 """File names that Windows reserves, with any suffix. Avoided on all systems: a notebook may be moved to Windows."""
 
@@ -61,7 +61,7 @@ class SaveFolder:
         if self.folder is None:
             return None
         first, dot, rest = name.partition(".")
-        # A session's name is a Python name and has no "-", so the new name cannot be that of another session.
+        # Add "-" to a name that Windows reserves. No session's name has a "-", so the file names stay different.
         legal = f"{first}-" if first.lower() in _DEVICES else first
         return self.folder / f"{legal}{dot}{rest}{SUFFIX}"
 
@@ -75,9 +75,9 @@ class _Identity:
     cells: tuple[str, ...]
 
     def fits(self, number: int, cells: frozenset[str]) -> bool:
-        """Return whether a file with this inode number and these cells is the notebook.
+        """Return whether a file with this inode number and these cells is this notebook.
 
-        The file is the notebook if they share a cell. The number decides if the cells of either are unknown.
+        It is, if the file and this notebook share a cell. If the cells of one are unknown, the inode number decides.
         """
         return not cells.isdisjoint(self.cells) if cells and self.cells else number == self.number
 
@@ -85,8 +85,9 @@ class _Identity:
 class KnownNotebook:
     """Finds the notebook file of a shell, also after the file is renamed.
 
-    `folder` is the folder of its conversations, or None until a cell first needs it. The folder is not renamed while
-    the kernel runs, because journals are open in it; the next kernel renames it after the notebook.
+    `folder` is the folder of the notebook's conversations, or None until a cell first needs it. If the notebook is
+    renamed, the folder keeps its name while the kernel runs, because journals are open in it. The next kernel renames
+    the folder.
     """
 
     def __init__(self, shell: InteractiveShell) -> None:
@@ -101,13 +102,13 @@ class KnownNotebook:
         self._last_cell = ""
 
     def place(self) -> SaveFolder:
-        """Return the folder in which new sessions are saved: those of the running cell, or of a click in the page."""
+        """Return the folder in which sessions are saved that the running cell, or a click in the page, makes."""
         running = running_cell(self._shell)
         if _CELL_ID.fullmatch(running):  # VS Code sends a URI with the cell's number instead of the cell's id
             self._last_cell = running
         notebook = self._find(
             self._last_cell
-        )  # for the message of a page, which names no cell, use the last cell that ran
+        )  # the last cell that ran, because the message of a browser page names no cell
         if (bounds := class_settings()).save is False:
             return SaveFolder(None, f"{bounds.scope('save')} has {bounds.setting_with_file('save')}", notebook)
         if not self._is_attended():
@@ -118,17 +119,17 @@ class KnownNotebook:
         return SaveFolder(self.folder, notebook=notebook)
 
     def _is_attended(self) -> bool:
-        """Return whether the kernel is handling a cell or a page message of a notebook that a user has open.
+        """Return whether a user has the notebook open whose cell or browser page message the kernel is handling.
 
-        The request of a cell shows whether a user or a program runs the cell. The message of a page does not show
-        this, so `attended` decides.
+        The request to run a cell shows whether a user or a program sent it. The message of a page does not show this,
+        so `attended` decides.
         """
         is_cell = in_notebook(self._shell)
         self.attended = self.attended or is_cell
         return is_cell if carries_out_cell(self._shell) else self.attended
 
     def remember(self) -> None:
-        """Record in the folder of the conversations, if it exists, which notebook they belong to."""
+        """Write a record of the notebook's identity to the folder of its conversations, if the folder exists."""
         if self.folder is None or self._identity == self._saved_identity or not self.folder.is_dir():
             return
         new = self.folder / f"{RECORD}.new"
@@ -138,7 +139,7 @@ class KnownNotebook:
             self._saved_identity = self._identity
 
     def _find(self, running: str) -> Path | None:
-        """Return the file of the notebook, or None. Search for the file if its path now has no file or another one."""
+        """Return the notebook's file, or None. If the known path is now missing or another file, search for it."""
         path = self._file or notebook_of(cast("Any", self._shell).user_ns)
         if path is None:
             return None
@@ -170,7 +171,7 @@ class KnownNotebook:
         return path if first and number else None
 
     def _take(self, file: Path, cells: frozenset[str]) -> None:
-        """Make a file the notebook's file, and add its cells to the cells seen so far."""
+        """Take `file` as the notebook's file from now on, and add `cells` to the cells by which it is recognized."""
         all_cells = (*(cell for cell in self._identity.cells if cell not in cells), *sorted(cells))
         self._file = file
         self._identity = _Identity(file.name, _number(file), all_cells[-MOST_CELLS:])
@@ -180,7 +181,7 @@ class KnownNotebook:
 
 
 def _folder(notebook: Path, number: int, running: str) -> Path:
-    """Return the folder of a notebook's conversations: an existing one, even under an earlier name, or a new path."""
+    """Return the folder of a notebook's conversations: an existing folder, renamed if necessary, or a new path."""
     base, cells = notebook.parent / FOLDER, _cells(notebook)
     own = base / notebook.stem
     ours: dict[Path, int] = {}
@@ -188,7 +189,7 @@ def _folder(notebook: Path, number: int, running: str) -> Path:
         record = _record(folder)
         if record is None or not record.fits(number, cells) or _has_other_owner(record, notebook):
             continue
-        # A new notebook without saved cells may have the inode number of a deleted file: compare the running cell too.
+        # A new notebook without saved cells may reuse a deleted notebook's inode number: compare the running cell too.
         if cells or not running or not record.cells or running in record.cells:
             ours[folder] = len(cells.intersection(record.cells))
     if own in ours:
@@ -199,13 +200,13 @@ def _folder(notebook: Path, number: int, running: str) -> Path:
         with suppress(OSError):  # if this fails, the conversations stay in their old folder
             base.mkdir(exist_ok=True)
         return _rename_folder(old_folder, own)
-    if _record(own) is None:  # the folder does not exist, or comes from a version of agentmagic without records
+    if _record(own) is None:  # the folder is missing, or was made by a version of agentmagic that wrote no records
         return own
     return next(free for n in count(1) if not (free := own.with_name(f"{own.name}.{n}")).exists())
 
 
 def _find_moved(notebook: Path, number: int, cells: frozenset[str]) -> Path | None:
-    """Return the folder of conversations that a notebook left behind when it was moved here, or None.
+    """Return the folder of conversations at the place from which a notebook was moved, or None.
 
     Searches the folders above, below and next to the notebook's folder. Cells and inode number must both match: a
     copy, or another notebook made from the same template, has another number.
@@ -229,14 +230,14 @@ def _record(folder: Path) -> _Identity | None:
 
 
 def _has_other_owner(record: _Identity, notebook: Path) -> bool:
-    """Return whether a record belongs to another notebook in this folder; the given notebook is then a copy."""
+    """Return whether `record` identifies another notebook in the folder of `notebook`, which is then a copy of it."""
     others = ((path, stat.st_ino) for path, stat in _beside(notebook))
     candidates = ((path, number) for path, number in others if path.name == record.name or number == record.number)
     return any(record.fits(number, _cells(path)) for path, number in candidates)
 
 
 def _rename_folder(folder: Path, own: Path) -> Path:
-    """Rename a folder to `own`, unless that path exists or another kernel writes in the folder; return its path."""
+    """Rename `folder` to `own`, unless `own` exists or a kernel writes in the folder. Return the folder's path."""
     if not own.exists() and not any(map(in_use, folder.glob(f"*{SUFFIX}"))):
         with suppress(OSError):
             return folder.rename(own)
@@ -247,9 +248,10 @@ def _rename_folder(folder: Path, own: Path) -> Path:
 
 
 def _find_renamed(missing: Path, identity: _Identity, running: str) -> Path | None:
-    """Return the notebook, in the folder of a missing one, that shares the most cells with it.
+    """Return the notebook that a missing one was renamed to: in the same folder, with the most cells in common.
 
-    Return None if no notebook or several match best. With `running`, only a notebook that has this cell counts.
+    Return None if no notebook matches, or if several match best. If `running` is the id of a cell, the notebook must
+    have this cell.
     """
     matches: dict[Path, tuple[int, bool]] = {}
     remaining = MOST_READ
@@ -264,7 +266,7 @@ def _find_renamed(missing: Path, identity: _Identity, running: str) -> Path | No
 
 
 def _last_change(folder: Path) -> int:
-    """Return the time of the last change of a folder or a notebook in it, in nanoseconds; 0 for a missing folder."""
+    """Return when a folder, or a notebook in the folder, was last changed, in nanoseconds; 0 if it is missing."""
     times: list[int] = []
     for path in (folder, *folder.glob("*.ipynb")):
         with suppress(OSError):
@@ -296,7 +298,7 @@ def _cells(notebook: Path, holding: str = "") -> frozenset[str]:
     """
     match _read(notebook, holding):
         case {"cells": [*cells]}:
-            with suppress(RecursionError):  # writing a cell as JSON can need a deeper stack than reading it did
+            with suppress(RecursionError):  # writing a nested cell as JSON needs a deeper stack than reading it
                 return frozenset(filter(None, map(_cell, cells)))
         case _:
             pass

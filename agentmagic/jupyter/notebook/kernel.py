@@ -40,9 +40,9 @@ FROM_FILE = "Cells of the file {}, by their places, as they were last saved. The
 
 
 class KernelNotebook:
-    """The notebook of a shell; implements the `RunningNotebook` protocol of the host.
+    """The notebook of a shell; implements the `RunningNotebook` protocol of `agentmagic.host`.
 
-    `can_stage` returns whether an open page can show proposed cells in the notebook.
+    `can_stage` returns whether an open browser page can show cells, which the model proposes, in the notebook.
     """
 
     def __init__(self, shell: InteractiveShell, notebook: KnownNotebook) -> None:
@@ -60,18 +60,18 @@ class KernelNotebook:
     # -- programs ------------------------------------------------------------------------------
 
     def run(self, code: str) -> None:
-        """Run a program with IPython's syntax and top-level await, and display the value of its last expression.
+        """Run Python code with IPython's syntax and top-level await, and display the value of its last expression.
 
-        Raises what the program raises.
+        Raises any error of the code.
         """
         shell = self._shell
         cell: str = shell.transform_cell(code)
         name: str = shell.compile.cache(
             cell, shell.execution_count, raw_code=code
-        )  # so that tracebacks can show source lines
+        )  # stores the source, so that tracebacks can show its lines
         flag = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0
         with shell.builtin_trap, shell.compile.extra_flags(flag):
-            offer_names()  # builtin_trap has just hidden these names, unless a cell is running
+            offer_names()  # `exit` and `quit`, which builtin_trap has just hidden if no cell runs
             tree: ast.Module = shell.transform_ast(shell.compile.ast_parse(cell, name))
             self._call_exits(tree)
             last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
@@ -83,7 +83,7 @@ class KernelNotebook:
             cast("Any", import_module("IPython.display")).display(value)
 
     def _call_exits(self, tree: ast.Module) -> None:
-        """Turn IPython's `exit` or `quit` alone on a line into a call, as IPython does for a cell of one line."""
+        """Change each line that is only IPython's `exit` or `quit` into a call, as IPython does in one-line cells."""
         for line in tree.body:
             match line:
                 case ast.Expr(value=ast.Name(id=name)) if name in NAMES:
@@ -97,7 +97,7 @@ class KernelNotebook:
         if not code.co_flags & inspect.CO_COROUTINE:
             return value
         try:
-            loop = asyncio.get_running_loop()  # the kernel's event loop, which this cell blocks
+            loop = asyncio.get_running_loop()  # the kernel's event loop, which the running cell blocks
         except RuntimeError:
             return self._shell.loop_runner(outcome(lambda: value)).result()
         return run_on(loop, value)
@@ -105,10 +105,10 @@ class KernelNotebook:
     # -- proposed cells --------------------------------------------------------------------------
 
     def stage(self, proposal: CellProposed) -> CellProposed:
-        """Show a proposed cell in the notebook if possible, and return the proposal with its place.
+        """Show a cell that the model proposes, if possible in the notebook. Return the proposal with its `place`.
 
-        If a page has the JupyterLab extension, the extension finds the proposal in the session's log. Otherwise a new
-        code cell is inserted when the running cell ends; front ends insert at most one cell for each running cell.
+        If a page has agentmagic's JupyterLab extension, it finds the proposal in the session's log and shows it.
+        Otherwise the front end inserts a new code cell when the running cell ends, at most one for each running cell.
         """
         if self.can_stage():
             return replace(proposal, place="staged", cell=proposal.cell or running_cell(self._shell))
@@ -133,7 +133,7 @@ class KernelNotebook:
             return None
         cells, _ = self.cells()
         sources = {one.id: one.source.strip() for one in cells if one.id}
-        run_count = self._run_counts.get(proposal.id)  # None for a proposal that an earlier kernel has made
+        run_count = self._run_counts.get(proposal.id)  # None if the proposal comes from an earlier kernel
         ran = [] if run_count is None else [source.strip() for source in self.namespace.get("In", ())[run_count:]]
         target = proposal.source.strip()
         now = sources.get(proposal.cell)
@@ -154,7 +154,7 @@ class KernelNotebook:
     # -- cells -----------------------------------------------------------------------------------
 
     def cells(self) -> tuple[Sequence[NotebookCell], str]:
-        """Return the cells of the notebook's file, or the cells that the shell has run, and a note on the source."""
+        """Return the notebook's cells, and a note that says if they come from its file or from IPython's history."""
         file = self._notebook.place().notebook
         saved_cells = read_notebook(file) if file is not None else []
         if file is None or not saved_cells:
@@ -183,7 +183,7 @@ def _cell(number: int, cell: Mapping[str, Any], running: str) -> NotebookCell:
 
 
 def _output(output: Mapping[str, Any]) -> Iterator[Content]:
-    """Yield the parts of a saved output. The content of the file is untrusted."""
+    """Yield the text and images of a cell's output as a notebook file has it. The content of the file is untrusted."""
     match output:
         case {"text": text}:
             yield Text(_text(text))

@@ -46,7 +46,7 @@ _HISTORY_NAME = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[oid]h")
 
 
 def check_name(name: str | None, what: str = "name a session") -> None:
-    """Raise UsageError if a name cannot be used for a variable; `what` says for what, in the error message."""
+    """Raise UsageError if a name cannot be used for a variable; the error message says that it cannot `what`."""
     if name is not None and (name in ("In", "Out") or hasattr(builtins, name)):
         raise UsageError(f"{name!r} cannot {what}: it is a name of Python or IPython itself.")
     if name is not None and (not name.isidentifier() or iskeyword(name)):
@@ -71,7 +71,7 @@ def can_name_session(name: str) -> bool:
 
 
 class MarkedFunctions:
-    """A toolset of the notebook's functions that are marked with `@tool`, as they are defined when a turn begins."""
+    """A toolset of the notebook's functions that are marked with `@tool`. Each turn gets their present definitions."""
 
     is_local = True
 
@@ -79,12 +79,12 @@ class MarkedFunctions:
         self._variables = variables
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the marked functions as tools."""
+        """Return the notebook's functions that are marked with `@tool`, as tools."""
         return [function_tool(function) for function in self.functions()]
 
     def functions(self) -> list[Callable[..., Any]]:
-        """Return the marked functions, each once."""
-        # Skip names that begin with _: IPython stores results there, so a function that a cell shows would count twice.
+        """Return the notebook's functions that are marked with `@tool`, each once."""
+        # Variables that begin with _ are left out: IPython stores values there that cells have shown, also functions.
         values = [
             value for name, value in tuple(self._variables.items()) if not name.startswith("_") and is_tool(value)
         ]
@@ -95,20 +95,20 @@ class MarkedFunctions:
 
 
 class ChosenTools:
-    """A toolset of the tools that have the chosen names in other toolsets."""
+    """A toolset that selects tools by name from other toolsets."""
 
     def __init__(self, names: Sequence[str], toolsets: Sequence[Toolset]) -> None:
         self._names = names
         self.sources = toolsets
 
     def over(self, sources: Sequence[Toolset]) -> "ChosenTools":
-        """Return a toolset that chooses the same names from other toolsets."""
+        """Return a toolset that selects the same names from the toolsets `sources`."""
         return ChosenTools(self._names, sources)
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the chosen tools in the order of the names.
+        """Return the selected tools in the order of their names.
 
-        Raises UsageError if a tool is missing, or ServersUnreachable if a server that failed may have it.
+        Raises UsageError if a tool is missing, or ServersUnreachable if a server that failed may have the tool.
         """
         listings = await asyncio.gather(*map(list_source, self.sources))
         by_name = _by_name(listings)
@@ -124,7 +124,7 @@ class ChosenTools:
         raise UsageError(message)
 
     async def connected_tools(self) -> tuple[Sequence[Tool], Sequence[str]]:
-        """Return the chosen tools that are available without connecting a server, and the servers left out."""
+        """Return the selected tools that need no new connection to a server, and the servers that are not connected."""
         listings = await asyncio.gather(*map(list_connected, self.sources))
         by_name = _by_name(listings)
         return [by_name[name] for name in self._names if name in by_name], [
@@ -132,7 +132,7 @@ class ChosenTools:
         ]
 
     async def aclose(self) -> None:
-        """Do nothing: the toolsets belong to the session."""
+        """Do nothing: the session closes the toolsets from which this one selects."""
 
 
 def _by_name(listings: Iterable[tuple[Sequence[Tool], object]]) -> dict[str, Tool]:
@@ -141,10 +141,10 @@ def _by_name(listings: Iterable[tuple[Sequence[Tool], object]]) -> dict[str, Too
 
 
 class Namespace:
-    """The sessions of a notebook, and the resources that they share: functions, the servers of `%mcp`, the cassette.
+    """The sessions of a notebook and what they share: functions, the servers of `%mcp`, the cassette (a recording).
 
-    `place` returns the folder in which sessions are saved that the running cell makes. `hidden` are IPython's own
-    variables.
+    `place` returns the folder in which sessions are saved that the running cell makes. `hidden`: the names of
+    variables that IPython defines.
     """
 
     def __init__(self, variables: Variables, notebook: KnownNotebook, hidden: frozenset[str] = frozenset()) -> None:
@@ -152,14 +152,14 @@ class Namespace:
         self.hidden = hidden
         self.place = notebook.place
         self.variables = variables
-        # The session that writes each file. Its file is closed if a new session gets the same name.
+        # The session that writes each conversation file. If a new session gets the file, the old one closes it.
         self._writers: WeakValueDictionary[Path, Session] = WeakValueDictionary()
         # Sessions that have the notebook's tools. Not stored by name: a session can have several names, or none.
         self._equipped_sessions: WeakSet[Session] = WeakSet()
         self._servers: McpServers | None = None
-        # Sessions that use the notebook's cassette.
+        # Sessions that use the notebook's cassette, the file to which turns are recorded.
         self._joined_sessions: WeakSet[Session] = WeakSet()
-        # Sessions that were made here while the notebook's file was unknown. They are saved once it is known.
+        # Sessions made by magics while the notebook's file was unknown. They are saved when the file is known.
         self._unsaved_sessions: WeakSet[Session] = WeakSet()
         self._numbers = count(1)
         self._deck = Deck()
@@ -171,48 +171,48 @@ class Namespace:
         """Called when the user may have changed settings that panels show: the model, the permission, the rules."""
 
     def insert(self, cassette: Path) -> None:
-        """Use a cassette in all sessions of the notebook, including sessions that are made later."""
+        """Use a cassette (a file of recorded turns) in all sessions of the notebook, including later sessions."""
         self._deck.insert(cassette)
         for session in {*self.sessions().values(), *self._joined_sessions}:
             session.deck.insert(cassette)
 
     def choose(self, mode: Replay, *, timed: bool = False) -> None:
-        """Set the mode in which all sessions of the notebook use the cassette."""
+        """Set if all sessions of the notebook record to their cassette (a file of turns), replay it, or ignore it."""
         self._deck.choose(mode, timed=timed)
         for session in {*self.sessions().values(), *self._joined_sessions}:
             session.deck.choose(mode, timed=timed)
 
     @property
     def replays(self) -> bool:
-        """Whether the notebook is in the mode `replay`, which needs no server."""
+        """Whether the notebook replays recorded turns (the mode `replay`), which needs no MCP server."""
         return self._deck.mode == "replay"
 
     def attachables(self, session: Session, agent: Agent) -> Attachables:
-        """Return the variables and files that a prompt to an agent of a session can attach."""
+        """Return the variables and files that a prompt can attach with `@name`, for the model of `agent`."""
 
         def model() -> ModelInfo:
             choice = session.model(agent)
             return info(choice.name, address_of(choice))
 
-        learn_secrets()  # so that secrets are blanked in the values that are shown
+        learn_secrets()  # so that secrets in attached values are blanked
         return Attachables(self.variables, Attacher(model, schema_only=schema_only()), self.hidden, self.folder)
 
     def attachable_names(self) -> list[str]:
-        """Return the names of the variables to suggest after an `@`."""
+        """Return the names of the variables to suggest after an `@` in a prompt."""
         return Attachables(self.variables, Attacher(lambda: UNKNOWN), self.hidden).names()
 
     @property
     def folder(self) -> Path:
-        """The notebook's folder, or the kernel's if the notebook is unknown."""
+        """The folder of the notebook, or the kernel's working directory if the notebook's file is unknown."""
         notebook = self.place().notebook
         return notebook.parent if notebook is not None else Path.cwd()
 
     def project_commands(self) -> list[str]:
-        """Return the names of the project's commands."""
+        """Return the names of the commands (prompts in files) that the user's project defines."""
         return [one.name for one in commands_here()]
 
     def need_servers(self) -> "McpServers":
-        """Return the group of the servers of `%mcp`; the first call creates it and adds it to every session."""
+        """Return the group of servers to which `%mcp` adds. The first call creates the group for all sessions."""
         if self._servers is None:
             from agentmagic.tools.mcp import McpServers  # imported late because it is slow to import
 
@@ -223,8 +223,8 @@ class Namespace:
         return self._servers
 
     def server_groups(self) -> "list[McpServers]":
-        """Return the group of the servers of `%mcp` and the groups of the sessions' agents, each group once."""
-        if "agentmagic.tools.mcp" not in sys.modules:  # avoid the slow import: without the module no server exists
+        """Return the groups of MCP servers in the notebook, each once: that of `%mcp`, then those of each session."""
+        if "agentmagic.tools.mcp" not in sys.modules:  # not imported: no server exists, and the import is slow
             return []
         from agentmagic.tools.mcp import McpServers
 
@@ -233,12 +233,12 @@ class Namespace:
         return list(dict.fromkeys((*own, *(source for source in of_sessions if isinstance(source, McpServers)))))
 
     def group_of(self, server: str) -> "McpServers | None":
-        """Return the first group that has a server of this name, or None; the group of `%mcp` is searched first."""
+        """Return the first group with an MCP server of this name, or None; the group of `%mcp` is searched first."""
         groups = self.server_groups()
         return next((group for group in groups if any(one.name == server for one in group.servers)), None)
 
     def bind_default(self) -> str | None:
-        """Bind the default session to its variable; return a message if the variable has another value."""
+        """Bind the default session to the variable `agent`; return a message if the variable has another value."""
         value = self.variables.get(DEFAULT_SESSION, _UNBOUND)
         if value is _UNBOUND or isinstance(value, Session | Agent):
             self.session(DEFAULT_SESSION)
@@ -246,7 +246,7 @@ class Namespace:
         return f"{DEFAULT_SESSION} is {a_type(value)} of yours and stays. {_other_session_hint(DEFAULT_SESSION)}"
 
     def session(self, name: str) -> Session:
-        """Return the session in a variable; make and bind a session if the variable is unbound or has an Agent.
+        """Return the session in the variable `name`. If the variable is unbound or has an Agent, bind a new session.
 
         Raises UsageError if the variable has another value.
         """
@@ -255,7 +255,7 @@ class Namespace:
         return session
 
     def draft(self, name: str) -> Session:
-        """Return the session in a variable; make one, without binding it, if the variable is unbound or has an Agent.
+        """Return the session in the variable `name`. If it is unbound or has an Agent, return a new, unbound session.
 
         Raises UsageError if the variable has another value.
         """
@@ -272,7 +272,7 @@ class Namespace:
         return value
 
     def save_late(self) -> None:
-        """Save, from now on, the sessions that were made while the notebook's file was unknown, if it is known now."""
+        """If the notebook's file is known now, begin to save the sessions that were made while it was unknown."""
         if self._unsaved_sessions:
             for name, session in self.sessions().items():
                 self._save_if_known(session, name)
@@ -287,7 +287,7 @@ class Namespace:
             self.notebook.remember()
 
     def bind(self, name: str, session: Session) -> None:
-        """Bind a session that `draft` has returned to the variable of its name."""
+        """Bind a session, which `draft` has returned, to the variable `name`."""
         if self.variables.get(name) is session:
             return
         self.variables[name] = session
@@ -322,9 +322,9 @@ class Namespace:
         return self._functions.functions()
 
     def existing_session(self, name: str) -> Session:
-        """Return the session in a variable; only the default session is made if its variable is unbound.
+        """Return the session in the variable `name`. Make a new one only for the default name, if that is unbound.
 
-        Raises UsageError for any other unbound variable, and for a variable that has an Agent or another value.
+        Raises UsageError if the variable is unbound, or has an Agent or another value.
         """
         if name != DEFAULT_SESSION and name not in self.variables:
             sessions = self.sessions()
@@ -342,7 +342,7 @@ class Namespace:
         return {name: value for name, value in items if isinstance(value, Session) and not name.startswith("_")}
 
     def offer_notebook(self, session: Session, *, offered: bool) -> None:
-        """Start or stop offering the notebook tools in the later turns of a session."""
+        """From the next turn on, offer or no longer offer a session the tools that read and run the notebook."""
         session.remove_toolset(self._notebook_tools)
         if offered:
             session.add_toolset(self._notebook_tools)
@@ -350,10 +350,10 @@ class Namespace:
     def toolsets(
         self, session: Session, agent: Agent, tool_names: Sequence[str] | None = None, *, notebook: bool = False
     ) -> tuple[Toolset, ...]:
-        """Return the toolsets of a turn that have tools; with `tool_names`, one toolset of the tools with these names.
+        """Return the toolsets of a turn, without empty ones. With `tool_names`, one toolset selects only these tools.
 
         `notebook` adds the tools that read and run the notebook.
-        Raises UsageError for a chosen name that cannot be a tool.
+        Raises UsageError if one of `tool_names` cannot be a tool.
         """
         sources = tuple(source for source in session.toolsets(agent) if not self._is_empty(source))
         if notebook and self._notebook_tools not in sources:
@@ -370,7 +370,7 @@ class Namespace:
             raise UsageError(
                 f"--tools names {missing[0]}, which is no function of the notebook.{hint} Define it first."
             )
-        # A tool may have another name than its function; toolsets find it by the tool's name.
+        # The user names a function, whose tool may have another name. Toolsets find a tool by the tool's name.
         names = [function_tool(functions[name]).name if name in functions else name for name in tool_names]
         return (ChosenTools(names, (Functions(functions.values()), *sources)),)
 
@@ -384,12 +384,12 @@ class Namespace:
         return definitions, [problem for _, problems in listings for problem in problems]
 
     def _remember(self, event: Event | HistoryCut) -> None:
-        if isinstance(event, TurnStarted):  # now the folder of the conversation exists
+        if isinstance(event, TurnStarted):  # the folder of conversations exists from now on
             self.notebook.remember()
         self.listeners.tell(event)
 
     def join(self, session: Session) -> None:
-        """Make a session that was made in code use the notebook's cassette, under the name of its variable.
+        """Make a session from code use the notebook's cassette (a recording), under the name of its variable.
 
         Sessions without a variable are named "unnamed N", numbered in the order of their first turns.
         """
@@ -400,7 +400,7 @@ class Namespace:
             session.name = name
 
     def _join(self, session: Session, name: str) -> None:
-        """Make a session use the notebook's cassette under a name, which traces and the ledger show too."""
+        """Make a session use the notebook's cassette (a recording) under a name, which traces and costs show too."""
         self._joined_sessions.add(session)
         session.name = session.name or name
         session.deck.join("" if name == DEFAULT_SESSION else name, self._deck)
@@ -420,7 +420,7 @@ class Namespace:
         path = self.place().file(name)
         earlier = self._writers.get(path) if path is not None else None
         if earlier is not None and not earlier.running:
-            # Code may still use the earlier session without a variable. Close its file, which the new session takes.
+            # Code may still use an earlier session of this name. Close its file: the new session writes to it now.
             earlier.history.close()
         session = Session(recipe, path=path)
         if path is None:
@@ -428,7 +428,7 @@ class Namespace:
         return session
 
     def equip(self, session: Session, name: str | None = None) -> None:
-        """Give a session the notebook's functions, servers and cassette, if it does not have them yet."""
+        """Give a session the notebook's functions, the servers of `%mcp` and the cassette, if it lacks them."""
         if session in self._equipped_sessions:
             return
         if name is None:

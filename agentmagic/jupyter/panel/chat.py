@@ -1,4 +1,4 @@
-"""The chat panel: a session's conversation in a page, with a box to continue it and a tab for its servers."""
+"""The chat panel: a session's conversation in a browser page, with a box for prompts and a tab for MCP servers."""
 
 import asyncio
 import contextvars
@@ -47,11 +47,11 @@ NamespaceAction = page.AttachFile | page.ForkSession | page.RunCommand | page.Ne
 
 
 class Chat:
-    """The chat panel of a session, which can be drawn in any number of outputs and pages.
+    """The chat panel of a session, which can be drawn in any number of cell outputs and browser pages.
 
-    The panel shows every turn of the session, and carries out the user's actions. Turns wait in a queue. Their prompts
-    are made, and the turns begin, in the thread in which synchronous tools run; all else runs in the engine thread.
-    The panel shows the error of an action that fails.
+    The panel shows every turn of the session, and carries out the user's actions. If an action fails, the panel shows
+    the error. Turns wait in a queue. The thread in which synchronous tools run makes their prompts and begins the
+    turns; all else runs in the engine thread.
     """
 
     def __init__(self, session: Session, notebook: commands.Notebook, view: str = "") -> None:
@@ -70,12 +70,11 @@ class Chat:
         engine().call(self._follow(session))
 
     def show(self, publish: Publish, html: Publish) -> None:
-        """Draw the panel in the output of the running cell; from now on, its turns print there.
+        """Draw the panel in the output of the running cell. From now on, its turns print there.
 
-        `html` sends and updates the panel's HTML for pages without the widget, which is shown only in this cell from
-        now on.
+        `html` sends and updates HTML for browser pages without the widget. From now on, only this cell shows this HTML.
         """
-        # IPython sends the output of `print` and `display` to the cell in the context variables: keep them for turns.
+        # Turns run in this context: its variables tell IPython to which cell `print` and `display` belong.
         self._context = contextvars.copy_context()
         publish(self.view.place, False)
         self._html.move(html, "The chat panel is shown again in another cell of this notebook.")
@@ -87,14 +86,14 @@ class Chat:
         engine().submit(self._look())
 
     def turn_to(self, session: Session) -> Future[None] | None:
-        """Start to show another session; return a future of the change. Thread-safe.
+        """Start to show another session in the panel; return a future that is done after the change. Thread-safe.
 
-        Do nothing and return None if a turn of the current session is running.
+        Do nothing and return None if a turn of the panel's present session is running.
         """
         return None if self.session.running else engine().submit(self._turn_to(lambda: session))
 
     def refresh(self) -> None:
-        """Send the panel's state to the pages; called in the engine thread."""
+        """Send the panel's state to the browser pages; called in the engine thread."""
         for group in self._groups():
             if group not in self._followed_groups:
                 self._followed_groups.add(group)
@@ -102,7 +101,7 @@ class Chat:
         self.view.tell(self._state())
 
     def act(self, action: page.Action) -> None:
-        """Carry out the user's action in a page. Thread-safe."""
+        """Carry out what the user did in the chat panel of a browser page. Thread-safe."""
         if isinstance(action, page.SetupAction):
             self._turns.set_up(action)
         elif not isinstance(action, Intent):
@@ -111,7 +110,7 @@ class Chat:
             run.pass_on(action)
 
     def attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str = "") -> None:
-        """Begin a turn with a prompt and attachments; without a prompt, keep the attachments for the next message.
+        """Begin a turn with the prompt and the attachments. With "", keep the attachments for the next message.
 
         `make` returns the attachments, and is called in the thread in which synchronous tools run. Thread-safe.
         """
@@ -120,7 +119,7 @@ class Chat:
     # -- following the session -------------------------------------------------------------------
 
     async def _follow(self, session: Session) -> None:
-        # Without `await`, so that no event can come between reading the session's log and listening.
+        # No `await` here: an event between `_show_log`, which reads the session's log, and `listen` would be lost.
         self.session = session
         self._turns.turn_to(session)
         self._show_log()
@@ -134,12 +133,12 @@ class Chat:
             self.view.feed(map_run.progress)
 
     def _hear(self, event: Event | HistoryCut) -> None:
-        if isinstance(event, HistoryCut):  # arrives in any thread, while events of turns arrive in the engine thread
+        if isinstance(event, HistoryCut):  # arrives in any thread; events of turns arrive in the engine thread
             engine().loop.call_soon_threadsafe(self._begin_anew)
             return
         self.view.feed(event)
         if isinstance(event, TurnFinished):
-            # Called soon, not now: the session adds the turn to its history, which `_turn_over` reads, after this.
+            # Not called at once: after this event, the session adds the turn to its history, and `_turn_over` reads it.
             asyncio.get_running_loop().call_soon(self._turn_over)
         elif isinstance(event, TurnStarted | StepFinished):
             self.refresh()
@@ -150,14 +149,14 @@ class Chat:
             self._turn_over()
 
     def _saved_line(self) -> str:
-        """Return the line that the static output shows instead of the turns of a saved session; else ""."""
+        """Return the line that stands for the turns of a saved session in the static output; "" if it is not saved."""
         if (path := self.session.path) is None:
             return ""
         name, turns = self._notebook.name_of(self.session), plural(len(self.session.turns), "turn")
         return f"The chat panel of {name}: {turns}, saved in {path.parent.name}/{path.name}. Run this cell to go on."
 
     def _begin_anew(self) -> None:
-        self._show_log()  # no `await` here, as in `_follow`
+        self._show_log()  # no `await` before this, so that no event is lost
         self._turn_over()
 
     def _turn_over(self) -> None:
@@ -167,7 +166,7 @@ class Chat:
     # -- the state around the conversation -------------------------------------------------------
 
     async def _look(self) -> None:
-        # In the pool, because the search for keys may use the system's keyring, which can block for seconds.
+        # In a pool thread, because the search for API keys may use the system's keyring, which can block for seconds.
         usable, self._default = await engine().in_pool(
             lambda: ([*usable_models(), *_outside_agents()], default_model())
         )
@@ -187,7 +186,7 @@ class Chat:
         return settings.model_override() or _name(self.session.agent.model) or self._default or ""
 
     def _look_around(self, model: str) -> State:
-        """Return the part of the state that comes from the notebook and the keys; called in a pool thread."""
+        """Return the part of the panel's state that comes from the notebook and `model`; called in a pool thread."""
         names = [(name, sanitize(about)) for name, about in self._notebook.names()]
         conversation = self._notebook.suggest_conversation(self.session)
         window = info(model).window if model else None
@@ -226,7 +225,7 @@ class Chat:
         }
 
     def _actions(self, *, has_servers: bool, fixed: bool) -> list[str]:
-        """Return the types of the actions that work in this panel now. The page offers only these."""
+        """Return the types of the actions that work in this panel now. The browser page offers only these."""
         absent: set[type] = set() if has_servers else set(ServerAction.__args__)
         if fixed:
             absent.add(page.ChooseModel)
@@ -239,7 +238,7 @@ class Chat:
         ]
 
     def _groups(self) -> list[McpServers]:
-        """Return the groups of MCP servers in the session's next turn."""
+        """Return the groups of MCP servers whose tools the session's next turn can use."""
         return [source for source in self.session.toolsets() if isinstance(source, McpServers)]
 
     # -- what the user does ----------------------------------------------------------------------
@@ -258,7 +257,7 @@ class Chat:
         self.refresh()
 
     async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911, PLR0912  (one arm for each action)
-        """Carry out an action; return a message for the user, or None."""
+        """Carry out the user's action in the chat panel; return a message for the user, or None."""
         match action:
             case page.StopMap():
                 if (map_run := self.session.running_map) is not None:
@@ -308,11 +307,11 @@ class Chat:
                 return await self._do_with_server(action)
 
     async def _in_pool(self, function: Callable[[], T]) -> T:
-        """Call a function in a pool thread, in which it can wait for the engine."""
+        """Call a function in a pool thread. There it may wait for work of the engine thread."""
         return await engine().in_pool(self._in_cell(function))
 
     async def _undo(self, *, redo: bool) -> str:
-        """Undo or redo a change. Runs in the main thread, so that no other code changes variables meanwhile."""
+        """Undo or redo a change, in the main thread, so that no other code changes variables; return a report."""
         await engine().run_user(self._in_cell(partial(self.session.step_back, redo=redo)))
         return commands.undo_report(self.session, redo=redo)
 
@@ -324,7 +323,7 @@ class Chat:
         return output
 
     async def _turn_to(self, find: Callable[[], Session]) -> None:
-        """Show another session in this panel. Raises UsageError if a turn of the current session runs or waits."""
+        """Show the session that `find` returns. Raises UsageError if a turn of the present session runs or waits."""
         if self.session.running or self._turns.waits:
             raise UsageError(
                 "A turn of this conversation is under way. Wait for it, or stop it, then open another one."
@@ -337,7 +336,7 @@ class Chat:
         self.look()
 
     def _in_cell(self, function: Callable[[], T]) -> Callable[[], T]:
-        """Return a function that runs as if the cell that shows the panel called it, and prints there."""
+        """Wrap a function so that it prints to the cell that shows the panel."""
         return partial(self._context.copy().run, function)
 
     async def _fork(self, turns: int) -> str:
@@ -379,7 +378,7 @@ class Chat:
                 await group.disconnect(action.server)
             case page.EnableTool():
                 change = group.enable if action.enabled else group.disable
-                # Escaped, because the method takes patterns, and a tool's name can contain their characters.
+                # Escaped, because `change` takes patterns, and a tool's name can contain a character such as "[".
                 change(action.server, (escape(action.name),))
             case page.AllowTools():
                 group.allow(action.server, (escape(action.name) if action.name else "*",))
@@ -398,13 +397,13 @@ def _outside_agents() -> list[str]:
 
 
 def _served_models() -> list[str]:
-    from agentmagic.providers.openai.client import served_models  # imported late: only a panel lists these models
+    from agentmagic.providers.openai.client import served_models  # imported late: only a chat panel lists these models
 
     return served_models()
 
 
 def _examples(names: Sequence[tuple[str, str]]) -> list[str]:
-    """Return example prompts for an empty conversation; they name a data frame of the notebook if it has one."""
+    """Return example prompts for an empty conversation. If the notebook has a data frame, they name it."""
     table = next((name for name, kind in names if kind.startswith("DataFrame")), None)
     if table is None:
         return ["What can you do in this notebook?", "Write a function that reads a CSV file, with a test."]

@@ -1,7 +1,7 @@
-"""Exchanges messages with the JupyterLab extension (js/lab), which shows the docked panel. This is the kernel's side.
+"""Exchanges messages with the JupyterLab extension (js/lab), which shows the chat panel beside the notebook.
 
-The page is untrusted: a message that is not in the `MESSAGES` table is dropped. Pages send messages when the user
-clicks, and no message makes the kernel run code from the page.
+This is the kernel's side. The browser page is untrusted: a message that is not in the `MESSAGES` table is dropped.
+Pages send messages when the user clicks, and no message makes the kernel run code from the page.
 """
 
 import threading
@@ -40,19 +40,19 @@ SECOND_SESSION = f"{DEFAULT_SESSION}_2"
 
 
 class GreetKernel(PageMessage):
-    """A page has connected to the kernel, or has lost the state that it had received, and needs the whole state."""
+    """Message: a browser page has connected to the kernel, or has lost its state, and needs the whole state."""
 
     type: Literal["hello"] = "hello"
 
 
 class DockPanel(PageMessage):
-    """A page is about to draw the docked panel, and needs the panel's view."""
+    """Message: a browser page is about to draw the docked chat panel, and needs the panel's view."""
 
     type: Literal["dock"] = "dock"
 
 
 class CellFate(PageMessage):
-    """What the user did with one staged (proposed) cell; `source` is its text if the user changed it."""
+    """What the user did with one cell that the model proposed; `source` is its text if the user changed it."""
 
     id: Name
     fate: ProposalFate
@@ -61,19 +61,18 @@ class CellFate(PageMessage):
 
 
 class SettleProposals(PageMessage):
-    """The user has kept, changed or discarded staged cells."""
+    """Message: the user has kept, changed or discarded cells that the model proposed."""
 
     type: Literal["settle"] = "settle"
     settled: Annotated[list[CellFate], Field(max_length=MOST_SETTLED)]
 
 
 class LabLink:
-    """Connects the kernel with all pages that show the notebook: carries out their messages, and sends them changes.
+    """Connects the kernel with all browser pages that show the notebook.
 
-    The methods can be called in any thread.
-
-    `comm` is the comm (Jupyter's message channel) that pages find by its target name; a message on it reaches all of
-    them.
+    Carries out the messages of the pages, and sends changes to the pages. The methods can be called in any thread.
+    `comm` is the comm (Jupyter's message channel) that pages find by its target name; a message on it reaches all
+    pages.
     """
 
     def __init__(self, comm: Any, shell: InteractiveShell, namespace: Namespace) -> None:
@@ -92,13 +91,13 @@ class LabLink:
         cast("Any", shell).events.register("post_run_cell", self._look)
 
     def close(self) -> None:
-        """Stop sending changes to the pages."""
+        """Stop sending changes to the browser pages."""
         for leave in self._leave:
             leave()
         cast("Any", self._shell).events.unregister("post_run_cell", self._look)
 
     def receive(self, message: Mapping[str, Any]) -> None:
-        """Carry out a message from a page; drop it, with a warning in the log, if it is not valid."""
+        """Carry out a message from a browser page; drop it, with a warning in the log, if it is not valid."""
         data = message["content"]["data"]
         kind, handle = MESSAGES.get(str(data.get("type")), (None, None))
         try:
@@ -111,7 +110,7 @@ class LabLink:
         handle(self, request)
 
     def show(self, name: str) -> bool:
-        """Make the page of the running cell show the docked panel of a session; return False if no page can."""
+        """Make the browser page show the chat panel of the session `name` beside the notebook; False if it cannot."""
         if not self._has_page:
             return False
         self._name = name
@@ -122,13 +121,13 @@ class LabLink:
 
     @property
     def has_page(self) -> bool:
-        """Whether a page with the extension has connected to this kernel; such a page can show proposed cells."""
+        """Whether a page with the JupyterLab extension has connected. Only such a page can show proposed cells."""
         return self._has_page
 
     def greet(self, _: GreetKernel) -> None:
-        """Send the state to the pages.
+        """Send the whole state to the browser pages, because one of them asks for it.
 
-        The page shows the notebook to a user, so the notebook's conversations are saved from now on.
+        A page shows the notebook to a user, so the notebook's conversations are saved from now on.
         """
         self._has_page = True
         self._namespace.notebook.attended = True
@@ -136,18 +135,18 @@ class LabLink:
         self._tell(anew=True)
 
     def draw(self, _: DockPanel) -> None:
-        """Create the docked panel if needed, and send its view to the pages, so that they can draw the panel."""
+        """Create the docked chat panel if needed, and send its view to the pages, so that they can draw the panel."""
         self._dock()
         self._tell(anew=True)
 
     def settle(self, message: SettleProposals) -> None:
-        """Record what the user did with staged cells, each in the session that proposed the cell."""
+        """Record what the user did with proposed cells, each in the session that proposed the cell."""
         for one in message.settled:
             any(each.settle(one.id, one.fate, one.source, ran=one.ran) for each in self._namespace.sessions().values())
         self._update()
 
     def _dock(self) -> "Chat":
-        """Return the docked panel, and make it show the chosen session."""
+        """Return the docked chat panel, created if needed, and make it show the session that a cell chose last."""
         if self._chat is None:
             first = self._session()
             with self._lock:
@@ -160,7 +159,7 @@ class LabLink:
         return self._chat
 
     def ask_about(self, message: AskAboutOutput) -> None:
-        """Attach the output of a cell to the next message of the panel, or to a turn that begins at once."""
+        """Attach a cell's output to the next message in the docked panel, or to a turn that begins at once."""
         chat = self._dock()
         session = chat.session
 
@@ -177,11 +176,11 @@ class LabLink:
 
     def _hear(self, event: Event | HistoryCut) -> None:
         if not is_delta(event):
-            # Called later: a question counts as open only after all listeners have received its event.
+            # Called later, because the session counts a question as open only after all listeners got its event.
             engine().loop.call_soon_threadsafe(self._update)
 
     def _look(self, _result: object) -> None:
-        """Update the panel after a cell: the user may have opened another session in it, or rebound its variable."""
+        """Update the docked panel after a cell, which may have chosen another session or bound its variable anew."""
         self._namespace.save_late()  # the user may have saved the notebook, so that its file is known now
         if self._chat is not None:
             self._follow(self._chat)
@@ -196,8 +195,8 @@ class LabLink:
             self._name = next(names, self._name)
 
     def _tell(self, *, anew: bool = False) -> int:
-        """Send the session's state and the staged cells to the pages, if they have changed; with `anew` always."""
-        # The lock covers reading the state too: otherwise a thread could send a state older than the last one sent.
+        """Send the session's state and the proposed cells to the pages, if they have changed; with `anew` always."""
+        # The state is read under the lock too. Otherwise a thread could send it after another thread's newer state.
         with self._lock:
             state = self._state()
             if anew or state != self._sent_state:
@@ -210,7 +209,7 @@ class LabLink:
         return 0
 
     def _proposals(self) -> list[dict[str, Any]]:
-        """Return the staged cells of all sessions about which the user has not decided yet."""
+        """Return the cells that models have proposed in all sessions, and about which the user has not decided yet."""
         proposals = (one for session in self._namespace.sessions().values() for one in session.proposals)
         return [{name: getattr(one, name) for name in PROPOSAL_FIELDS} for one in proposals if one.place == "staged"]
 

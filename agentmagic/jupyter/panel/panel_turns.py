@@ -1,4 +1,4 @@
-"""Begins the turns of a panel: new prompts and turns that run again, with their attachments."""
+"""Begins the turns of a chat panel: new prompts and turns that run again, with their attachments."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +32,7 @@ TurnAction = page.SendPrompt | page.ResumePlan | page.RetryTurn | page.RewriteTu
 
 
 class InCell(Protocol):
-    """Wraps a function so that it runs as if the cell that shows the panel called it, and prints there."""
+    """Wraps a function so that its output goes to the cell that shows the chat panel."""
 
     def __call__(self, function: Callable[[], T], /) -> Callable[[], T]:
         """Return the wrapped function."""
@@ -40,9 +40,9 @@ class InCell(Protocol):
 
 
 class PanelTurns:
-    """Begins the turns of a panel's session, one after the other; used in the engine thread.
+    """Begins the turns of a chat panel's session, one after the other; used in the engine thread.
 
-    Keeps the queue of turns, the attachments for the next message, and the turns that have no API key until the user
+    Keeps the queue of turns and the attachments for the next message. Turns without an API key are kept until the user
     has chosen a model or a key. `on_change` is called when `note` or `attachment_lines` may have changed.
     """
 
@@ -56,23 +56,23 @@ class PanelTurns:
         self._turns_without_key = TurnsWithoutKey(view, self._begin_or_give_back)
 
     def turn_to(self, session: Session) -> None:
-        """Begin the turns of another session from now on; the attachments stay."""
+        """Use another session for later turns. The attachments for the next message stay."""
         self._session = session
         self._queue = TurnQueue(session, self._on_change, self._report_failure)
 
     @property
     def note(self) -> str:
-        """The line for the user about the turns in the queue and what they wait for, or ""."""
+        """A line that tells the user how many turns wait in the queue, and for what; "" if none waits."""
         return self._queue.note
 
     @property
     def waits(self) -> bool:
-        """Whether a turn is waiting to begin."""
+        """Whether a turn waits in the queue, or for the user's choice of a model or a key."""
         return self._queue.waits or self._turns_without_key.waits
 
     @property
     def attachment_lines(self) -> list[tuple[str, str]]:
-        """The attachments of the next message: the name of each, and a line about it."""
+        """The name of each attachment of the next message, and a line about the attachment."""
         return [(name, one.value.shown) for name, one in self._attachments.items()]
 
     def set_up(self, action: page.SetupAction) -> None:
@@ -84,11 +84,11 @@ class PanelTurns:
         self._attachments.pop(name, None)
 
     def withdraw(self) -> None:
-        """Remove the turns that have not begun from the queue, and return their prompts to the panel's box."""
+        """Remove the turns that have not begun from the queue, and put their prompts back into the panel's text box."""
         self._give_back(self._queue.withdraw())
 
     def enqueue(self, action: TurnAction) -> None:
-        """Add the turn of a user's action to the queue."""
+        """Add a turn to the queue: a new prompt, the rest of a plan, or an earlier turn that runs again."""
         match action:
             case page.SendPrompt():
                 matches = [self._attachments.pop(name, None) for name in action.attached]
@@ -110,7 +110,7 @@ class PanelTurns:
         self._queue.add(QueuedTurn(self._in_cell(begin), prompt, unsent, attachments))
 
     async def attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str) -> None:
-        """Begin a turn with a prompt and attachments; without a prompt, keep the attachments for the next message.
+        """Begin a turn with the prompt and the attachments. With "", keep the attachments for the next message.
 
         `make` returns the attachments, and is called in the thread in which synchronous tools run.
         """
@@ -131,7 +131,7 @@ class PanelTurns:
             if not done:
                 self._view.say("")
         if prompt:
-            # The page may still be drawing the panel: wait for it, because the turn's questions are answered there.
+            # Wait until the page has drawn the panel, in which the user answers the turn's questions.
             await self._view.takes_clicks()
             self._enqueue(partial(self._send, prompt, attachments), prompt, prompt, attachments)
         else:
@@ -189,7 +189,7 @@ class PanelTurns:
         return self._attend(prompt, settings, turn)
 
     def _keep_as_fork(self, turn: int) -> None:
-        """Fork the session if running a turn again will remove answers, and show the fork's name to the user."""
+        """Copy the session under a new name if running a turn again removes answers; show the user this name."""
         turns = self._session.turns
         if not self._notebook.forks or self._session.running or not any(one.answer for one in turns[turn:]):
             return
@@ -200,7 +200,7 @@ class PanelTurns:
             self._notebook.release(*self._forks.pop(0))
 
     def _attend(self, prompt: Prompt | None, settings: TurnSettings, turn: int | None = None) -> Run:
-        """Begin a turn, whose questions the user answers in the page; the policy decides if no page drew the panel."""
+        """Begin a turn, whose questions the user answers in the panel. If no page shows it, the policy decides."""
         toolsets = self._notebook.toolsets(self._session)
         settings = replace(settings, toolsets=toolsets, attended=self._view.mounted.is_set())
         run = self._session.begin(prompt, settings, turn)
@@ -209,7 +209,7 @@ class PanelTurns:
         return run
 
     def _look_for_key(self, run: Run) -> None:
-        """If a finished turn failed for a missing key, run it again once the user has chosen a model or a key."""
+        """If a turn failed because an API key is missing, run it again when the user has chosen a model or a key."""
         with suppress(Exception):  # the conversation already shows any other failure
             try:
                 run.result()
@@ -228,7 +228,7 @@ class PanelTurns:
 def _attachments_of(start: TurnStarted | None) -> list[commands.Attachment]:
     """Return the attachments of an earlier turn, so that the turn can run again with them.
 
-    These are the values that the text of the prompt neither contains nor names. They are the last parts of the prompt.
+    They are the values that the prompt's text neither contains nor names, and the last parts of the prompt.
     """
     if start is None:
         return []

@@ -56,7 +56,7 @@ _docked_chats: list["Chat"] = []
 
 
 class ShellNotebook(Notebook):
-    """Gives the panels of a shell access to the notebook: variables, sessions, saved conversations, magics.
+    """Gives the chat panels of a shell access to the notebook: variables, sessions, saved conversations, magics.
 
     `magic` is `%agent`; `commands` has the methods that carry out its subcommands.
     """
@@ -71,14 +71,14 @@ class ShellNotebook(Notebook):
         self._magics = {"agent": (magic, commands), "mcp": (mcp_magic(), servers)}
 
     def name_of(self, session: Session) -> str:
-        """Return the name of the first variable that has the session, or ""."""
+        """Return the name of the first variable whose value is the session, or ""."""
         return next((name for name, other in self._namespace.sessions().items() if other is session), "")
 
     def prepare(self, session: Session, text: str) -> tuple[Prompt, TurnSettings]:
-        """Return the prompt made from typed text, and settings for its turn. Nothing in the text is evaluated.
+        """Return the prompt made from text in the panel's box, and the settings of its turn. Nothing is evaluated.
 
-        The values of `@name` and the resources of `@server:uri` are attached. If the text begins with `/NAME`, a
-        command of the project, the prompt is that command's, with the rest of the text filled in.
+        The values of `@name` and the resources of `@server:uri` are attached. If the text begins with `/NAME`, the
+        prompt comes from the project's command file NAME, with the rest of the text filled in.
         """
         self._namespace.save_late()
         attachables = self._namespace.attachables(session, session.agent)
@@ -91,7 +91,7 @@ class ShellNotebook(Notebook):
         return prompt, TurnSettings(values=(value, *typed_prompt.prompt_values), notices=typed_prompt.problems)
 
     def prompts(self, session: Session) -> Sequence[tuple[str, str]]:
-        """Return the project's commands with their descriptions, except commands with the name of a subcommand."""
+        """Return the project's commands (prompt files) with descriptions, except those named like a subcommand."""
         subcommands = {word for word, _ in self.commands()}
         project_commands = commands_here(rules=session.agent.rules)
         return [(one.name, one.description or one.file) for one in project_commands if one.name not in subcommands]
@@ -109,19 +109,19 @@ class ShellNotebook(Notebook):
         self._namespace.equip(session)
 
     def show_figures(self, run: Run) -> None:
-        """Start to show the figures of a run's tools."""
+        """From now on, show the Matplotlib figures that the tools of a run draw."""
         run.listen(FigureOutput().feed)
 
     def fork(self, session: Session, turns: int) -> str:
-        """Bind a copy of a session's first turns to the session's name with the next free number; return that name."""
+        """Copy a session's first turns to a new session. Return its name: the old name with the next free number."""
         name = self._free_name(self.name_of(session))
         self._namespace.fork(session, name, turns)
         return name
 
     def release(self, name: str, turns: int) -> None:
-        """Delete the variable of a saved fork if no panel shows the fork and it still has `turns` turns.
+        """Delete the variable `name` of a session's saved copy that is not in use.
 
-        The saved conversation stays in the list of conversations.
+        The copy is not in use if no panel shows it and it still has `turns` turns. Its saved conversation stays.
         """
         session = self._namespace.variables.get(name)
         is_shown = any(chat.session is session for chat in (*_chats, *_docked_chats))
@@ -130,22 +130,22 @@ class ShellNotebook(Notebook):
             del self._namespace.variables[name]
 
     def folder(self) -> Path:
-        """Return the notebook's folder, or the kernel's if the notebook is unknown."""
+        """Return the notebook's folder, or the kernel's working directory if the notebook's file is unknown."""
         return self._namespace.folder
 
     def commands(self) -> Sequence[tuple[str, str]]:
-        """Return the subcommands of `%agent` with their help, without those that need a cell."""
+        """Return the subcommands of `%agent` that a chat panel can run, with their help."""
         magic, _ = self._magics["agent"]
         return [(word, about) for word, about in magic.summary() if magic.commands[word] not in IN_A_CELL]
 
     def run_line(self, session: Session, magic: str, line: str) -> str:
-        """Carry out a line of `%agent` or `%mcp`, and return its output.
+        """Carry out a line of `%agent` or `%mcp` from the chat panel, and return its output.
 
-        The panel's session is passed to a subcommand of `%agent` that works on a session.
+        A subcommand of `%agent` that works on a session gets the panel's session.
         """
         table, commands = self._magics[magic]
         read = table.read(line)
-        # A page can send any line, and subcommands that need a cell, such as `ask`, evaluate expressions in braces.
+        # A browser page can send any line. Subcommands for cells only, such as `ask`, would evaluate `{expression}`.
         if isinstance(read, ParsedLine) and table.commands[read.word] in IN_A_CELL:
             raise UsageError(f"%agent {read.word} works only in a cell. Write it there.")
         word = next(iter(line.split(maxsplit=1)), "")
@@ -162,7 +162,7 @@ class ShellNotebook(Notebook):
         return self._namespace.attachables(session, session.agent).attacher.upload(name, data)
 
     def names(self) -> Sequence[tuple[str, str]]:
-        """Return the names to suggest after an `@`, each with its type or a description, data frames first."""
+        """Return the names to suggest after an `@` in a prompt, each with its type or a description, frames first."""
         names = [(name, _kind(self._namespace.variables.get(name))) for name in self._namespace.attachable_names()]
         names = sorted(names, key=lambda one: (not one[1].startswith("DataFrame"), one[0]))[:MOST_NAMES]
         return [*names, ("error", "the last traceback"), ("out[", "a cell's value"), ("In[", "a cell's code")]
@@ -194,9 +194,9 @@ class ShellNotebook(Notebook):
                 yield Conversation(one.name, f"{length(one)}, {ago(time.time() - one.modified)}", saved=True)
 
     def new(self, session: Session) -> Session:
-        """Return a new session with the same agent, bound to the session's name with the next free number.
+        """Return a new session with the agent of `session`, bound to its name with the next free number.
 
-        Return the session itself if it has no turns.
+        Return `session` itself if it has no turns.
         """
         if not session.turns:
             return session
@@ -207,7 +207,7 @@ class ShellNotebook(Notebook):
         return new_session
 
     def take_up(self, name: str) -> Session:
-        """Return the session in a variable; if it has no turns yet, load its saved conversation."""
+        """Return the session in the variable `name`; if it has no turns yet, load its saved conversation."""
         session = self._namespace.draft(name)
         if not session.turns and session.path is not None and path_of(session.path).exists():
             session.restore()
@@ -215,7 +215,7 @@ class ShellNotebook(Notebook):
         return session
 
     def open(self, name: str, *, saved: bool) -> Session:
-        """Return the session of a name; with `saved`, a session with the saved conversation of that name loaded."""
+        """Return the session in the variable `name`; with `saved`, a session with the saved conversation `name`."""
         if not saved:
             return self._namespace.existing_session(name)
         own = self._namespace.variables.get(name)
@@ -235,7 +235,7 @@ class ShellNotebook(Notebook):
 
 
 def load(shell: InteractiveShell, namespace: Namespace, magic: LineMagic, commands: AgentCommands) -> None:
-    """Create the notebook that the panels of a shell use."""
+    """Create the `ShellNotebook` with which the chat panels of a shell access its notebook."""
     _notebooks[id(shell)] = ShellNotebook(namespace, magic, commands)
 
 
@@ -246,14 +246,14 @@ def _refuse_prompt(_session: str, _prompt: object) -> None:
 def _kind(value: object) -> str:
     """Return the type name of a value, with the shape of a table or an array."""
     name = type(value).__name__
-    # Read `shape` only from objects of known libraries: reading an attribute of another object may run its code.
+    # `shape` is read only from objects of known libraries: reading an attribute of other objects may run their code.
     if type(value).__module__.partition(".")[0] in _TABULAR:
         return f"{name} {' by '.join(map(str, cast('Any', value).shape))}" if hasattr(value, "shape") else name
     return name
 
 
 def show(shell: InteractiveShell, session: Session) -> None:
-    """Show a session's panel in the running cell; in a batch run show the conversation so far instead."""
+    """Show a session's chat panel in the running cell. In a batch run, show the conversation so far instead."""
     match front_end(shell).kind:
         case Kind.TEXT:
             say(ELSEWHERE)
@@ -272,10 +272,10 @@ def _show_static(shell: InteractiveShell, session: Session) -> None:
 
 
 def start_again(name: str, view: str) -> None:
-    """Show a session's panel, with its saved conversation, in place of a panel of an earlier kernel.
+    """Show a session's chat panel, with its saved conversation, in place of a panel that an earlier kernel showed.
 
-    `view` is the name of that panel's view. The page calls this function in the new kernel. Raises JournalError if
-    the saved conversation cannot be read.
+    `view` is the name of the earlier panel's view. The browser page calls this function in the new kernel. Raises
+    JournalError if the saved conversation cannot be read.
     """
     shell = cast("InteractiveShell", get_ipython())
     cast("Any", shell).run_line_magic("load_ext", "agentmagic")
@@ -283,16 +283,16 @@ def start_again(name: str, view: str) -> None:
 
 
 def _chat(shell: InteractiveShell, session: Session, view: str = "") -> "Chat":
-    """Return the panel in a cell that shows a session now, or a new panel.
+    """Return the panel in a cell output that shows a session now, or a new panel; with `view` always a new panel.
 
-    A panel can change its session, because the user can open another conversation in it.
+    The user can open another conversation in a panel, so the session of a panel can change.
     """
     panel = next((chat for chat in _chats if chat.session is session), None)
     return panel if panel is not None and not view else _new_chat(shell, session, _chats, view)
 
 
 def docked_chat(shell: InteractiveShell, session: Session) -> "Chat":
-    """Return a new panel to be drawn beside the notebook, separate from the session's panels in cells."""
+    """Return a new chat panel to draw beside the notebook, separate from the session's panels in cell outputs."""
     return _new_chat(shell, session, _docked_chats)
 
 
@@ -308,6 +308,6 @@ def _new_chat(shell: InteractiveShell, session: Session, panels: "list[Chat]", v
     def look(_result: object) -> None:
         chat.look()
 
-    # A cell may have changed the session's variable, its agent, keys or servers.
+    # After each cell, look again: it may have changed the session's variable, its agent, keys or servers.
     cast("Any", shell).events.register("post_run_cell", look)
     return chat

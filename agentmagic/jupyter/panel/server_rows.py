@@ -1,4 +1,4 @@
-"""Makes the rows of the servers tab in the chat panel."""
+"""Makes the rows of the tab in the chat panel that lists MCP servers."""
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -15,7 +15,7 @@ LONGEST_ABOUT = 400
 
 
 def server_rows(groups: Iterable[McpServers]) -> list[ServerRow]:
-    """Return the rows of the servers tab; if two servers have one name, only the first server's row."""
+    """Return a row for each MCP server, for a tab of the chat panel. Of two servers of one name, only the first."""
     rows: dict[str, ServerRow] = {}
     for group in groups:
         for state in group.servers:

@@ -31,9 +31,9 @@ class Attachables:
     folder: Path = field(default_factory=Path.cwd)
 
     def names(self) -> list[str]:
-        """Return the names of the variables to suggest: those that the notebook has defined, without its imports."""
-        # Data, and the functions and classes that cells have defined. Iterates over a copy of the variables, because
-        # tools in other threads may bind variables meanwhile.
+        """Return the variables to suggest after `@`: the notebook's data, functions and classes, without imports."""
+        # A function or class is the notebook's own if its module is `__main__`. The loop uses a copy of the variables,
+        # because tools in other threads may bind variables meanwhile.
         values = ((name, one) for name, one in tuple(self.variables.items()) if self.has(name))
         return [name for name, one in values if not callable(one) or getattr(one, "__module__", "") == "__main__"]
 
@@ -41,17 +41,17 @@ class Attachables:
         """Return whether a variable of this name exists and can be attached."""
         if name.startswith("_") or name in self.hidden or name not in self.variables:
             return False
-        # A panel calls this in another thread: [name] would fail if a cell has just deleted the variable.
+        # `get`, not `[name]`: a chat panel calls this in another thread, and a cell may just have deleted the variable.
         return not isinstance(self.variables.get(name), (ModuleType, Session))
 
     def close(self, name: str) -> str:
-        """Return the name of a variable with a spelling similar to `name`; "" if none has, or if `name` is bound."""
+        """Return a variable whose name is spelled like `name`; "" if there is none, or if `name` itself is bound."""
         if name in self.variables:  # for example a session, which a prompt may address: "@agent, ..."
             return ""
         return next(iter(close_names(name, self.names(), cutoff=0.75)), "")
 
     def is_free(self, word: str) -> bool:
-        """Return whether a word is a free variable name: neither bound nor a builtin of Python such as `property`."""
+        """Return whether a word could name a new variable: it is neither bound nor a builtin such as `property`."""
         return word.isidentifier() and word not in self.variables and not hasattr(builtins, word)
 
     def find(self, word: str, spec: str) -> Attachment | None:
@@ -95,7 +95,7 @@ class Attachables:
             path = (folder / word).expanduser().resolve()
             if not path.is_file():
                 return None
-        except (OSError, RuntimeError, ValueError):  # the system rejects the path
+        except (OSError, RuntimeError, ValueError):  # the operating system rejects the path
             return None
         if not path.is_relative_to(folder):
             raise UsageError("it lies outside of the notebook's folder")

@@ -17,7 +17,7 @@ LONGEST = 20_000
 
 
 class CellErrors:
-    """Records the last error of a cell, except agentmagic's own errors and interrupts."""
+    """Records the last error of a cell for `%agent fix`, except interrupts and agentmagic's own errors."""
 
     def __init__(self, shell: InteractiveShell, magic: str) -> None:
         self._shell = shell
@@ -37,9 +37,9 @@ class CellErrors:
             say(f"%{self._magic} fix asks the agent about this error.")
 
     def _name_code(self, error: AgentMagicError) -> None:
-        """Print the command that explains an agentmagic error, unless the error's code is already shown.
+        """Print the command that explains an agentmagic error by its code.
 
-        The code may stand in the line of the error or in the output of its turn.
+        Print nothing if the user sees the code already, in the line of the error or in the output of the turn.
         """
         has_code = hasattr(error, "_render_traceback_") or getattr(error.result, "error_code", "")
         if not has_code and hints() and in_notebook(self._shell):

@@ -1,8 +1,8 @@
-"""Attaches the output of a cell to a prompt about it: Ask about this, Explain and Fix in JupyterLab.
+"""Attaches a cell's output to a prompt about it: for "Ask about this", "Explain" and "Fix" in JupyterLab.
 
-The page sends the cell's source and the outputs that it shows. If the kernel still has the values of that cell, it
-attaches them. Otherwise it attaches the text and the images from the page, which are limited in size, checked, and
-never evaluated.
+The browser page sends the cell's source and the outputs that the page shows. If the kernel still has the values of the
+cell, the values are attached. Otherwise the text and the images from the page are attached. They are limited in size,
+checked, and never evaluated.
 """
 
 import base64
@@ -36,7 +36,7 @@ _IMAGE_TYPES = Literal["image/png", "image/jpeg"]
 
 
 class OutputText(PageMessage):
-    """Text in a cell's output; the kind `result` is the value of the cell's last line."""
+    """Text in a cell's output, as a browser page sends it; the kind `result` is the value of the cell's last line."""
 
     kind: Literal["text", "result", "error"]
     text: TypedText
@@ -52,7 +52,7 @@ class OutputImage(PageMessage):
 
 
 class AskAboutOutput(PageMessage):
-    """The user asks about the output of a cell. The page sends the cell's execution count, source and outputs."""
+    """Message: the user asks about a cell's output. The page sends the cell's execution count, source and outputs."""
 
     type: Literal["output"] = "output"
     action: Literal["ask", "explain", "fix"]
@@ -64,13 +64,13 @@ class AskAboutOutput(PageMessage):
 
     @property
     def prompt(self) -> str:
-        """The prompt of the turn to begin; "" if the user writes the prompt."""
+        """The prompt of the turn that begins at once; "" if the user writes the prompt in the chat panel."""
         return _PROMPTS[self.action]
 
 
 def attach_output(message: AskAboutOutput, attachables: Attachables) -> list[Attachment]:
     """Return a cell's code and output as attachments. Call it in the thread in which synchronous tools run."""
-    # Compare the source too: a restarted kernel counts from 1 again, and the user can edit a cell after it ran.
+    # A restarted kernel counts from 1 again, and the user can edit a cell that has run. So the source must match too.
     ran = message.count is not None and _lines(attachables.variables.get(f"_i{message.count}")) == _lines(
         message.source
     )

@@ -34,10 +34,10 @@ _INLINE_CODE = re.compile(r"(`+)[^`\n]+\1")
 
 @dataclass(frozen=True, slots=True)
 class TypedPrompt:
-    """The prompt made from typed text.
+    """The prompt made from the text that the user typed.
 
-    `prompt_values` describes how each value stands in the prompt. `problems` are messages about references that attach
-    nothing, and about braces that were left as typed.
+    `prompt_values` describes how each notebook value stands in the prompt. `problems` are messages about references
+    such as `@name` that attach nothing, and about braces that were left as typed.
     """
 
     prompt: Prompt
@@ -50,16 +50,16 @@ def prompt_of(
 ) -> TypedPrompt:
     """Return the prompt made from typed text, followed by the attachments of `@name`, `@server:uri` and `images`.
 
-    With `evaluate`, for a cell, which is the user's code, each `{expression}` is replaced by its value. The chat box
-    evaluates nothing: pasted text is not the user's code, so its braces are literal.
+    With `evaluate`, each `{expression}` is replaced by its value. This is for cells, which are the user's code. Text in
+    a chat panel may be pasted from elsewhere, so nothing in it is evaluated and its braces stay.
 
     Raises UsageError or ServerError if a resource or an image cannot be attached.
     """
     if len(typed_text) > LONGEST_PROMPT:
-        return TypedPrompt(typed_text)  # the session will refuse such a long prompt, so do not search it for references
+        return TypedPrompt(typed_text)  # not searched for references: the session refuses such a long prompt
     text = typed_text.strip("\n")
     result = fill(text, attachables.variables, attachables.attacher) if evaluate else FilledPrompt(text)
-    # Search the typed text for references, not the values that replaced the braces.
+    # References are found in the typed text only, not in the values that have replaced `{expression}`.
     resources = _resources(typed_text, sources)
     mentions, problems = _mentions(typed_text, attachables, {server for server, *_ in resources})
     items = [*mentions, *(_image(name, attachables) for name in images)]
@@ -78,7 +78,7 @@ def prompt_of(
 
 
 def _mentions(text: str, attachables: Attachables, servers: set[str]) -> tuple[list[Attachment], list[str]]:
-    """Return the attachments of `@name`, each once, and messages about the names that attach nothing."""
+    """Return an attachment for each `@name` in a text, and messages about the names that attach nothing."""
     code = code_spans(text)
     attachments: dict[tuple[str, str], Attachment] = {}
     problems: list[str] = []
@@ -110,9 +110,9 @@ def _is_code(text: str, mention: re.Match[str]) -> bool:
 
 
 def _nothing(words: Sequence[str]) -> Iterator[str]:
-    """Yield one message about all words that attach nothing, if there are any.
+    """Yield one message about all `@word` references that attach nothing, if there are any.
 
-    Such words may be user handles, or come from pasted text.
+    It is only one message, because such words may be user handles, or come from pasted text.
     """
     if len(words) == 1:
         yield f"@{words[0]} attaches nothing: no variable is named {words[0]}."
@@ -138,14 +138,14 @@ _Resource = tuple[str, "McpServers", str]
 
 
 def _resources(body: str, sources: Sequence[Toolset]) -> list[_Resource]:
-    """Return the resources that a text names as `@server:uri`; if no server has that name, it is plain text."""
+    """Return the MCP resources that a text names as `@server:uri`. Without a server of that name, it is plain text."""
     references = dict.fromkeys((server, uri.rstrip(_AFTER)) for server, uri in _REFERENCE.findall(body))
     groups = _servers_by_name(sources) if references else {}
     return [(server, groups[server], uri) for server, uri in references if server in groups]
 
 
 def _read(resources: Sequence[_Resource]) -> Iterator[Content]:
-    """Yield the content of resources. Raises ServerError if a server cannot read a resource."""
+    """Yield the content of MCP resources. Raises ServerError if a server cannot read a resource."""
     for server, group, uri in resources:
         yield from engine().call(group.read(server, uri))
 
@@ -153,6 +153,6 @@ def _read(resources: Sequence[_Resource]) -> Iterator[Content]:
 def _servers_by_name(sources: Sequence[Toolset]) -> "dict[str, McpServers]":
     from agentmagic.tools.mcp import McpServers  # slow to import, and most prompts name no server
 
-    # Reversed, so that if two sources have a server of one name, the first source wins, as with tools.
+    # Reversed, so that the first of two servers with the same name is kept, as for tools.
     groups = [source for source in reversed(sources) if isinstance(source, McpServers)]
     return {state.name: group for group in groups for state in group.servers}
