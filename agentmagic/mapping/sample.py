@@ -49,7 +49,7 @@ def _amount(number: float, unit: str) -> str:
 
 
 def choose(sizes: Sequence[int], number: int, seed: int) -> list[int]:
-    """Return the places of a sample. Rows are divided by size into `number` groups; each gives one random row."""
+    """Return the indexes of sample rows: rows are divided by size into `number` groups, with one random row of each."""
     order = _by_size(sizes)
     number = min(number, len(order))
     chance = random.Random(seed)  # noqa: S311  (a sample, not a secret)
@@ -75,7 +75,7 @@ def total(sizes: Sequence[int], values: Mapping[int, float]) -> tuple[float, flo
 
 
 def _slope(sizes: Sequence[int], values: Sequence[float]) -> float:
-    """Return how much a value grows with the size: never negative, and 0 for fewer than three different sizes."""
+    """Return how much a row's value grows per unit of size: at least 0, and 0 for fewer than three different sizes."""
     if len(set(sizes)) < 3:  # noqa: PLR2004  (two points always lie on a line)
         return 0.0
     return max(0.0, linear_regression(sizes, values).slope)
@@ -86,7 +86,7 @@ def _total(sizes: Sequence[int], values: Mapping[int, float]) -> tuple[float, fl
     ranks = [rank for rank, place in enumerate(order) if place in values]
     if not ranks:
         return 0.0, 0.0, 0.0
-    # Each known row represents the rows that are nearest to it in the order by size.
+    # `cuts` divides all rows, sorted by size, into groups: each group is the rows nearest to one known row.
     cuts = [0, *((one + other + 1) // 2 for one, other in pairwise(ranks)), len(order)]
     groups = [(end - start, values[order[rank]]) for rank, (start, end) in zip(ranks, pairwise(cuts), strict=True)]
     middle = sum(count * value for count, value in groups)

@@ -1,4 +1,4 @@
-"""Counts the progress of a map: rows, costs, rate, and kinds of errors."""
+"""Counts the progress of a map (one prompt for many rows): rows, costs, rows per minute, and kinds of errors."""
 
 import time
 from collections import Counter, deque
@@ -19,7 +19,10 @@ KINDS_OF_ERROR = 3
 
 @dataclass
 class Tally:
-    """The counts of a map: `kept_count` rows of earlier runs, `asked_count` and `run_usage` of this run, and totals."""
+    """The progress counts of a map (one prompt for many rows).
+
+    `kept_count` rows have an answer from an earlier run. `asked_count` and `run_usage` are from this run alone.
+    """
 
     total: int | None = None
     kept_count: int = 0
@@ -43,13 +46,13 @@ class Tally:
         self.end_reason, self._over = why, time.monotonic()
 
     def settle(self, rows: Iterable[MapRow]) -> None:
-        """Count again in the order of the rows, so that sums of costs and the first errors are the same in each run."""
+        """Sum up costs and errors again, in input order. Rows end in another order each time, and sums would differ."""
         self.usage, self.errors = Usage(), Counter()
         for row in rows:
             self._add(row)
 
     def fix(self, kept: int, rate: float, seconds: float) -> None:
-        """Replace counts by recorded values: the number of kept rows, the rate, and the seconds."""
+        """Replace measured values by recorded ones: the number of kept rows, rows per minute, and seconds."""
         self.asked_count += self.kept_count - kept
         self.kept_count, self._figures = kept, (rate, seconds)
 
