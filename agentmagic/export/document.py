@@ -66,7 +66,7 @@ def to_markdown(turns: Iterable[Turn]) -> str:
     Results and arguments are cut at 20,000 characters, and media are replaced by a short description. HTML in a text
     is shown as text.
     """
-    # Use one transcript for all turns, because a turn can report the fate of a cell that an earlier turn proposed.
+    # Use one transcript for all turns, because a turn can report whether the user kept a cell of an earlier turn.
     blocks = Transcript(event for turn in turns for event in turn.events).blocks
     return "\n\n".join(piece for block in blocks for piece in _pieces(block)) + "\n"
 

@@ -46,7 +46,7 @@ _LOG = re.compile(rb'\{"type":"row_log","key":"([^"\\]+)"')
 
 @dataclass(frozen=True, slots=True)
 class MapBegun:
-    """The line for the request that all rows of a map share. `recipe` has a digest of each part of the request."""
+    """The line with the request that all rows of a map (one prompt for many rows) share, and digests of its parts."""
 
     type: ClassVar[str] = "map"
     version: int
@@ -110,7 +110,7 @@ def _lines() -> "SchemaValidator":
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The request that all rows of a map share, with a digest of each part. If one changes, old answers do not fit."""
+    """The request that all rows of a map (one prompt for many rows) share. `parts` has a digest of each part."""
 
     prompt: str
     model: str
@@ -278,7 +278,7 @@ def decode_line(text: bytes) -> Line | None:
 
 
 def _is_map_file(path: Path) -> bool:
-    """Return whether the path has the file of a map. Raises UsageError for any other file, and for a newer format."""
+    """Return whether a file stores a map (one prompt for many rows). Raises UsageError if it has other content."""
     try:
         with path.open("rb") as file:
             text = file.readline(LONGEST_LINE)

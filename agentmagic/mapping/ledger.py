@@ -123,5 +123,5 @@ class Ledger:
         self._on_progress(self.progress())
 
     def progress(self) -> MapProgress:
-        """Return the current progress of the map."""
+        """Return the current progress of the map (one prompt for many rows)."""
         return self.tally.progress(self.running, "" if self.work.path is None else str(self.work.path))

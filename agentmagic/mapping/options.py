@@ -15,7 +15,7 @@ OnError = Literal["keep", "stop"]
 
 
 class MapOptions(TypedDict, total=False):
-    """The options of a map.
+    """The options of a map (one prompt for many rows).
 
     `as_` is the type or JSON Schema of each answer. `to` is the file that stores the answers: if the map runs again, it
     continues with this file, and asks no answered row again. With `again`, all rows are asked again if the prompt, the
@@ -45,7 +45,10 @@ class MapOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapSettings:
-    """The options of a map, each with the caller's value or its default. Raises UsageError for an invalid value."""
+    """The options of a map (one prompt for many rows): the caller's values or the defaults, checked.
+
+    Raises UsageError for an invalid value.
+    """
 
     as_: Output | None = None
     to: str | Path | None = None

@@ -102,7 +102,7 @@ class Playback:
         return outcome is not None and self._ledger.keep(prompt, outcome)
 
     def note(self, outcome: RowEnded) -> None:
-        """Record the outcome of a row. If the cassette cannot be written, end the map."""
+        """Write the outcome of a row to the cassette file. If it cannot be written, end the map."""
         if self._tape.recorder is None:
             return
         try:

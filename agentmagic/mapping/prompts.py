@@ -1,4 +1,4 @@
-"""The prompts for the rows of a map: one prompt text, in which `{column}` stands for a value of the row."""
+"""The prompts for the rows of a map (one prompt for many rows): `{column}` stands for a value of the row."""
 
 import hashlib
 import re
@@ -28,9 +28,9 @@ _BRACES = re.compile(r"\{([^{}!:\n]{1,80})[^{}\n]*\}")
 
 @dataclass(frozen=True, slots=True)
 class RowPrompt:
-    """The prompt of one row of a map: the row's number (`place`), its key, the message, and the values in the message.
+    """The prompt of one row of a map (one prompt for many rows). `place` is the number of the row.
 
-    The key is computed from the row's own values in the prompt. So it stays the same if the row moves, or if the words
+    The `key` is computed from the row's own values in the prompt. It stays the same if the row moves, or if the words
     around the values change. The second of two equal rows gets a different key. If the row cannot be asked, `prompt` is
     None and `problem` says why.
     """
@@ -48,7 +48,7 @@ class RowPrompt:
 
 
 class RowPrompts:
-    """Makes the prompts for the rows of a map. A name in braces is a column of the row, or else a notebook variable.
+    """Makes the prompt of each row of a map. A name in braces is a column of the row, or else a notebook variable.
 
     Notebook variables are evaluated once. Raises UsageError if the prompt names no column, or has an unknown name.
     """

@@ -36,7 +36,7 @@ class Costs:
 
     @property
     def notice(self) -> str:
-        """A notice for the user about the cost limit of the map, or ""."""
+        """A notice for the user: how the map's cost limit makes it slower. "" if it does not."""
         if not self._has_cost_cap or self._longest != (most := self._turn.facts.output):
             return ""
         return (

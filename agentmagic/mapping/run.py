@@ -48,7 +48,7 @@ class MapRun:
 
     @property
     def progress(self) -> MapProgress:
-        """The current progress of the map."""
+        """The current progress of the map (one prompt for many rows)."""
         return self._ledger.progress()
 
     @property

@@ -42,7 +42,7 @@ class Tally:
         self._figures: tuple[float, float] | None = None
 
     def end(self, why: MapEnd) -> None:
-        """Store why the map ended, and stop its clock."""
+        """Store why the map ended, and stop measuring its time."""
         self.end_reason, self._over = why, time.monotonic()
 
     def settle(self, rows: Iterable[MapRow]) -> None:
@@ -73,7 +73,7 @@ class Tally:
             self.errors[row.error] += 1
 
     def progress(self, running: int, file: str) -> MapProgress:
-        """Return the current progress of the map."""
+        """Return the current progress of the map (one prompt for many rows)."""
         now = self._over or time.monotonic()
         while self._recent and self._recent[0] < now - RECENT:
             self._recent.popleft()

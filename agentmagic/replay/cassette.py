@@ -325,7 +325,7 @@ class Cassette:
                 take.base = last.get(take.session)
                 self.takes = [other for other in self.takes if not (take.ended and other in instead)] + [take]
             last[take.session] = take
-            if not self.is_tidy:  # a turn that was recorded again can have the same key: the later take wins
+            if not self.is_tidy:  # if two recordings have the same key, the later one wins
                 takes_by_key[take.key] = take
 
     def _check_version(self, text: str) -> None:

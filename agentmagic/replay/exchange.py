@@ -21,7 +21,7 @@ AGENT = "agent"
 """The kind of a document that contains a document of an agent tool's turn, and names the call of that tool."""
 SAME = "same"
 MOST_SIDE_MESSAGES = 2
-"""Maximum number of messages in a side request, which asks for a summary or a judgement."""
+"""Maximum number of messages in a side request, which asks for a summary or for a check of a task result."""
 
 T = TypeVar("T")
 

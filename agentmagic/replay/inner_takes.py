@@ -1,4 +1,4 @@
-"""Recorded turns inside a recorded turn (a take): the turns of agents that were called as tools in that turn."""
+"""The recorded turns of agents that were called as tools. They are stored inside the recorded turn of the caller."""
 
 from collections.abc import Callable, Iterator, Sequence
 

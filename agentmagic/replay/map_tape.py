@@ -207,7 +207,7 @@ class MapTape:
     # -- recording -----------------------------------------------------------------------------
 
     def start(self, file: Path | None) -> None:
-        """Start recording the map if the mode records. If the map has a `file`, its rows are not written twice.
+        """Start recording the map if the mode records. If the map has a `file`, it alone stores the rows.
 
         Raises CassetteError if the cassette file cannot be written.
         """

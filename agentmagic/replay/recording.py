@@ -20,7 +20,7 @@ from agentmagic.replay.exchange import Chain, Encoder, Json
 LONGEST_WAIT = 20.0
 """Seconds to wait for the lock. Another writer has it while it writes one document, or puts the file in order."""
 _files_to_tidy: set[Path] = set()
-"""Files with appended documents. They are put in order when the process ends, if not before."""
+"""Cassette files with appended documents. They are sorted when the process ends, if not before."""
 _FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 

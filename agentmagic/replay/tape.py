@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 GOES_ON = "The recorded answers go on."
 EMPTY = "(empty)"
-"""The text for an empty result in a request for a judgement."""
+"""The text for an empty result in a request in which a model checks the result of a task."""
 
 
 class KnownResults:
