@@ -32,8 +32,8 @@ def save(
     """Write turns to a file, in the format that matches its name, and return the path.
 
     `.md`, `.json` and `.ipynb` files have the output of `to_markdown`, `to_json` and `to_notebook`, which uses `tools`.
-    `.openai.json`, `.responses.json` and `.gemini.json` files have lists of messages. An existing file is replaced only
-    with `overwrite`, and only by a complete file. Missing folders are created.
+    `.openai.json`, `.responses.json` and `.gemini.json` files have lists of messages for these APIs. An existing file
+    is replaced only if `overwrite` is True, and only by a complete file. Missing folders are created.
 
     Raises UsageError if the name has none of these endings, or if the file cannot be written.
     """
@@ -68,7 +68,7 @@ def _render(form: str, turns: tuple[Turn, ...], tools: Iterable[Any]) -> str:
 
 
 def replace_file(target: Path, text: str) -> None:
-    """Write a temporary file next to the target and move it there, so that no reader sees half of the file."""
+    """Write a temporary file next to the target, then rename it to the target, so that no reader sees half a file."""
     beside = target.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
         with beside.open("x", encoding="utf-8", newline="\n") as file:

@@ -1,6 +1,6 @@
-"""Exports a conversation as a notebook: the agent's calls, with the same arguments and without a model.
+"""Exports a conversation as a notebook whose cells repeat the agent's tool calls, without a model.
 
-A cell has only its call; no argument can add code. The format is nbformat 4.5, https://nbformat.readthedocs.io/en/latest/format_description.html
+Arguments are written as literals, so no argument can add code to a cell. The format is nbformat 4.5, https://nbformat.readthedocs.io/en/latest/format_description.html
 """
 
 import inspect
@@ -36,12 +36,12 @@ _WHY: dict[State, str] = {"failed": "it failed", "denied": "it was denied", "int
 
 
 def to_notebook(turns: Iterable[Turn], tools: Iterable[Any] = ()) -> Json:
-    """Return turns as a notebook: prompts and answers as Markdown, and each call as a cell that repeats the call.
+    """Return turns as a notebook: prompts and answers as Markdown, and each tool call as a cell that repeats the call.
 
-    Python functions are called directly, and tools of servers through a session. Calls that did not succeed are
-    commented out. `tools` are the tools of the agent. If they are given, renamed functions are called by their own
-    names, async functions are awaited, and functions that need a `ToolContext` or converted arguments are called
-    through the session. No outputs are stored.
+    Python functions are called directly, and tools of MCP servers through a session. Calls that did not succeed are
+    commented out. `tools` are the tools of the agent. If they are given, functions whose tools have other names are
+    called by their own names, async functions are awaited, and functions that need a `ToolContext` or converted
+    arguments are called through the session. No outputs are stored.
     """
     functions = {function_tool(tool).name: _Function.of(tool) for tool in tools if callable(tool)}
     renderer = _CellRenderer(functions)
@@ -70,26 +70,26 @@ class _Function:
     @classmethod
     def of(cls, function: Callable[..., Any]) -> "_Function":
         signature = json_schema.read_signature(function, ToolContext, variables=True)
-        # A partial or a callable object is not `is_plain`: its name belongs to the inner function or to the class.
+        # `isroutine` is False for a partial or a callable object: `signature.name` is its inner function or class.
         return cls(signature.name, inspect.iscoroutinefunction(function), inspect.isroutine(function), signature)
 
     def accepts(self, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the function accepts the arguments without conversion."""
+        """Return whether a plain call of the function accepts these tool arguments, without conversion or context."""
         try:
             parameters = json_schema.arguments_for(self.signature, arguments)
         except ToolError:
             return False
-        # Compare types too: a member of a string enumeration equals its string.
+        # Compare types too: a member of a string enumeration equals its string, but was converted from it.
         pairs = ((value, arguments[key]) for key, value in parameters.items() if key in arguments)
         alike = all(value == argument and type(value) in (type(argument), float) for value, argument in pairs)
-        # Other keys come from an alias or from a default in `Field`, and the function itself knows neither.
+        # Keys differ if a parameter has an alias or a default in pydantic's `Field`: a plain call applies neither.
         alike &= parameters.keys() == arguments.keys()
         return alike and self.is_plain and self.signature.context is None and not self.signature.by_name
 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A cell, with what its code needs: names of functions, a session, and the alias of a server in that session."""
+    """A notebook cell, and what its code needs: functions, a `session`, and the alias of an MCP server in it."""
 
     kind: str
     source: str
@@ -100,7 +100,7 @@ class _Cell:
 
 @dataclass(frozen=True, slots=True)
 class _CellRenderer:
-    """Yields the cells for a block. `functions` are the functions of the agent, by tool name."""
+    """Yields the notebook cells for one part of a conversation. `functions` are the agent's functions, by tool name."""
 
     functions: Mapping[str, _Function]
 
@@ -124,7 +124,7 @@ class _CellRenderer:
 
 
 def _call(card: ToolCard, call: ToolCall, function: _Function | None) -> _Cell:
-    """Return a call as a cell, or as a comment if the call must not be repeated."""
+    """Return a cell that repeats a tool call. If the call must not be repeated, its code is a comment in the cell."""
     name = function.name if function else call.name
     own = card.server in ("", NOTEBOOK) and is_name(name)
     plain = own and (function is None or function.accepts(call.arguments))
@@ -147,7 +147,7 @@ def _skip_reason(card: ToolCard) -> str:
 
 
 def _set_up(cells: Sequence[_Cell]) -> Iterator[_Cell]:
-    """Yield the first cells, which define the functions and the session that the given cells need."""
+    """Yield the cells to place before the given cells: a list of the functions to define, and code for the session."""
     if functions := _names(cell.functions for cell in cells):
         yield _Cell("code", f"# Define or import here the functions that are called below:\n# {functions}")
     if through := [cell for cell in cells if cell.session]:
@@ -176,7 +176,7 @@ def _cell_json(cell: _Cell, number: int) -> Json:
 
 
 def comment(text: str) -> str:
-    """Return a text as a comment of one line."""
+    """Return a text as a Python comment of one line."""
     return f"# {single_line(sanitize(text), LONGEST_COMMENT)}"
 
 
@@ -203,7 +203,7 @@ def _literal(value: Any, depth: int = DEEPEST, name: str = "") -> str:  # noqa: 
     """Return JSON data as a Python literal. Raises ValueError if it is nested too deep, or has another type."""
     if depth == 0:
         raise ValueError("its arguments are nested too deep to be written out")
-    # Call the methods of the exact types: the `repr` of a subclass could return anything, even code.
+    # Values are written with `str.__repr__`, `int.__repr__` and so on: a subclass could have a `repr` with code.
     match value:
         case None | True | False:
             return repr(value)

@@ -1,4 +1,4 @@
-"""Exports a conversation as JSON: the log of its turns, or its messages in the format of three APIs."""
+"""Exports a conversation as JSON: the events of its turns, or its messages in the format of one of three APIs."""
 
 import json
 import math
@@ -26,8 +26,8 @@ def to_json(turns: Iterable[Turn]) -> str:
     """Return turns as one JSON document.
 
     It is `{"format": "agentmagic", "version": 1, "turns": [{"prompt": "...", "events": [...]}, ...]}`. The events
-    are the log without deltas, in the format and version of `agentmagic.serialization`. A value that JSON does not
-    have, for example a float that is not a number, becomes null.
+    are those of the turn without deltas (pieces of text), in the format and version of `agentmagic.serialization`.
+    A value that JSON does not have, for example a float that is not a number, becomes null.
     """
     document = {"format": FORMAT, "version": serialization.VERSION, "turns": [_turn(turn) for turn in turns]}
     return write(document)
@@ -36,9 +36,9 @@ def to_json(turns: Iterable[Turn]) -> str:
 def to_openai(messages: Iterable[Message], instructions: str = "") -> list[Json]:
     """Return messages for Chat Completions: `chat.completions.create(messages=...)`.
 
-    Instructions become a system message. This API does not accept reasoning, which is left out, and pictures in
-    results, which follow in a user message. For all three APIs, a call without a result gets an "interrupted" result,
-    and searches and citations by another provider become text with links.
+    Instructions become a system message. This API accepts no reasoning, so reasoning is left out. It accepts no images
+    in tool results, so these images follow in a user message. As for the other APIs, a tool call without a result gets
+    an "interrupted" result, and searches and citations by another provider become text with links.
     """
     return chat_completions.encode(_request(messages, "openai-chat", instructions), "")["messages"]
 
@@ -55,8 +55,8 @@ def to_responses(messages: Iterable[Message], instructions: str = "") -> list[Js
 def to_gemini(messages: Iterable[Message], model: str = "") -> list[Json]:
     """Return messages for Gemini: `models.generate_content(contents=...)`.
 
-    `model` decides whether pictures are placed inside results, or after them, which every model accepts. A list of
-    contents cannot have instructions: give them to the SDK as `GenerateContentConfig(system_instruction=...)`.
+    `model` decides whether images are placed inside tool results, or after them, which every model accepts. The
+    returned list cannot have instructions: give them to the SDK as `GenerateContentConfig(system_instruction=...)`.
     """
     return gemini_model.encode(_request(messages, "gemini"), model)["contents"]
 
@@ -67,7 +67,7 @@ def write(value: Any) -> str:
 
 
 def _clean(value: Any, name: str = "") -> Any:
-    """Return a text with secrets blanked that UTF-8 can encode. A float that JSON does not have becomes None."""
+    """Return a value for JSON: a text without secrets that UTF-8 can encode; None for an infinite or NaN float."""
     if isinstance(value, str):
         return encodable(redact(value, name=name))
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -79,7 +79,8 @@ def _turn(turn: Turn) -> Json:
 
 
 def _request(messages: Iterable[Message], provider: str, instructions: str = "") -> Request:
-    # Blank secrets before encoding: in the format of an API, bytes are text, and would be searched for secrets too.
+    # Blank secrets before messages are converted for an API, because then bytes such as images are base64 text, in
+    # which a secret would be searched too.
     safe_messages = [serialization.from_json(serialization.to_json(message, _clean)) for message in messages]
     api_messages = (
         replace(one, parts=tuple(part_to_send(part, provider) for part in one.parts))

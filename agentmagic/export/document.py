@@ -66,7 +66,7 @@ def to_markdown(turns: Iterable[Turn]) -> str:
     Results and arguments are cut at 20,000 characters, and media are replaced by a short description. HTML in a text
     is shown as text.
     """
-    # Use one transcript for all turns, because a turn can report the fate of a cell that an earlier turn proposed.
+    # Use one transcript for all turns, because a turn can report whether the user kept a cell of an earlier turn.
     blocks = Transcript(event for turn in turns for event in turn.events).blocks
     return "\n\n".join(piece for block in blocks for piece in _pieces(block)) + "\n"
 
@@ -74,7 +74,7 @@ def to_markdown(turns: Iterable[Turn]) -> str:
 def prompt_of(message: Message) -> str:
     """Return a prompt as Markdown. Media and resources are replaced by a short description."""
     parts = (part for part in message.parts if not isinstance(part, Reasoning | ToolCall | ToolResult))
-    # A tab is narrower in a block quote, so lines that are indented by a tab would no longer be code.
+    # Replace tabs: a tab is narrower in a block quote, so a line indented by a tab would not be shown as code.
     return prose("\n\n".join(as_text(part) for part in parts).expandtabs(4))
 
 
@@ -85,7 +85,7 @@ def _pieces(block: Block) -> Iterator[str]:
 
 
 class _MarkdownRenderer:
-    """Yields the paragraphs for a block. The caller removes empty paragraphs."""
+    """Yields the Markdown paragraphs for one part of a conversation. The caller removes empty paragraphs."""
 
     def prompt(self, block: PromptBlock) -> Iterator[str]:
         yield quote(prompt_of(Message("user", tuple(words.own_parts(block)))))
@@ -96,7 +96,7 @@ class _MarkdownRenderer:
             (value, as_text(content) if isinstance(content, Media) else content)
             for value, content in words.values(block)
         )
-        # Leave out a data frame such as `{sales}`: it is in the prompt, which is quoted above.
+        # Leave out a table for a value such as `{sales}` if the prompt, which is quoted above, contains the table.
         further = ((value, text) for value, text in contents if not ("\n" in value.text and value.text in prompt_text))
         parts = [f"{plain(value.written)}:\n\n{fence(text)}" for value, text in further]
         line = words.values_line(block)
@@ -152,7 +152,7 @@ class _MarkdownRenderer:
         yield quote("\\\n".join(map(plain, lines)))
 
     def footer(self, block: FooterBlock) -> Iterator[str]:
-        # A document has no tooltips, so the details are written into it.
+        # The chat panel shows these details in a tooltip. Markdown has no tooltips, so write the details as text.
         figures = (*words.footer(block, times=True), words.footer_details(block, times=True))
         yield f"*{plain(' · '.join(filter(None, figures)))}*"
 
@@ -176,7 +176,7 @@ def _source(source: Source) -> str:
 
 
 def _page(number: str, title: str, url: str) -> str:
-    """Return a list item for a page: a link if the address can be linked, else the title and the address."""
+    """Return a list item for a cited web page: a link if the address can be linked, else its title and address."""
     leads_to = link(url)
     return f"- {number}[{plain(title)}]({leads_to})" if leads_to else f"- {number}{plain(title)} {plain(url)}"
 
@@ -244,7 +244,7 @@ def _json(value: object) -> str:
 
 
 def prose(text: str, marks: Iterable[Mark] = (), render: Callable[[int], str] = str) -> str:
-    """Return Markdown of any origin made safe: HTML in it is shown as text, and an open fence is closed.
+    """Return Markdown from any source made safe: HTML in it is shown as text, and an open code fence is closed.
 
     `marks` are the positions of citation numbers in the text. `render` returns the Markdown for a number.
     """
@@ -254,10 +254,10 @@ def prose(text: str, marks: Iterable[Mark] = (), render: Callable[[int], str] = 
 
 
 def without_html(markdown: str) -> str:
-    """Return Markdown in which no renderer finds HTML from the text, even in code, or an address that runs code.
+    """Return the Markdown without HTML tags, even in code, and without link targets that run code.
 
     Renderers do not agree where code begins and ends: nbconvert finds mathematics first, and copies the text of a
-    `mermaid` fence into its page unchanged. So no tag is left anywhere: code that has a tag becomes escaped HTML.
+    `mermaid` fence into its page unchanged. So tags in code are removed too: such code becomes escaped HTML.
     """
     if _TAG.search(markdown):
         markdown = "\n".join(_lines_without_tags(markdown))
@@ -299,7 +299,7 @@ def _code(text: str) -> str:
 
 
 def _safe_target(target: re.Match[str]) -> str:
-    """Return the target of a link. A target that runs code becomes a `#` target inside the page."""
+    """Return the target of a link. A target that runs code, such as `javascript:`, gets a `#` before it."""
     reads = "".join(decode(target[2]).split())
     return f"{target[1]}#{target[2]}" if _RUN.match(reads) and not reads.startswith("data:image/png") else target[0]
 
@@ -328,7 +328,7 @@ def _parser() -> "MarkdownIt":
 
 
 def _without_html(text: str) -> str:
-    """Return the text with every `<` escaped in the blocks that contain HTML."""
+    """Return Markdown text. In each of its blocks that contains HTML, every `<` is escaped."""
     if not _TAG.search(text):
         return text
     lines = text.split("\n")
@@ -345,14 +345,15 @@ def _without_html(text: str) -> str:
 def _holds_html(token: "Token") -> bool:
     if token.type == "html_block":
         return True
-    # Only GitHub has tables, CommonMark has not: a code span that contains "|" is HTML in two cells on GitHub.
+    # Our parser knows no tables. GitHub splits a table row at each "|", also inside a code span, and then finds HTML
+    # in the code.
     if "|" in token.content and token.type == "inline" and _TAG.search(token.content):
         return True
     return any(child.type == "html_inline" for child in token.children or ())
 
 
 def _close_fence(text: str) -> str:
-    """Return the text, with a fence that it leaves open closed."""
+    """Return Markdown text. If its last code fence is open, close the fence."""
     if "```" not in text and "~~~" not in text:
         return text
     last = _parser().parse(f"{text}\n\n{_END}")[-1]

@@ -47,7 +47,7 @@ _AROUND = 60
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A finished turn: the log of its events, which ends with a TurnFinished, and the messages that it added."""
+    """A finished turn: its events, the last of which is a TurnFinished, and the messages that it added."""
 
     events: tuple[Event, ...]
     messages: tuple[Message, ...]
@@ -59,13 +59,13 @@ class Turn:
 
     @property
     def result(self) -> RunResult | None:
-        """The result, or None if the log does not end with a TurnFinished."""
+        """The result of the turn, or None if the last event is not a TurnFinished."""
         last = self.events[-1]
         return last.result if isinstance(last, TurnFinished) else None
 
     @property
     def answer(self) -> str:
-        """The final text of the model, or "" if there is no result."""
+        """The final text of the model in this turn, or "" if the turn has no result."""
         return self.result.final_text if self.result else ""
 
     @property
@@ -75,12 +75,12 @@ class Turn:
 
     @property
     def usage(self) -> Usage:
-        """Tokens and cost."""
+        """Tokens and cost of the turn."""
         return self.result.usage if self.result else Usage()
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The names of the tools that ran."""
+        """The names of the tools that ran in this turn."""
         return tuple(event.call.name for event in map(innermost, self.events) if isinstance(event, ToolStarted))
 
     @property
@@ -111,14 +111,14 @@ class Match:
 class History:
     """The turns of a session, oldest first.
 
-    `turns` are the finished turns; any number of first turns is a valid history too. `messages` are the messages of all
-    turns, `unsent` the indexes of those that requests leave out, `usage` the tokens and cost of the turns, and
-    `call_ids` the ids of all calls. `compacted` is the last Compacted event of the turns, or None; it controls how the
-    next request is compacted. `proposals` are the proposed cells that are still open. `changes` is the stack for `undo`
-    and `redo`.
+    `turns` are the finished turns. `messages` are the messages of all turns, `unsent` the indexes of the messages that
+    requests leave out, `usage` the tokens and cost of all turns, and `call_ids` the ids of all tool calls. `compacted`
+    is the last Compacted event, or None; it says which messages a summary replaces in the next request. `proposals` are
+    the proposed cells that the user has neither kept nor rejected. `changes` is the stack for `undo` and `redo`.
 
-    Events are written to the `journal`, if there is one, as they happen. Turns that the history was created with, and
-    that are not in the journal, are written first. The messages are a valid history after every turn.
+    Events are written to the `journal` file, if there is one, as they happen. If the history was created with turns
+    that the journal lacks, these turns are written first. Providers accept the messages of any number of
+    first turns.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class History:
 
     @classmethod
     def of_messages(cls, messages: Sequence[Message], model: str = "", journal: Journal | None = None) -> "History":
-        """Return a history made from messages of any origin. Messages that no provider would accept are repaired."""
+        """Return a history made from messages of any source. Messages that a provider would reject are repaired."""
         return cls.of(unfold(messages, model), journal)
 
     def __len__(self) -> int:
@@ -177,15 +177,15 @@ class History:
         return sum(turn.tool_failures for turn in self.turns)
 
     def record(self, event: Event) -> None:
-        """Write an event to the journal. Raises nothing if the file cannot be written."""
+        """Write an event to the journal, if there is one. No error is raised if the file cannot be written."""
         if self.journal is not None:
             self._write_earlier(self.journal)
             self.journal.write(event)
 
     def write_to(self, journal: Journal) -> None:
-        """Write to this journal from now on, starting with the turns so far.
+        """Write the turns so far, and all later events, to this journal.
 
-        Does nothing if there is a journal already.
+        Does nothing if the history has a journal already.
         """
         if self.journal is None:
             self.journal = journal
@@ -207,7 +207,7 @@ class History:
             self._append(turn)
 
     def amend(self, event: Event) -> None:
-        """Add an event that came after the last turn to the log of that turn."""
+        """Add an event to the last turn, although the turn has ended. Does nothing if there is no turn."""
         if not self.turns:
             return
         old = self.turns[-1]
@@ -233,9 +233,9 @@ class History:
             self._write(HistoryCut(0, cleared=True))
 
     def undo(self) -> Message | None:
-        """Undo the last change. Return the prompt of the turn that was removed.
+        """Undo the last change. If it added a turn, return the prompt of this turn.
 
-        Return None if the change cleared the turns, which are restored, or if there is no change to undo.
+        Return None if the change was a `clear`, whose turns are now restored, or if there is no change to undo.
         """
         change = self.changes.undo(self.turns)
         if change is None:
@@ -247,7 +247,7 @@ class History:
     def redo(self) -> Message | None:
         """Redo the change that was undone last.
 
-        Return the prompt of the turn that is restored, or None if there is none.
+        Return the prompt of the turn that is restored, or None if no turn is restored.
         """
         change = self.changes.redo()
         if change is None:
@@ -262,9 +262,10 @@ class History:
         return self.journal is not None and not self.journal.problem
 
     def save(self, journal: Journal, in_doubt: Iterable[ToolKey] = ()) -> None:
-        """Write all turns to a new file of a journal.
+        """Write all turns to the file of `journal`, which must not exist yet.
 
-        Use this journal from now on if there was none, or if it failed.
+        If the history had no journal, or its journal failed, later events go to this journal. `in_doubt` are the tools
+        that may have run without a recorded result.
 
         Raises JournalError, and changes nothing, if the file exists already or cannot be written.
         """
@@ -308,7 +309,7 @@ class History:
         self.usage = Usage()
         self.compacted: Compacted | None = None
         self.proposals: tuple[CellProposed, ...] = ()
-        # One set that grows in place, because a session checks for every call whether its id is new.
+        # Keep one set and add to it: it must be fast, because a session looks up the id of every tool call.
         self._call_ids: set[str] = set()
         self.call_ids: AbstractSet[str] = self._call_ids
         self._append(*turns)
@@ -323,7 +324,7 @@ class History:
         events = [event for turn in turns for event in turn.events]
         self.proposals = open_proposals((*self.proposals, *events))
         for event in events:
-            # In a damaged file, these numbers can point past the last message.
+            # `covers` and `prompt` are positions of messages. In a damaged file, they can be behind the last message.
             if isinstance(event, Compacted) and max(event.covers, event.prompt) < len(self.messages):
                 self.compacted = event
 
@@ -331,13 +332,13 @@ class History:
 def turn_of(events: Sequence[Event], messages: tuple[Message, ...] | None = None) -> Turn:
     """Return a turn with these events.
 
-    If `messages` is None, they are taken from its result, or else from the events.
+    If `messages` is None, the messages come from the result in the last event, or else from all events.
     """
     log = without_deltas(events)
     last = log[-1]
     if isinstance(last, TurnFinished):
         messages = last.result.history_delta if messages is None else messages
-        if log is not events:  # remove the deltas from the result too
+        if log is not events:  # the result has a copy of the events: remove the deltas there too
             log = (*log[:-1], TurnFinished(replace(last.result, events=log[:-1])))
     return Turn(log, fold(log) if messages is None else messages)
 

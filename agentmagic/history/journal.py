@@ -1,4 +1,4 @@
-"""The file that a session writes while it runs; lines are only appended, so a crash loses at most the last line."""
+"""The journal: the file to which a session appends its conversation. A crash loses at most the last line."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ _BOUNDARIES = (TurnStarted, ToolStarted, ToolFinished, TurnFinished, HistoryCut)
 _LONGEST_SYNC = 2.0
 """Seconds that closing waits for the disk at most, because a network disk can take any time."""
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-_OWNER_ONLY = 0o600  # conversations are private
+_OWNER_ONLY = 0o600  # only the owner may read the file, because conversations are private
 _IN_MEMORY = "What is said from here on is kept in memory only; session.save(FILE) or %agent save FILE saves all of it."
 
 
@@ -54,10 +54,10 @@ class Journal:
     for it, so a power failure can lose the last moments.
 
     `write`, `resume` and `close` never raise for a problem with the file. If the file cannot be written any more,
-    `problem` is set to sentences that explain it, and `tell` is called once with them, in any thread. Then nothing more
-    is written, and the conversation continues in memory. `taken` is True if another kernel or session writes the file.
-    `begun` is True if the file contains this conversation. `replays` is True if later turns cost nothing, because they
-    are replayed from a cassette; `was_replayed` returns the same for a turn that has ended.
+    `problem` is set to a text that explains it, and `tell` is called once with this text, in any thread. Then nothing
+    more is written, and the conversation continues in memory. `taken` is True if another kernel or session writes the
+    file. `begun` is True if the file contains this conversation. `replays` is True if later turns cost nothing, because
+    they are replayed from a cassette; `was_replayed` returns the same for a turn that has ended.
     """
 
     def __init__(self, path: Path, *, tell: Callable[[str], None]) -> None:
@@ -93,7 +93,7 @@ class Journal:
             line = add_stamp(line, int(time.time()), replayed=True)
         try:
             with self._guard:
-                if self.problem:  # another thread failed while this one waited
+                if self.problem:  # another thread failed while this one waited for the lock
                     return
                 file = self._file or self._open()
                 file.append(line)
@@ -131,9 +131,9 @@ class Journal:
         self.begun = True
 
     def resume(self) -> Saved:
-        """Return the conversation in the file, and continue it. A turn that was cut off is ended in the file too.
+        """Return the conversation in the file; later records are appended to it. End its last turn if it was cut off.
 
-        Raises JournalError like `read`.
+        Raises JournalError if the file cannot be read or is not a journal, as `read` does.
         """
         if holds_journal(self.path):
             try:
@@ -150,7 +150,7 @@ class Journal:
         return content
 
     def close(self) -> None:
-        """Close the file. A later `write` opens it again, if no other session wrote to it.
+        """Close the file. A later `write` opens it again, unless another session has written to it since.
 
         Waits up to two seconds for the sync to the disk.
         """
@@ -184,7 +184,9 @@ class Journal:
 
     def _open(self) -> "_File":
         make_folder(self.path.parent)
-        holds_journal(self.path)  # raises if the file is not a journal, before a lock file is created
+        holds_journal(
+            self.path
+        )  # called first: if the file is not a journal, this raises before a lock file is created
         self._acquire()
         if not self.begun:
             _set_aside(self.path)
@@ -199,7 +201,7 @@ class Journal:
 
     def _open_file(self) -> "_File":
         file = self._file = _File(self.path, weakref.WeakMethod(self._stop))
-        self._closing = weakref.finalize(self, file.close)  # also if the journal is garbage-collected
+        self._closing = weakref.finalize(self, file.close)  # close the file if the journal is garbage-collected
         return file
 
     def _acquire(self) -> None:
@@ -220,7 +222,7 @@ class Journal:
         self._lock = lock
 
     def _line(self, record: Record) -> bytes:
-        """Return the line of a record, or an empty line if the record cannot be written."""
+        """Return a record as the line to write, or b"" if the record cannot be encoded."""
         record, losses = shrink(record)
         try:
             line = encode_record(record)
@@ -233,7 +235,7 @@ class Journal:
 
     def _leave_to_parent(self) -> None:
         """Stop writing in a forked child process, because the file and its lock belong to the parent process."""
-        # Replace the guard, because a thread of the parent may have locked it.
+        # Replace the lock `_guard`: a thread of the parent may hold it, and no thread here would release it.
         self._process, self._guard = os.getpid(), threading.RLock()
         self._file = self._lock = self._closing = None
         self._stop(_FileInUse(f"{self.path} belongs to the process that this one was forked from."))
@@ -242,7 +244,7 @@ class Journal:
         return JournalError(f"{self.path} cannot be written: {error.strerror or error}. Choose another file.")
 
     def _stop(self, error: JournalError | OSError) -> None:
-        """Stop writing, and report the reason once."""
+        """Stop writing the journal, and report the reason if no reason was reported before."""
         reason = str(error)
         if isinstance(error, OSError):
             reason = f"The conversation cannot be saved in {self.path}: {error.strerror or error}. {_advice(error)}"
@@ -270,7 +272,7 @@ class _File:
         self._thread: threading.Thread | None = None
 
     def append(self, line: bytes) -> None:
-        """Append a line in one write, so that lines never mix and no line waits in a buffer."""
+        """Append a line with one unbuffered write, so that lines of two writers never mix."""
         append(self._number, line)
 
     def sync(self) -> None:
@@ -288,12 +290,12 @@ class _File:
         return os.fstat(self._number).st_size
 
     def close(self) -> None:
-        """Close the file after the last sync, and wait for that at most _LONGEST_SYNC seconds."""
+        """Let the thread sync the file a last time and close it. Wait for the thread at most _LONGEST_SYNC seconds."""
         if self._thread is None:
             os.close(self._number)
             return
         self._requests.put(False)
-        if self._thread is not threading.current_thread():  # `on_failure` can call this in the thread itself
+        if self._thread is not threading.current_thread():  # the sync thread can call `close` itself, in `on_failure`
             self._thread.join(_LONGEST_SYNC)
 
     def _sync_on_request(self) -> None:
@@ -320,7 +322,7 @@ class _File:
 
 
 def in_use(path: Path) -> bool:
-    """Return whether a kernel or session is writing this file."""
+    """Return whether a kernel or session has this journal open for writing."""
     from filelock import Timeout
 
     try:
@@ -331,7 +333,7 @@ def in_use(path: Path) -> bool:
 
 
 def file_lock(path: Path, wait: float = 0) -> "BaseFileLock":
-    """Return the lock of a file, `FILE.lock`. Its `acquire` waits up to `wait` seconds for another process."""
+    """Return the lock for a file: a lock file `FILE.lock`. Its `acquire` waits `wait` seconds for another process."""
     from filelock import FileLock
 
     return FileLock(f"{path}.lock", timeout=wait, poll_interval=0.01, thread_local=False)
@@ -362,7 +364,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _set_aside(path: Path) -> None:
-    """Rename a file that holds a conversation to the next free name.
+    """Rename a file that contains a conversation to the next free name, for example `NAME.1.jsonl`.
 
     Raises JournalError for a file that is not a journal.
     """

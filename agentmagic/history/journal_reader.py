@@ -44,9 +44,9 @@ class Saved:
     `spent` is the cost of all turns in the file, undone turns included. `lost_turns` is the number of turns whose
     beginning could not be read; they are not in `turns`.
 
-    `in_doubt` names the tools that may have done something that the conversation does not show. The user is asked
-    before they run again. A tool is in doubt if the file shows that a call of it began, but not how the call ended. It
-    stays in doubt, even if turns are undone or cleared, until the user approves a later call of it, or a later call
+    `in_doubt` names the tools that may have done something that the conversation does not show. Before such a tool runs
+    again, the user is asked. A tool is in doubt if the file shows that a call of it began, but not how the call ended.
+    It stays in doubt, even if turns are undone or cleared, until the user approves a later call of it, or a later call
     succeeds.
     """
 
@@ -168,8 +168,9 @@ def _unreadable(path: Path, error: OSError) -> JournalError:
 class _Reading:
     """Builds turns from records, one record at a time.
 
-    A turn whose beginning cannot be read is lost, but an empty turn takes its place, because later HistoryCut records
-    count it. The next InDoubt record drops the empty turn: the session that resumed the file did not count it.
+    A turn whose beginning cannot be read is lost, but an empty turn takes its place, because the number of turns in
+    later HistoryCut records includes it. An InDoubt record shows that a session resumed the file at this point. That
+    session did not count the lost turns, so the empty turns are dropped.
     """
 
     def __init__(self) -> None:
@@ -223,7 +224,7 @@ class _Reading:
         return bool(self._open) and isinstance(self._open[0], TurnStarted)
 
     def _close(self) -> tuple[Event, ...]:
-        """End the open turn, if there is one. Return the events that were added to end it."""
+        """If the last turn is unfinished in the file, end it. Return the events that were added to end it."""
         if not self._has_beginning:
             if self._open:
                 self._finish((), _usage_of(self._open))
@@ -238,7 +239,7 @@ class _Reading:
         self._open = []
 
     def _amend(self, event: ProposalSettled | Compacted) -> None:
-        """Add an event that the user caused after the last turn to that turn."""
+        """Add an event to the last turn: the user caused it after the turn had ended."""
         self._total_usage += _usage_of([event])
         if self._turns and (old := self._turns[-1]):
             new = add_before_end(old, event)
@@ -254,7 +255,7 @@ class _Reading:
 
 
 class _Doubts:
-    """Finds the tools in doubt. The docstring of `Saved` has the rules."""
+    """Finds the tools in doubt: a call began, but the file does not show how it ended. See `Saved.in_doubt`."""
 
     def __init__(self) -> None:
         self.tools: set[ToolKey] = set()
@@ -264,7 +265,7 @@ class _Doubts:
     def feed(self, record: Record) -> None:
         match innermost(record):
             case TurnStarted() | TurnFinished() if isinstance(record, InnerEvent):
-                pass  # calls that ended in an inner turn have results of their own
+                pass  # an agent called as a tool began or ended its own turn; the outer turn goes on
             case TurnStarted() | TurnFinished() | HistoryCut():
                 self.end_turn()
             case InDoubt(tools=tools):
@@ -283,19 +284,19 @@ class _Doubts:
                 pass
 
     def end_turn(self) -> None:
-        """Mark the tools as in doubt whose calls began in this turn and did not end in it."""
+        """End a turn: if a tool call began in it and did not end in it, mark the tool as in doubt."""
         self.tools.update(self._running_calls.values())
         self._running_calls.clear()
         self._open_approvals.clear()
 
 
 def _call_key(record: object, call_id: str) -> tuple[str, ...]:
-    """Return a key for a call: its id with the path of its inner turn. Ids are unique only within one conversation."""
+    """Return a unique key for a tool call: its id, and before it the path of agents (called as tools) that made it."""
     return (*record.path, call_id) if isinstance(record, InnerEvent) else (call_id,)
 
 
 def add_before_end(turn: Sequence[Event], event: Event) -> tuple[Event, ...]:
-    """Return the log of a finished turn with one more event before its end."""
+    """Return the events of a finished turn, with `event` inserted before the last event, TurnFinished."""
     last = turn[-1]
     if not isinstance(last, TurnFinished):
         return (*turn, event)
@@ -305,7 +306,7 @@ def add_before_end(turn: Sequence[Event], event: Event) -> tuple[Event, ...]:
 
 
 def _complete(events: Sequence[Event], result: RunResult) -> tuple[Event, ...]:
-    """Return a complete turn. Its result gets back the events and messages that are not stored in the file."""
+    """Return a turn's events with a TurnFinished at the end. Its result gets the events and messages of the turn."""
     log = tuple(events)
     return (*log, TurnFinished(replace(result, events=log, history_delta=repair_messages(fold(log)))))
 

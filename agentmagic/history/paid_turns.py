@@ -1,4 +1,4 @@
-"""Reads from journals what their turns cost. Files are never changed, and only lines with usage are decoded."""
+"""Reads the cost of each turn from journals (saved conversations). Only lines with token usage are decoded."""
 
 import json
 import os
@@ -51,7 +51,7 @@ class Journals:
     skipped_files: int = 0
 
     def turns(self, folder: Path) -> Iterator[tuple[Path, PaidTurn]]:
-        """Yield the paid turns of the journals in a folder, including those that its notebooks have saved.
+        """Yield the paid turns of the journals in a folder, and of the journals that its notebooks have saved.
 
         A turn that is in several files counts once: a conversation can be saved to another file, or a file copied.
         """
@@ -89,7 +89,7 @@ class _JournalTurns:
         """The lines with the usage of the open turn so far. None if no turn is open."""
 
     def take(self, line: bytes) -> Iterator[PaidTurn]:
-        """Process the next line. Yield the turn that it ends, if it ends one."""
+        """Process the next line of the journal. If the line ends a paid turn, yield this turn."""
         if not line.endswith(b"}\n"):
             self._journals.damaged_lines += 1
         elif line.startswith(_BEGIN):
@@ -105,11 +105,11 @@ class _JournalTurns:
         elif _USAGE in line and len(line) <= LONGEST_STEP:
             if self._steps is not None:
                 self._steps.append(line)
-            elif isinstance(event := self._decode(line), Compacted):  # between two turns
+            elif isinstance(event := self._decode(line), Compacted):  # the cost of a summary made between two turns
                 yield from self._paid_turn(line, event.usage)
 
     def close(self, *, failed: bool) -> Iterator[PaidTurn]:
-        """Yield the open turn, if there is one. `failed` is True if it was cut off when its kernel ended."""
+        """Yield the turn that has no end in the file, if there is one. Pass `failed=True` if its kernel died."""
         steps, self._steps = self._steps, None
         if steps:
             usages = (getattr(self._decode(line), "usage", Usage()) for line in steps)
@@ -135,7 +135,7 @@ class _JournalTurns:
 
 
 def model_of(line: bytes) -> str:
-    """Return the model in the line that begins a turn, or "" if it has none. The rest of the line is not checked."""
+    """Return the model named in the line that begins a turn, or "" if the line names no model."""
     try:
         model = json.loads(line).get("model")
     except (ValueError, RecursionError):

@@ -41,7 +41,7 @@ CONTINUED = "(continued)"
 _PARTS: dict[Role, tuple[type[Part], ...]] = {
     "user": (Text, Media, Resource),
     "assistant": (Text, Reasoning, Media, ToolCall, HostedCall, HostedResult),
-    "tool": (),  # tool results are placed after their calls
+    "tool": (),  # empty, because tool results are moved separately: each is placed after its call
 }
 
 
@@ -75,7 +75,7 @@ def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str,
 
 @dataclass(slots=True)
 class _Repair:
-    """One pass through a history. Messages after one with tool calls wait until the results of the calls are placed."""
+    """Repairs a history, message by message. Messages of the user and of tools are held until `answer` places them."""
 
     out: list[Message] = field(default_factory=list[Message])
     _calls: tuple[ToolCall, ...] = ()
@@ -98,7 +98,7 @@ class _Repair:
             self._calls = message.calls
 
     def answer(self) -> None:
-        """Place the messages since the last assistant message: the results of its calls first, then the rest."""
+        """Append the messages that followed the last assistant message: first the results of its tool calls."""
         results = [part for reply in self._replies for part in reply.parts if isinstance(part, ToolResult)]
         answers = tuple(
             self._result(original_id, call, results)
@@ -163,9 +163,9 @@ def _with_own_ids(message: Message) -> Message:
 
 
 def unfold(messages: Sequence[Message], model: str = "") -> tuple[tuple[Event, ...], ...]:
-    """Return the turns of a history, each as the log of events that folds to its messages.
+    """Return the turns of a history, each as the events from which `fold` makes its messages.
 
-    The history is repaired first. The events name `model` as the model of each step.
+    The history is repaired first. The events give `model` as the name of the model.
     """
     turns: list[list[Message]] = []
     for message in repair_messages(messages):
@@ -184,7 +184,7 @@ def _log(messages: Sequence[Message], model: str) -> Iterator[Event]:
         events=tuple(events),
         iterations_used=sum(message.role == "assistant" for message in messages),
         timed_out=False,
-        # "answer" even if there is none, so that later requests contain these messages.
+        # "answer" even if the model gave no answer, so that later requests contain these messages.
         stop_reason="cancelled" if answer and answer.interrupted else "answer",
         usage=Usage(),
     )

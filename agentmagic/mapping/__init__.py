@@ -1,1 +1,1 @@
-"""Maps one prompt over many rows. Each row is a turn and is paid for once; all rows share a budget and a pace."""
+"""Maps one prompt over many rows: each row is asked in its own turn. All rows share one budget and one rate limit."""

@@ -1,4 +1,7 @@
-"""Sends rows in batches of the provider, at half the price, and collects the answers, also in another kernel."""
+"""Sends the rows of a map (one prompt for many rows) to the provider's batch API, at half the price.
+
+The answers can be collected later, also by another kernel.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -28,9 +31,9 @@ WAIT_FACTOR = 1.5
 
 
 class BatchedRows:
-    """The rows of a map that wait for a batch, or are in a batch.
+    """The rows of a map (one prompt for many rows) that wait for a batch, or are in a batch, of the provider.
 
-    Raises UsageError if the model has no batches, if the map has tools, or if it has no file for the ids of batches.
+    Raises UsageError if the provider has no batch API, if the map has tools, or if it has no file for the batch ids.
     """
 
     def __init__(self, ledger: Ledger, costs: Costs, turns: RowTurns, tools: Sequence[str]) -> None:
@@ -64,7 +67,7 @@ class BatchedRows:
         for key in earlier:
             self._reserved_usage[key] = self._worst(rows[key])
             self._costs.shared.owe(self._reserved_usage[key])
-        if remaining and not self._costs.is_measured.is_set():  # a first row measures how tokens count
+        if remaining and not self._costs.is_measured.is_set():  # one row shows how the provider counts tokens
             await self._turns.start(remaining.pop(0))
             await self._costs.is_measured.wait()
         try:
@@ -83,7 +86,7 @@ class BatchedRows:
             raise
 
     def _reserve(self, prompts: Sequence[RowPrompt]) -> tuple[list[RowPrompt], str]:
-        """Reserve usage for as many rows as the budgets allow. Return these rows, and why no further row fits."""
+        """Reserve usage for as many rows as the budgets allow. Return these rows, and why the next row does not fit."""
         fitting: list[RowPrompt] = []
         for prompt in prompts:
             worst = self._worst(prompt)
@@ -107,7 +110,7 @@ class BatchedRows:
             try:
                 name = await self._batches.submit(piece)
             except ProviderError as error:
-                if not error.retryable:  # the batch was refused, so its rows were not asked
+                if not error.retryable:  # the provider refused the batch: record that its rows failed
                     self._ledger.write(*(self._failure(rows[key], error) for key in keys))
                 raise
             self._ledger.write(BatchSent(name, keys))
@@ -120,7 +123,7 @@ class BatchedRows:
         return Steps(turn, {}, Fold(), void).first_request()
 
     async def _collect(self, name: str, rows: dict[str, RowPrompt]) -> None:
-        """Wait for a batch, and begin the turn of each row with its answer."""
+        """Wait for a batch, then run the turn of each of its rows with the answer from the batch."""
         await self._wait_until_done(name, len(rows))
         async for key, answer in self._answers(name, rows):
             prompt = rows.pop(key)
@@ -135,7 +138,7 @@ class BatchedRows:
             "kernel: running the map again collects it."
         )
         while True:
-            with suppress(Unavailable):  # the next pass checks again
+            with suppress(Unavailable):  # if the provider is unavailable, check again later
                 if (await self._batches.state(name)).done:
                     return
             await asyncio.sleep(wait)
@@ -169,7 +172,7 @@ class BatchedRows:
         return RowEnded(prompt.key, self._ledger.label(prompt), "failed", error=message)
 
     def _note_rows_in_batches(self, rows: dict[str, RowPrompt]) -> None:
-        """Save the outcome "in a batch" for rows that the provider still works on."""
+        """Add the outcome "in a batch" to the map's result for rows that the provider still works on."""
         file = self._ledger.file
         batch_keys = {key for keys in file.batches.values() for key in keys} if file is not None else set[str]()
         for key in batch_keys & self._reserved_usage.keys():  # the provider still works on these rows

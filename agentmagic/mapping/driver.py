@@ -1,4 +1,7 @@
-"""Asks the rows of a map on the engine thread: each in its own turn, as many at a time as pace and budget allow."""
+"""Asks the rows of a map (one prompt for many rows), each in its own turn.
+
+Rows are asked on the engine thread, as many at a time as rate limits and budgets allow.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,7 +33,7 @@ from agentmagic.tools.base import Tool, current_tools, list_sources, new_problem
 
 
 class Driver:
-    """Asks the rows of a map on the engine thread, and stores their outcomes in the ledger."""
+    """Asks the rows of a map (one prompt for many rows) on the engine thread; their outcomes go to the `Ledger`."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.reader = RowReader(ledger.work, ledger.tally)
@@ -39,7 +42,7 @@ class Driver:
         self._turns: RowTurns | None = None
 
     async def run(self) -> None:
-        """Ask the rows until all have an outcome, or the map ends early. To stop the map, cancel this coroutine."""
+        """Ask the rows until each has an outcome, or a budget or an error ends the map. Cancel it to stop the map."""
         why: MapEnd = "done"
         ledger = self._ledger
         ledger.main = asyncio.current_task()
@@ -61,7 +64,7 @@ class Driver:
         await self._settle(why)
 
     async def _settle(self, why: MapEnd) -> None:
-        """Wait for the rows under way, or cancel them if the map was stopped or has failed. Then end the map."""
+        """End the map: wait for the rows that are being asked, or cancel them if the map was stopped or has failed."""
         ledger = self._ledger
         while self._turns:
             if why == "stopped" or ledger.error is not None:
@@ -79,7 +82,7 @@ class Driver:
         ledger.tell()
 
     async def _tools(self) -> list[Tool]:
-        """Return the tools of the rows, and add notices about missing tools and about calls that are denied."""
+        """Return the tools for all rows. Add notices to the progress about missing tools and calls that are denied."""
         turn, notices = self._ledger.work.turn, self._ledger.tally.notices
         tools, problems = await list_sources(turn.toolsets)
         notices.extend(redact(problem) for problem in new_problems(problems, turn.unreachable))
@@ -109,7 +112,7 @@ class Driver:
                     await turns.start(prompt)
                 else:
                     batches.waiting.append(prompt)
-        except UsageError as error:  # it is raised below, after the rows that were read are asked
+        except UsageError as error:  # raised below, after the rows read before the error were asked
             unreadable = error
         if batches is not None:
             await batches.ask()
@@ -118,7 +121,7 @@ class Driver:
             raise unreadable
 
     async def _open(self, tools: Sequence[Tool]) -> MapFile:
-        """Open the file of the map."""
+        """Open the file that stores the map's answers. Raises UsageError if it cannot be written."""
         ledger, path = self._ledger, self._ledger.work.path
         recipe = self._recipe(tools)
         ledger.request = digest(*recipe.parts.values())
@@ -133,7 +136,7 @@ class Driver:
         return file
 
     def _costs(self, file: MapFile, tools: Sequence[Tool]) -> Costs:
-        """Return the costs of the map. They include the rows in its file; a row in doubt counts at average cost."""
+        """Return the costs of the map. They include earlier runs; a row asked without outcome has the average cost."""
         work, usage = self._ledger.work, file.usage
         if self._tape is not None:
             usage += self._tape.recorded_usage(file)
@@ -150,7 +153,7 @@ class Driver:
         return costs
 
     def _settle_row(self, prompt: RowPrompt, file: MapFile) -> bool:
-        """Return whether a row has an answer already, or cannot be asked. If so, add its outcome to the result."""
+        """If a row has an answer already or cannot be asked, add its outcome to the map's result and return True."""
         if self._tape is not None and self._tape.keep(prompt):
             return True
         outcome = file.outcomes.get(prompt.key)
@@ -183,7 +186,7 @@ class Driver:
 
 
 def _denial_notices(turn: TurnContext, tools: Sequence[Tool]) -> list[str]:
-    """Return a notice about tools whose calls need approval: they are denied, because a row cannot ask the user."""
+    """Return a notice about tools whose calls need approval. These calls are denied: a row cannot ask the user."""
     gate = ApprovalGate(policy_of(turn.agent.permission), turn.approvals)
     names = [
         tool.name

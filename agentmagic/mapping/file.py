@@ -1,9 +1,9 @@
-"""The file of a map: requests and answers, one line of JSON each, so that no answer is paid for twice.
+"""The file that stores the answers of a map (one prompt for many rows), so that no answer is paid for twice.
 
-The first line describes the request that all rows share; a later line of this kind means that all rows are asked again.
-A row's key is written before the row is asked, its events and its outcome when it has ended. Lines are only appended,
-in one write, so a crash loses at most the last line. A row that was asked and has no outcome is in doubt: its answer
-may have been paid for.
+Each line is JSON. The first line describes the request that all rows share. If a later line does so too, all rows were
+asked again from there. Before a row is asked, its key is written; when it has ended, its events and its outcome. Lines
+are only appended, so a crash loses at most the last line. A row that was asked and has no outcome is in doubt: the
+provider may have charged for its answer.
 """
 
 import errno
@@ -46,7 +46,7 @@ _LOG = re.compile(rb'\{"type":"row_log","key":"([^"\\]+)"')
 
 @dataclass(frozen=True, slots=True)
 class MapBegun:
-    """The request that all rows share. `recipe` has a digest of each part that changes the answers."""
+    """The line with the request that all rows of a map (one prompt for many rows) share, and digests of its parts."""
 
     type: ClassVar[str] = "map"
     version: int
@@ -58,7 +58,7 @@ class MapBegun:
 
 @dataclass(frozen=True, slots=True)
 class RowAsked:
-    """A row is about to be asked. `row` is the label of the row, `request` is a digest of its request."""
+    """The line written before a row is asked. `row` is the label of the row, `request` is a digest of its request."""
 
     type: ClassVar[str] = "row_asked"
     key: str
@@ -68,7 +68,7 @@ class RowAsked:
 
 @dataclass(frozen=True, slots=True)
 class RowLog:
-    """The events of a row that has ended."""
+    """The line with the events of a row whose turn has ended."""
 
     type: ClassVar[str] = "row_log"
     key: str
@@ -77,7 +77,7 @@ class RowLog:
 
 @dataclass(frozen=True, slots=True)
 class RowEnded:
-    """The outcome of a row. `value` is the JSON of a structured answer, `answer` is the text of any other answer."""
+    """The line with the outcome of a row. `value` is a structured answer as JSON, `answer` any other answer."""
 
     type: ClassVar[str] = "row_ended"
     key: str
@@ -93,7 +93,7 @@ class RowEnded:
 
 @dataclass(frozen=True, slots=True)
 class BatchSent:
-    """The rows with these keys were sent in a batch. `id` is the provider's id of the batch."""
+    """The line written when rows were sent in a batch. `keys` are the rows, `id` is the provider's id of the batch."""
 
     type: ClassVar[str] = "batch_sent"
     id: str
@@ -110,7 +110,7 @@ def _lines() -> "SchemaValidator":
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The request that all rows share, with a digest of each part. If a part changes, the old answers do not fit."""
+    """The request that all rows of a map (one prompt for many rows) share. `parts` has a digest of each part."""
 
     prompt: str
     model: str
@@ -118,25 +118,25 @@ class Recipe:
 
     @property
     def line(self) -> MapBegun:
-        """The first line of the file of a map."""
+        """This recipe as the first line of the map's file."""
         return MapBegun(VERSION, own_version(), self.prompt, self.model, dict(self.parts))
 
     def changes(self, header: MapBegun) -> list[str]:
-        """Return the names of the parts that differ from the recipe in the file."""
+        """Return the names of the request parts that differ from the recipe in the file, given its first line."""
         names = dict.fromkeys((*self.parts, *header.recipe))
         return [name for name in names if self.parts.get(name) != header.recipe.get(name)]
 
 
 class MapFile:
-    """The file of one map, open for appending, and its content for the current recipe.
+    """The file of one map (one prompt for many rows), open for appending, and its content for the current request.
 
     `outcomes` has the last outcome of each row, by key. `doubtful_keys` has the keys of rows that were asked and have
     no outcome, `repeated_keys` the keys of rows that were asked again after that. `batches` has the keys of rows that
     are in a batch, by batch id. `usage` is the usage of all outcomes. `lost_requests` counts requests that may have
     been paid for without an outcome. `damaged_lines` counts lines that could not be read.
 
-    Without a path, a temporary file is used. With `again`, all rows are asked again if the recipe has changed. Without
-    a recipe, the file is only read, and is not locked.
+    The `recipe` describes the request that all rows share. Without a path, a temporary file is used. With `again`, all
+    rows are asked again if the recipe has changed. Without a recipe, the file is only read, and is not locked.
 
     Raises UsageError if the file is not the file of a map, if its recipe differs, or if another kernel or map writes
     it. Raises OSError if it cannot be written.
@@ -176,12 +176,12 @@ class MapFile:
             raise
 
     def _hold(self, file: Any) -> None:
-        """Keep the file open while this object exists, because its events can be read after the map is over."""
+        """Keep the file open while this object exists: `events` reads from it, also after the map has ended."""
         self._file = file
         weakref.finalize(self, file.close)
 
     def write(self, *lines: Line) -> None:
-        """Append lines, and return when the operating system has accepted them. Raises OSError."""
+        """Append lines, and wait until the operating system has them. Raises OSError if they cannot be written."""
         texts = [encode_record(shrink(line)[0]) for line in lines]
         whole = b"".join(texts)
         with self._guard:
@@ -201,7 +201,7 @@ class MapFile:
         return line.events if isinstance(line, RowLog) else ()
 
     def close(self) -> None:
-        """Release the lock, so that other kernels and maps can write the file. It can still be read here."""
+        """Release the lock, so that other kernels can write the file. `events` can still read it."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
@@ -250,9 +250,9 @@ class MapFile:
 
     def _continue_or_begin(self, header: MapBegun | None, recipe: Recipe, *, again: bool) -> None:
         """Continue the file, or begin a new one. Raises UsageError if the recipe differs, unless `again` is set."""
-        if header is None:  # the file is empty, or has only a part of the first line
+        if header is None:  # the file is empty, or its first line is incomplete
             self._file.truncate(0)
-        elif not _ends_line(self._file):  # the process was killed while it wrote
+        elif not _ends_line(self._file):  # an earlier process was killed while it wrote a line
             self._file.write(b"\n")
         changes = [] if header is None else recipe.changes(header)
         if changes and not again:
@@ -278,7 +278,7 @@ def decode_line(text: bytes) -> Line | None:
 
 
 def _is_map_file(path: Path) -> bool:
-    """Return whether the path has the file of a map. Raises UsageError for any other file, and for a newer format."""
+    """Return whether a file stores a map (one prompt for many rows). Raises UsageError if it has other content."""
     try:
         with path.open("rb") as file:
             text = file.readline(LONGEST_LINE)
@@ -305,7 +305,7 @@ def _acquire_lock(path: Path) -> "BaseFileLock":
     try:
         lock.acquire()
     except Timeout:
-        if not Path(lock.lock_file).exists():  # the lock file cannot be created, as in /proc
+        if not Path(lock.lock_file).exists():  # the lock file cannot be created in this folder, for example in /proc
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
         raise UsageError(
             f"Another map writes {path}, in this kernel or another one. Wait until it has ended, or name another file."

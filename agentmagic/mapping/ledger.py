@@ -1,4 +1,4 @@
-"""Collects the outcomes of the rows of a map: for its result, its file, and its progress reports."""
+"""Collects the outcomes of a map's rows (one prompt for many rows), for its result, file and progress reports."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,13 +19,13 @@ INTERVAL = 0.1
 
 
 class Ledger:
-    """Collects the outcomes of the rows of a map. It is used on the engine thread.
+    """Collects the outcomes of the rows of a map (one prompt for many rows). It is used on the engine thread.
 
-    `rows` are the rows that have an outcome, by place. `finished` are the same rows in the order in which they ended.
-    `doubtful` are rows that may have been paid for twice. `running` counts the rows under way. `error` is the error
-    that made the map fail; it cancels the task `main`. `request` is a digest of the request that all rows share.
-    `on_row` is called when a row has ended, `on_progress` with each progress report, and `on_outcome` with each
-    outcome.
+    `rows` are the rows that have an outcome, by their number in the input. `finished` are the same rows in the order in
+    which they ended. `doubtful` are rows that may have been paid for twice. `running` counts the rows that are being
+    asked. `error` is the error that made the map fail; `end` sets it and cancels the map's task `main`. `request` is a
+    digest of the request that all rows share. `on_row` is called when a row has an outcome, `on_outcome` with this
+    outcome, and `on_progress` with each progress report.
     """
 
     def __init__(self, work: MapWork, on_progress: Callable[[MapProgress], None], on_row: Callable[[], None]) -> None:
@@ -46,7 +46,7 @@ class Ledger:
         self._report: asyncio.TimerHandle | None = None
 
     def keep(self, prompt: RowPrompt, outcome: RowEnded) -> bool:
-        """Use the outcome of an earlier run. Return False if its answer does not fit the output schema any more."""
+        """Add a row's outcome from an earlier run. Return False, without adding it, if it fails the output schema."""
         value = None
         if self._schema is not None and outcome.status == "answered":
             try:
@@ -60,7 +60,7 @@ class Ledger:
         return True
 
     def note(self, prompt: RowPrompt, outcome: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
-        """Add the outcome of a row to the result. A `kept` outcome is from an earlier run."""
+        """Add the outcome of a row to the map's result, and return the row. A `kept` outcome is from an earlier run."""
         row = MapRow(
             prompt.place,
             self.work.rows.label(prompt.place),
@@ -85,11 +85,11 @@ class Ledger:
         return clip(str(self.work.rows.label(prompt.place)), 100)
 
     def asked_line(self, prompt: RowPrompt) -> RowAsked:
-        """Return the line for the file which says that a row is about to be asked."""
+        """Return the line that is written to the map's file before a row is asked."""
         return RowAsked(prompt.key, self.label(prompt), digest(self.request, prompt.key))
 
     def write(self, *lines: Line) -> None:
-        """Append lines to the file. If the file cannot be written, end the map; answered rows stay in the result."""
+        """Append lines to the map's file. If it cannot be written, end the map; answered rows stay in the result."""
         assert self.file is not None  # noqa: S101  (opened by the driver before rows are asked)
         try:
             self.file.write(*lines)
@@ -104,24 +104,24 @@ class Ledger:
             raise
 
     def end(self, error: AgentMagicError) -> None:
-        """End the map with an error, unless it has an error already."""
+        """End the map (one prompt for many rows) with an error. Does nothing if the map has an error already."""
         if self.error is None:
             self.error = error
             if self.main is not None:
                 self.main.cancel()
 
     def tell_soon(self) -> None:
-        """Schedule a progress report, at most ten a second."""
+        """Report the map's progress soon: at most ten reports a second are sent."""
         if self._report is None:
             self._report = asyncio.get_running_loop().call_later(INTERVAL, self.tell)
 
     def tell(self) -> None:
-        """Report the progress now."""
+        """Report the map's progress now, to `on_progress`."""
         if self._report is not None:
             self._report.cancel()
             self._report = None
         self._on_progress(self.progress())
 
     def progress(self) -> MapProgress:
-        """Return the current progress of the map."""
+        """Return the current progress of the map (one prompt for many rows)."""
         return self.tally.progress(self.running, "" if self.work.path is None else str(self.work.path))

@@ -1,4 +1,4 @@
-"""The options of a map, with their defaults."""
+"""The options of a map (one prompt for many rows), with their defaults."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ OnError = Literal["keep", "stop"]
 
 
 class MapOptions(TypedDict, total=False):
-    """The options of a map.
+    """The options of a map (one prompt for many rows).
 
     `as_` is the type or JSON Schema of each answer. `to` is the file that stores the answers: if the map runs again, it
     continues with this file, and asks no answered row again. With `again`, all rows are asked again if the prompt, the
@@ -45,7 +45,10 @@ class MapOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapSettings:
-    """The options of a map, each with the caller's value or its default. Raises UsageError for an invalid value."""
+    """The options of a map (one prompt for many rows): the caller's values or the defaults, checked.
+
+    Raises UsageError for an invalid value.
+    """
 
     as_: Output | None = None
     to: str | Path | None = None
@@ -83,12 +86,12 @@ class MapSettings:
         return cls(**options)
 
     def recipe(self, usual: Agent) -> Agent:
-        """Return the agent of each row. Raises UsageError if its limits are wider than the class allows."""
+        """Return the agent that answers each row. Raises UsageError if its limits exceed the classroom settings."""
         recipe = TurnSettings(agent=self.agent, output=self.as_, settings=self.settings).recipe(usual)
         return recipe if self.tools is None else replace(recipe, tools=tuple(self.tools), mcp=())
 
 
 def _is_path(value: object) -> bool:
-    """Return whether a value can be the path of a file. A URL cannot: it would create folders with odd names."""
+    """Return whether a value can be the path of a file. A URL cannot: folders named "https:" would be created."""
     text = str(value) if isinstance(value, (str, Path)) else ""
     return text not in ("", ".") and "\0" not in text and "://" not in text

@@ -1,4 +1,4 @@
-"""The result of a map: an object for each row, and a data frame of all rows."""
+"""The result of a map (one prompt for many rows): an object for each row, and a data frame of all rows."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,11 +22,11 @@ ANSWER = "answer"
 
 @value_class
 class MapRow:
-    """The outcome of one row.
+    """The outcome of one row of a map (one prompt for many rows).
 
-    `index` is the row's label in the frame, or its `place` in the list. `value` is the answer: a value of the requested
-    type, else a text; None if there is no answer. `error` says in a sentence why there is no answer. `key` identifies
-    the row in the file of the map.
+    `index` is the row's label in the input frame, or its number (`place`) in the input list. `value` is the answer: a
+    value of the requested type, else a text; None if there is no answer. `error` says in a sentence why there is no
+    answer. `key` identifies the row in the file of the map.
     """
 
     place: int
@@ -42,11 +42,11 @@ class MapRow:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MapResult:
-    """The result of a map, so far or at the end.
+    """The result of a map (one prompt for many rows), so far or at the end.
 
     `rows` are the rows with an outcome, in the order of the input. A row is `doubtful` if it was asked before, so that
     its answer may be paid for twice, or if its tools may have run already. `estimate` is the cost and time of all rows,
-    after a sample. The frame also has the rows that were never asked, without an answer, except after a sample.
+    if only a sample of the rows was asked. Without a sample, `frame` also has the rows that were not asked.
     """
 
     rows: tuple[MapRow, ...]
@@ -85,8 +85,8 @@ class MapResult:
     def frame(self) -> Any:
         """The input as a data frame, with the fields of the answers as further columns.
 
-        The last columns are `_status`, `_error`, `_cost` (US dollars), `_tokens`, `_steps` and `_run`, the place to
-        give to `run(place=...)`. Raises UsageError if the input is a list and pandas is not installed.
+        The last columns are `_status`, `_error`, `_cost` (US dollars), `_tokens`, `_steps` and `_run`. `_run` is the
+        row's number for `run(place=...)`. Raises UsageError if the input is a list and pandas is not installed.
         """
         return self._frame(list(self._frame_rows()))
 
@@ -96,11 +96,11 @@ class MapResult:
 
     @property
     def failed(self) -> Any:
-        """The frame of the rows that failed, could not be asked, or are in doubt."""
+        """The data frame of the rows that failed, could not be asked, or may have been asked but have no answer."""
         return self._frame([row for row in self.rows if row.status in ("failed", "in doubt")])
 
     def run(self, index: Any = None, *, place: int | None = None) -> RunResult:
-        """Return the complete run of a row, with its events. A notebook shows the run as cards.
+        """Return the run of the agent that answered a row, with its events. A notebook shows the run as cards.
 
         Select the row by its label in the frame or, with `place`, by its number in the column `_run`. Raises UsageError
         if there is no such row or more than one, or if the row was not asked.
@@ -120,7 +120,7 @@ class MapResult:
         return _result(events)
 
     def _frame_rows(self) -> Iterator[MapRow]:
-        """Yield the rows of the frame: all rows, or after a sample only the rows with an outcome."""
+        """Yield the rows of the result's data frame: all rows, or if a sample was asked, the rows with an outcome."""
         if self.estimate is not None or self._source.total is None:
             yield from self.rows
             return
@@ -146,7 +146,7 @@ class MapResult:
 
 
 def _fields(rows: Sequence[MapRow], schema: OutputSchema | None) -> Answers:
-    """Return the columns of the answers: one for each field, or a single column if answers have no fields."""
+    """Return the answers as columns of a frame: one for each field, or a single column if answers have no fields."""
     if schema is None or schema.wrapped_in:
         return {ANSWER: [_plain(row.value) for row in rows]}
     nothing: Mapping[str, Any] = {}
@@ -158,7 +158,7 @@ def _fields(rows: Sequence[MapRow], schema: OutputSchema | None) -> Answers:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for a cell of a frame: models and data classes become dicts, also inside lists."""
+    """Return a value for a data frame: pydantic models and data classes become dicts, also inside lists."""
     if isinstance(value, list):
         return [_plain(item) for item in cast("list[Any]", value)]
     is_record = hasattr(value, "model_dump") or (dataclasses.is_dataclass(value) and not isinstance(value, type))
@@ -166,7 +166,7 @@ def _plain(value: Any) -> Any:
 
 
 def _with_free_names(columns: Answers, input_names: Collection[str]) -> Answers:
-    """Return the columns, with `_2` added to each name that an input column has already."""
+    """Return the answer columns. `_2` is added to the name of a column if an input column has this name."""
     return {f"{name}_2" if name in input_names else name: values for name, values in columns.items()}
 
 
@@ -179,7 +179,7 @@ def record(item: Any) -> Mapping[str, Any]:
 
 
 def _result(events: Sequence[Event]) -> RunResult:
-    """Return the result of a turn with its events and messages, which the file does not store in the last event."""
+    """Return the result of a row's turn. Its events and messages are added: the file's last event has them not."""
     last = events[-1]
     assert isinstance(last, TurnFinished)  # noqa: S101  (a row that has ended)
     log = tuple(events[:-1])

@@ -1,4 +1,4 @@
-"""Replays a map from a cassette, and records it there: its rows, and its totals at the end."""
+"""Records a map (one prompt for many rows) to a cassette file, and replays it: its rows, and then its totals."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from agentmagic.tools.base import Tool
 
 
 class Playback:
-    """Replays a map from its tape, and records it. `rows` are recorded outcomes to use while other rows are asked."""
+    """Replays and records a map (one prompt for many rows). If only some rows are asked, `rows` has the others."""
 
     def __init__(self, ledger: Ledger, reader: RowReader, tape: MapTape) -> None:
         self.rows: dict[str, RowEnded] = {}
@@ -31,7 +31,7 @@ class Playback:
         self._tape = tape
 
     async def play(self, tools: Sequence[Tool]) -> MapEnd:
-        """Add the recorded rows to the result. Return why the map is over, or "" if rows must be asked.
+        """Add the recorded rows to the map's result. Return why the map is over, or "" if some rows must be asked.
 
         Raises ReplayMismatch if the map differs from the recording, and CassetteError if it cannot be played.
         """
@@ -66,7 +66,7 @@ class Playback:
         return self._apply_recorded_totals(tools)
 
     def _apply_recorded_totals(self, tools: Sequence[Tool]) -> MapEnd:
-        """Set the totals to the recorded totals, and return why the recorded map ended."""
+        """Set the map's totals (counts, time, cost) to the recorded totals. Return why the recorded map ended."""
         ledger, figures, end = self._ledger, self._tape.totals, self._tape.end
         tally, rows = ledger.tally, {row.key: row for row in ledger.finished}
         tally.notices = [*ledger.work.notices, *map(str, figures.get("notices", ()))]
@@ -83,26 +83,26 @@ class Playback:
         return cast("MapEnd", end["end"] if end["end"] in get_args(MapEnd) else "done")
 
     def recorded_usage(self, file: MapFile) -> Usage:
-        """Return the usage of the recorded rows that are not in the file."""
+        """Return the usage of the recorded rows that the map's own file does not have."""
         return sum((outcome.usage for key, outcome in self.rows.items() if key not in file.outcomes), Usage())
 
     def live(self) -> MapWork:
-        """Return the work with the live model, for the rows that must be asked."""
+        """Return a copy of the map's parts with the live model, to ask the rows that the recording lacks."""
         work = self._ledger.work
         return replace(work, turn=replace(work.turn, model=self._tape.real()))
 
     def start(self) -> None:
-        """Start recording if the mode records. Raises CassetteError if the cassette cannot be written."""
+        """Start recording the map if the replay mode records. Raises CassetteError if the file cannot be written."""
         self._ledger.on_outcome = self.note
         self._tape.start(self._ledger.work.path)
 
     def keep(self, prompt: RowPrompt) -> bool:
-        """Use the recorded outcome of a row. Return False if there is none that fits, so that the row is asked."""
+        """Add the recorded outcome of a row to the result. Return False if none fits; the row must be asked then."""
         outcome = self.rows.get(prompt.key)
         return outcome is not None and self._ledger.keep(prompt, outcome)
 
     def note(self, outcome: RowEnded) -> None:
-        """Record the outcome of a row. If the cassette cannot be written, end the map."""
+        """Write the outcome of a row to the cassette file. If it cannot be written, end the map."""
         if self._tape.recorder is None:
             return
         try:
@@ -111,13 +111,13 @@ class Playback:
             self._ledger.end(error)
 
     def finish(self) -> None:
-        """Record how the map has ended, and report the totals rounded as in the recording."""
+        """Record how the map ended. Round its time and rate as in the recording, so that a replay shows the same."""
         if self._tape.recorder is None:
             return
         ledger, tally, progress = self._ledger, self._ledger.tally, self._ledger.progress()
         rate, seconds = round_seconds(progress.rate), round_seconds(progress.seconds)
         tally.fix(tally.kept_count, rate, seconds)
-        notices = tally.notices[len(ledger.work.notices) :]  # without the notices of this environment
+        notices = tally.notices[len(ledger.work.notices) :]  # leave out notices from before the map began
         figures = {"kept": tally.kept_count, "total": tally.total, "rate": rate, "seconds": seconds, "notices": notices}
         doubtful = [row.key for row in ledger.doubtful]
         keys = [row.key for _, row in sorted(ledger.rows.items())]
@@ -129,10 +129,10 @@ class Playback:
 
 
 class _RecordedRows:
-    """The recorded outcomes of a map's rows, by row key, in the order in which the rows ended.
+    """The recorded outcomes of a map's rows (one prompt for many rows), by row key, in the order of their ends.
 
-    `file` is the file of the map, open for reading, if the rows are stored there. Raises CassetteError if that file is
-    missing and the mode does not record, or if a row cannot be read.
+    If the rows are stored in the map's own file, `file` is this file, open for reading. Raises CassetteError if it is
+    missing and the replay mode does not record, or if a row cannot be read.
     """
 
     def __init__(self, tape: MapTape, path: Path | None) -> None:
@@ -157,8 +157,8 @@ class _RecordedRows:
             )
 
     def has(self, rows: Mapping[str, tuple[RowPrompt, str]]) -> bool:
-        """Return whether these rows, with their labels, are the recorded rows. Raises ReplayMismatch."""
-        if self.file is not None:  # the file does not have the rows that could not be asked
+        """Return whether these rows and labels are the recorded ones. Raises ReplayMismatch like `MapTape.has`."""
+        if self.file is not None:  # a map's file has no line for rows that could not be asked
             unaskable = {key: (prompt, label) for key, (prompt, label) in rows.items() if prompt.problem}
             self.outcomes |= {
                 key: RowEnded(key, label, "failed", error=prompt.problem) for key, (prompt, label) in unaskable.items()
@@ -174,5 +174,5 @@ class _RecordedRows:
 
 
 def line_of(outcome: RowEnded) -> bytes:
-    """Return an outcome as a line of JSON, as in the file of a map."""
+    """Return the outcome of a row as a line of JSON, as it is in the file of a map."""
     return encode_record(shrink(outcome)[0])

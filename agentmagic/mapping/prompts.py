@@ -1,4 +1,4 @@
-"""The prompts for the rows of a map: one template, filled with the values of each row."""
+"""The prompts for the rows of a map (one prompt for many rows): `{column}` stands for a value of the row."""
 
 import hashlib
 import re
@@ -28,11 +28,11 @@ _BRACES = re.compile(r"\{([^{}!:\n]{1,80})[^{}\n]*\}")
 
 @dataclass(frozen=True, slots=True)
 class RowPrompt:
-    """The prompt of one row: its place, its key, the message, and the values in the message.
+    """The prompt of one row of a map (one prompt for many rows). `place` is the number of the row.
 
-    The key is computed from the row's own values in the prompt. So it stays the same if the row moves, or if the words
-    around the values change. The second of two equal rows gets a different key. A row that cannot be asked has a
-    `problem`, and no prompt.
+    The `key` is computed from the row's own values in the prompt. It stays the same if the row moves, or if the words
+    around the values change. The second of two equal rows gets a different key. If the row cannot be asked, `prompt` is
+    None and `problem` says why.
     """
 
     place: int
@@ -48,9 +48,9 @@ class RowPrompt:
 
 
 class RowPrompts:
-    """Makes the prompts of rows. A name in braces is a column of the row, or else a notebook variable, evaluated once.
+    """Makes the prompt of each row of a map. A name in braces is a column of the row, or else a notebook variable.
 
-    Raises UsageError if the prompt names no column, or has an unknown name.
+    Notebook variables are evaluated once. Raises UsageError if the prompt names no column, or has an unknown name.
     """
 
     def __init__(self, prompt: Prompt, rows: Rows, namespace: Mapping[str, Any], attacher: Attacher) -> None:
@@ -62,13 +62,13 @@ class RowPrompts:
         self._attacher = attacher
         self._further: list[Content] = [part for part in further if isinstance(part, Content)]
         names = {*rows.names, ROW}
-        words = {*WORD.findall(self.text)} - names  # only names in the text: each row copies the namespace
+        words = {*WORD.findall(self.text)} - names  # only names in the prompt, because this dict is copied for each row
         self._namespace = {name: namespace[name] for name in words if name in namespace}
         template = Template.read(self.text, {**self._namespace, **dict.fromkeys(names)})
         unbound = [*template.unbound, *_near_columns(self.text, rows)]
         if unbound and (rows.total or rows.names):
             raise UsageError(_unknown_name_error(unbound[0], rows))
-        if unbound:  # the columns of an empty list are unknown, so these names count as columns
+        if unbound:  # there are no rows and no known columns: take unknown names as columns
             names |= {name for one in unbound for name in WORD.findall(one.partition("}")[0])[:1]}
             template = Template.read(self.text, {**self._namespace, **dict.fromkeys(names)})
         self._template = template.evaluate_constants(names, self._namespace, attacher)
@@ -81,13 +81,13 @@ class RowPrompts:
 
     @property
     def whole(self) -> Message:
-        """The prompt that all rows share: the text as the user wrote it, with the pictures of the notebook."""
+        """The prompt of all rows, before it is filled in: the text as the user wrote it, and images in variables."""
         pictures = [attachment.part for attachment in self._notebook_values if isinstance(attachment.part, Media)]
         return as_prompt(user(self.text, *self._further, *pictures))
 
     @property
     def values(self) -> tuple[PromptValue, ...]:
-        """The values of the notebook, as they are written in the prompt of every row."""
+        """The values of notebook variables that the prompt of every row contains."""
         return tuple(attachment.value for attachment in self._notebook_values)
 
     @property
@@ -96,7 +96,7 @@ class RowPrompts:
 
     @property
     def digest(self) -> str:
-        """A digest of the prompt that all rows share: its words, and the values of the notebook."""
+        """A digest of the prompt that all rows share: its words, and the values of notebook variables in it."""
         pieces = self._template.pieces
         words = (piece.written if isinstance(piece, BracedExpression) else repr(piece) for piece in pieces)
         return digest(*words, *map(encode, self._further))
@@ -132,11 +132,13 @@ class RowPrompts:
         return as_prompt(user(filling.text, *pictures, *self._further))
 
     def _problem(self, values: Values) -> str:
-        """Return why a row cannot be asked, "" if it can be asked."""
+        """Return why a row with these values cannot be asked, "" if it can be asked."""
         for name in sorted(self.columns):
             if name not in values:
                 return f"The row has no {name}."
-        for expression in self._template.expressions:  # only plain names: other expressions can handle missing values
+        for (
+            expression
+        ) in self._template.expressions:  # check plain column names; an expression may handle missing values
             if expression.source in self.columns and is_missing(values[expression.source]):
                 return (
                     f"{expression.source} is missing in this row, so nothing was asked. Fill it, or leave the row out."
@@ -144,7 +146,7 @@ class RowPrompts:
         return ""
 
     def _loss(self, attachment: Attachment) -> str:
-        """Return why a row is not asked whose value cannot be sent complete: an answer for a part could be wrong."""
+        """Return why a row is not asked: its value is too long to send, and a part of it can give a wrong answer."""
         name, advice = attachment.value.written[1:-1], ""
         if attachment.loss.startswith("is longer"):
             most = self._attacher.budget * CHARACTERS
@@ -153,7 +155,7 @@ class RowPrompts:
 
 
 def _near_columns(text: str, rows: Rows) -> list[str]:
-    """Return the braces that almost name a column, if its name is not an identifier. Other braces are plain text."""
+    """Return `{...}` texts that are probably a misspelt column name, for column names that are not identifiers."""
     names = [name for name in rows.names if not name.isidentifier()]
     braces = [content.strip() for content in _BRACES.findall(text)] if names else []
     return [

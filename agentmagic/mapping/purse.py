@@ -1,4 +1,4 @@
-"""Pays for the requests of rows, within the limits on the cost and tokens of a map."""
+"""Budget accounting for a map (one prompt for many rows): reserves cost and tokens for the requests of its rows."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -15,11 +15,11 @@ from agentmagic.providers.registry import address_of, priced
 
 
 class Costs:
-    """The largest possible costs of a map's requests, and the amounts that are reserved for them.
+    """Estimates the largest possible cost of a map's requests (one prompt for many rows), and reserves it in budgets.
 
     The first of the `budgets` is the map's own. `common` is the number of tokens that all requests have in common.
-    `shared` pays for all rows. `is_measured` is set when a first row has shown how the provider counts tokens, or at
-    once if no limit is set.
+    `shared` is the account for all rows. `is_measured` is set when the first answer has shown how the provider counts
+    tokens, or at once if no limit is set.
     """
 
     def __init__(self, turn: TurnContext, common: int, budgets: Sequence[Budget]) -> None:
@@ -36,7 +36,7 @@ class Costs:
 
     @property
     def notice(self) -> str:
-        """A notice for the user about the cost limit of the map, or ""."""
+        """A notice for the user: how the map's cost limit makes it slower. "" if it does not."""
         if not self._has_cost_cap or self._longest != (most := self._turn.facts.output):
             return ""
         return (
@@ -45,15 +45,15 @@ class Costs:
         )
 
     def worst(self, prompt: RowPrompt) -> Usage:
-        """Return the largest usage that the first request of a row can have."""
+        """Return the largest usage (tokens and cost) that the first request of a row can have."""
         return self._worst(self._common + prompt.size)
 
     def worst_of(self, request: Request) -> Usage:
-        """Return the largest usage that a request can have, at current prices."""
+        """Return the largest usage (tokens and cost) that a request can have, at current prices."""
         return self._worst(tokens_of_request(request))
 
     def learn(self, request: Request, usage: Usage) -> None:
-        """Adjust the token estimates to the provider's count: texts in some languages have more tokens than others."""
+        """Raise the token estimates if the provider counted more: some languages have more tokens per character."""
         if self._is_capped and usage.requests == 1:
             self._scale = max(self._scale, usage.input_tokens / max(1, tokens_of_request(request)))
 
@@ -63,7 +63,7 @@ class Costs:
 
 
 class RowPurse(Purse):
-    """Pays for the requests of one row. `on_first` is called before the first request is sent."""
+    """Reserves the cost of one row's requests in the map's budgets. `on_first` is called before the first request."""
 
     def __init__(self, costs: Costs, on_first: Callable[[], None]) -> None:
         self.is_sent = False
@@ -72,22 +72,22 @@ class RowPurse(Purse):
         self._reserved_usage: Usage | None = None
 
     async def open(self, worst: Usage) -> None:
-        """Reserve the largest usage of the first request. Raises BudgetExhausted if a budget does not allow it."""
+        """Reserve `worst`, the largest usage of the row's first request. Raises BudgetExhausted if it does not fit."""
         await self._costs.shared.set_aside(worst)
         self._reserved_usage = worst
 
     def hold(self, worst: Usage) -> None:
-        """Take over the reserved usage of a request that was already sent in a batch."""
+        """Take over the usage that was reserved for the row's request when the request was sent in a batch."""
         self._reserved_usage, self.is_sent = worst, True
 
     def close(self) -> None:
-        """Release the reserved usage if the first request was not sent."""
+        """Release the usage reserved for the row's first request, if the request was not sent."""
         if (aside := self._take()) is not None:
             self._give_back(aside, Usage())
 
     @asynccontextmanager
     async def paying(self, request: Request) -> AsyncGenerator[Payment]:
-        """Pay for a request of the row. Agents that the row calls can send several requests at a time."""
+        """Reserve the largest cost of a request, and set the true cost after it. Several can be open at a time."""
         if (aside := self._take()) is None:
             await self._costs.shared.set_aside(aside := self._costs.worst_of(request))
         payment = Payment()
@@ -97,7 +97,7 @@ class RowPurse(Purse):
                 self.is_sent = True
             yield payment
         except asyncio.CancelledError:
-            payment.usage = aside  # the provider may still charge for the answer
+            payment.usage = aside  # count the largest cost: the provider may still charge for the answer
             raise
         else:
             self._costs.learn(request, payment.usage)

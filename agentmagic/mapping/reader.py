@@ -1,4 +1,4 @@
-"""Reads the rows of a map: makes their prompts, and chooses the rows to ask."""
+"""Reads the rows of a map (one prompt for many rows): makes their prompts, and chooses the rows to ask."""
 
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -17,9 +17,10 @@ TOGETHER = 64
 
 
 class RowReader:
-    """Reads the rows of a map, or of a sample of it.
+    """Reads the rows of a map (one prompt for many rows), or of a sample of the rows.
 
-    `sample_places` has the places of the rows in the sample, None without a sample; `sizes` the sizes of all prompts.
+    `sample_places` has the numbers of the rows in the sample, and is None if all rows are asked. With a sample, `sizes`
+    has the sizes of all prompts.
     """
 
     def __init__(self, work: MapWork, tally: Tally) -> None:
@@ -38,7 +39,7 @@ class RowReader:
                 yield prompt
 
     async def _choose(self, number: int) -> None:
-        """Choose the rows of a sample by the sizes of their prompts."""
+        """Choose `number` rows as the sample. They have prompts of all sizes. Raises UsageError for an iterator."""
         if self._work.rows.total is None:
             raise UsageError("A sample is taken of rows whose number is known. Make a list of the iterable first.")
         self.sizes = [prompt.size async for prompt in self._prompts()]
@@ -55,13 +56,13 @@ class RowReader:
             if error is not None:
                 raise UsageError(f"The rows cannot be read: {error_text(error)}") from error
             if not together:
-                if self.sample_places is None:  # all rows were read, so their number is known now
+                if self.sample_places is None:  # without a sample, the number of rows is known now
                     self._tally.total = self._work.rows.total
                 return
 
 
 def _take(source: Iterator[RowPrompt]) -> tuple[list[RowPrompt], Exception | None]:
-    """Return the next prompts, and the error if reading the row after them failed."""
+    """Return the next row prompts, up to TOGETHER, and the error if the row after them could not be read."""
     prompts: list[RowPrompt] = []
     try:
         prompts.extend(islice(source, TOGETHER))  # `extend` keeps the prompts read before an error

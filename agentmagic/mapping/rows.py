@@ -1,4 +1,4 @@
-"""The rows of a map: read from frames, lists and iterators, and joined with the answers in a frame."""
+"""The rows of a map (one prompt for many rows), from frames, lists or iterators, and a frame with their answers."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -18,10 +18,10 @@ Answers = Mapping[str, Sequence[Any]]
 
 
 class Rows:
-    """The rows of a map, each a mapping of names to values.
+    """The rows of a map (one prompt for many rows). Each row is a mapping of names to values.
 
-    `names` are the names that a prompt can use. `total` is the number of rows; it is None for an iterator until all
-    rows were read. Rows of an iterator are stored as they are read.
+    `names` are the column names that a prompt can use. `total` is the number of rows; it is None for an iterator until
+    all rows were read. Rows of an iterator are stored as they are read.
     """
 
     def __init__(self, names: Sequence[str], total: int | None) -> None:
@@ -29,15 +29,15 @@ class Rows:
         self.total = total
 
     def read(self, names: Iterable[str]) -> Iterator[Values]:
-        """Yield each row with the values of these names, if the row has them. It can have more values."""
+        """Yield the values of each row, by name: those in `names`, unless the row lacks them, and perhaps others."""
         raise NotImplementedError
 
     def label(self, place: int) -> Any:
-        """Return the label of the row at a place: from a frame's index, or else the place."""
+        """Return the label of row number `place`: from the index of a data frame, or else the number itself."""
         return place
 
     def frame(self, places: Sequence[int], answers: Answers) -> Any:
-        """Return a data frame of the rows at these places, with the answers as further columns."""
+        """Return a data frame of the rows with these numbers. The answers are added as columns."""
         raise NotImplementedError
 
 
@@ -91,7 +91,7 @@ class _FrameRows(Rows):
 
 
 def _with_columns(frame: Any, answers: Answers) -> Any:
-    """Return a copy of a pandas frame with the answers as further columns."""
+    """Return a copy of a pandas frame, with the answers added as columns."""
     pandas: Any = import_module("pandas")
     return pandas.concat([frame, pandas.DataFrame(dict(answers), index=frame.index)], axis=1)
 

@@ -1,4 +1,4 @@
-"""The object that a caller gets for a running map. It can be used from any thread and any event loop."""
+"""The object that stands for a running map (one prompt for many rows), for use in any thread and event loop."""
 
 import asyncio
 import threading
@@ -24,9 +24,10 @@ AT_BEST = 10
 
 
 class MapRun:
-    """A map under way: await it, iterate over its rows as they end, stop it, or look at the frame so far.
+    """A running map (one prompt for many rows).
 
-    It starts on the engine at once, in a copy of the caller's context.
+    The caller can await it, iterate over its rows as they end, stop it, or read `frame` with the rows so far. The map
+    starts at once on the engine thread, in a copy of the caller's context variables.
     """
 
     def __init__(self, work: MapWork) -> None:
@@ -42,26 +43,26 @@ class MapRun:
 
     @property
     def done(self) -> bool:
-        """Whether the map is over."""
+        """Whether the map has ended: no more rows are asked."""
         return self.settled.done()
 
     @property
     def progress(self) -> MapProgress:
-        """The current progress of the map."""
+        """The current progress of the map (one prompt for many rows)."""
         return self._ledger.progress()
 
     @property
     def frame(self) -> Any:
-        """The frame of the rows so far; see `MapResult.frame`."""
+        """The rows and their answers so far, as a data frame; see `MapResult.frame`."""
         return self.so_far().frame
 
     def stop(self) -> None:
-        """End the map, from any thread. Rows that were answered are kept. Rows under way are cancelled."""
+        """Stop the map (one prompt for many rows). Can be called in any thread. Answers so far are kept."""
         self._stopped = True
         engine().loop.call_soon_threadsafe(self._cancel)
 
     def listen(self, listener: Callable[[MapProgress], None]) -> Callable[[], None]:
-        """Call a function on the engine's thread with the progress: now, at most ten times a second, and at the end.
+        """Call `listener` on the engine thread with the map's progress: now, up to ten times a second, and at the end.
 
         Return a function that removes the listener.
         """
@@ -72,8 +73,8 @@ class MapRun:
     def wait(self) -> MapResult:
         """Wait for the result in synchronous code. Meanwhile, the main thread runs synchronous tools of the rows.
 
-        Raises MapFailed, or the error that prevented the map from starting. `result` of the error has the rows that
-        were answered. Raises KeyboardInterrupt if the user interrupts; `so_far` then returns the rows until then.
+        Raises the error that ended the map, or kept it from starting. The error's attribute `result` has the rows that
+        were answered. Raises KeyboardInterrupt if the user interrupts; `so_far` returns the rows until then.
         """
         interruption = threading.Event()
 
@@ -106,8 +107,8 @@ class MapRun:
         )
 
     def result(self) -> MapResult:
-        """Return the result of a map that is over, or raise the error that ended it."""
-        self.settled.result()  # raises if the engine could not run the map at all
+        """Return the result of a map that has ended, or raise the error that ended it."""
+        self.settled.result()  # raises an error if the map could not be run at all
         result = self.so_far()
         if (error := self._ledger.error) is not None:
             error.result = result
@@ -144,7 +145,8 @@ class MapRun:
         mean = sum(row.seconds for row in sample) / len(sample)
         took = ledger.progress().seconds
         at_once = max(1.0, mean * len(sample) / max(took, 0.001))
-        # Slowest: as many rows at a time as in the sample. Fastest: `concurrency` rows, or AT_BEST times as many.
+        # The slowest estimate asks as many rows at a time as the sample did. The fastest asks as many as `concurrency`
+        # allows, or AT_BEST times as many as the sample did.
         limit = ledger.work.settings.concurrency or at_once * AT_BEST
         slowest = mean * len(sizes) / at_once
         fastest = mean * max(1.0, len(sizes) / limit)
@@ -174,7 +176,9 @@ class MapRun:
             self._cancel()
         try:
             await self._driver.run()
-        except BaseException as error:  # without this, a bug here would let callers wait forever
+        except (
+            BaseException
+        ) as error:  # callers wait for `settled`: without this, they would wait forever if the code above has a bug
             self.settled.set_exception(error)
             raise
         else:

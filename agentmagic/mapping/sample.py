@@ -1,4 +1,4 @@
-"""Estimates the cost of all rows of a map from a sample of rows."""
+"""Estimates the cost of all rows of a map (one prompt for many rows) from a sample of the rows."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,9 @@ STUDENT = (63.66, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """An estimate of the cost and time of all `rows`, made from the rows that were `asked`.
+    """An estimate of the cost and time of a map (one prompt for many rows).
+
+    `rows` is the number of all rows; the estimate is made from a sample, the rows that were `asked`.
 
     `cost` (US dollars, 0 if the model's price is unknown) and `tokens` are a low, a middle and a high value; the true
     value is nearly always in this range. `seconds` are the shortest and longest time of the whole map.
@@ -49,7 +51,7 @@ def _amount(number: float, unit: str) -> str:
 
 
 def choose(sizes: Sequence[int], number: int, seed: int) -> list[int]:
-    """Return the places of a sample. Rows are divided by size into `number` groups; each gives one random row."""
+    """Return the indexes of sample rows: rows are divided by size into `number` groups, with one random row of each."""
     order = _by_size(sizes)
     number = min(number, len(order))
     chance = random.Random(seed)  # noqa: S311  (a sample, not a secret)
@@ -75,7 +77,7 @@ def total(sizes: Sequence[int], values: Mapping[int, float]) -> tuple[float, flo
 
 
 def _slope(sizes: Sequence[int], values: Sequence[float]) -> float:
-    """Return how much a value grows with the size: never negative, and 0 for fewer than three different sizes."""
+    """Return how much a row's value grows per unit of size: at least 0, and 0 for fewer than three different sizes."""
     if len(set(sizes)) < 3:  # noqa: PLR2004  (two points always lie on a line)
         return 0.0
     return max(0.0, linear_regression(sizes, values).slope)
@@ -86,7 +88,7 @@ def _total(sizes: Sequence[int], values: Mapping[int, float]) -> tuple[float, fl
     ranks = [rank for rank, place in enumerate(order) if place in values]
     if not ranks:
         return 0.0, 0.0, 0.0
-    # Each known row represents the rows that are nearest to it in the order by size.
+    # `cuts` divides all rows, sorted by size, into groups: each group is the rows nearest to one known row.
     cuts = [0, *((one + other + 1) // 2 for one, other in pairwise(ranks)), len(order)]
     groups = [(end - start, values[order[rank]]) for rank, (start, end) in zip(ranks, pairwise(cuts), strict=True)]
     middle = sum(count * value for count, value in groups)

@@ -1,4 +1,4 @@
-"""Counts the progress of a map: rows, costs, rate, and kinds of errors."""
+"""Counts the progress of a map (one prompt for many rows): rows, costs, rows per minute, and kinds of errors."""
 
 import time
 from collections import Counter, deque
@@ -19,7 +19,10 @@ KINDS_OF_ERROR = 3
 
 @dataclass
 class Tally:
-    """The counts of a map: `kept_count` rows of earlier runs, `asked_count` and `run_usage` of this run, and totals."""
+    """The progress counts of a map (one prompt for many rows).
+
+    `kept_count` rows have an answer from an earlier run. `asked_count` and `run_usage` are from this run alone.
+    """
 
     total: int | None = None
     kept_count: int = 0
@@ -39,17 +42,17 @@ class Tally:
         self._figures: tuple[float, float] | None = None
 
     def end(self, why: MapEnd) -> None:
-        """Store why the map ended, and stop its clock."""
+        """Store why the map ended, and stop measuring its time."""
         self.end_reason, self._over = why, time.monotonic()
 
     def settle(self, rows: Iterable[MapRow]) -> None:
-        """Count again in the order of the rows, so that sums of costs and the first errors are the same in each run."""
+        """Sum up costs and errors again, in input order. Rows end in another order each time, and sums would differ."""
         self.usage, self.errors = Usage(), Counter()
         for row in rows:
             self._add(row)
 
     def fix(self, kept: int, rate: float, seconds: float) -> None:
-        """Replace counts by recorded values: the number of kept rows, the rate, and the seconds."""
+        """Replace measured values by recorded ones: the number of kept rows, rows per minute, and seconds."""
         self.asked_count += self.kept_count - kept
         self.kept_count, self._figures = kept, (rate, seconds)
 
@@ -70,7 +73,7 @@ class Tally:
             self.errors[row.error] += 1
 
     def progress(self, running: int, file: str) -> MapProgress:
-        """Return the current progress of the map."""
+        """Return the current progress of the map (one prompt for many rows)."""
         now = self._over or time.monotonic()
         while self._recent and self._recent[0] < now - RECENT:
             self._recent.popleft()

@@ -1,4 +1,4 @@
-"""Runs the turns of the rows of a map, each in its own task, and saves their outcomes."""
+"""Asks the rows of a map (one prompt for many rows): each in its own turn and task, and saves their outcomes."""
 
 import asyncio
 from collections import deque
@@ -31,7 +31,7 @@ HOPELESS = (AuthenticationMissing, AuthenticationFailed)
 
 
 class RowTurns:
-    """The turns of rows under way. `doubts` has the keys of rows that were asked before, without an answer."""
+    """The turns of the rows that are being asked. `doubts`: keys of rows asked before, without an answer."""
 
     def __init__(self, ledger: Ledger, costs: Costs) -> None:
         self.doubts = set[str]()
@@ -46,12 +46,12 @@ class RowTurns:
         return bool(self._tasks)
 
     async def start(self, prompt: RowPrompt) -> None:
-        """Begin to ask a row as soon as the number of rows, the provider's pace and the budgets allow it."""
+        """Start asking a row as soon as `concurrency`, the provider's rate limits and the budgets allow it."""
         model = self._work.turn.model
         if self._tasks:
-            await self._costs.is_measured.wait()  # the first row shows how the provider counts tokens
+            await self._costs.is_measured.wait()  # wait for the first row, which shows how the provider counts tokens
         await gate_of(model).room()
-        await self._bound.acquire()  # first: money reserved before this wait would be missing for the rows under way
+        await self._bound.acquire()  # before reserving money, which running rows may need meanwhile
         purse = self.purse(prompt)
         try:
             await purse.open(self._costs.worst(prompt))
@@ -61,11 +61,11 @@ class RowTurns:
         self._begin(prompt, purse, model)
 
     def purse(self, prompt: RowPrompt) -> RowPurse:
-        """Return the purse that pays for a row's requests. It writes to the file before the first request is sent."""
+        """Return the budget account for a row's requests. It writes the row's key to the file before the first one."""
         return RowPurse(self._costs, partial(self._ledger.write, self._ledger.asked_line(prompt)))
 
     async def begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
-        """Begin to ask a row with this model as soon as the number of rows under way allows it."""
+        """Start the turn of a row with this model, as soon as fewer rows are running than `concurrency` allows."""
         await self._bound.acquire()
         self._begin(prompt, purse, model)
 
@@ -77,12 +77,12 @@ class RowTurns:
         task.add_done_callback(self._over)
 
     async def wait(self) -> None:
-        """Wait until no row is under way."""
+        """Wait until no row is being asked."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     def cancel(self) -> None:
-        """Cancel the rows under way."""
+        """Cancel the turns of all rows that are being asked."""
         for task in self._tasks:
             task.cancel()
 
@@ -156,7 +156,7 @@ class RowTurns:
         return "answered", ""
 
     def _judge(self, row: MapRow, error: Exception | None) -> None:
-        """End the map if every other row would get the same error, or after any error if `on_error` is "stop"."""
+        """After a row failed, end the map if other rows would get the same error, or if `on_error` is "stop"."""
         if row.status != "failed" or self._ledger.error is not None:
             return
         hopeless = isinstance(error, HOPELESS) or (isinstance(error, RateLimited) and not error.retryable)
@@ -170,7 +170,7 @@ class RowTurns:
 
 
 def _event_for_file(event: Event) -> Event:
-    """Return an event for the file: pictures and documents in the prompt, which the input has, are only named."""
+    """Return an event for the map's file, with a description in place of each image or document in the prompt."""
     if not isinstance(event, TurnStarted) or not any(isinstance(part, Media) for part in event.prompt.parts):
         return event
     parts = tuple(Text(as_text(part)) if isinstance(part, Media) else part for part in event.prompt.parts)
@@ -178,5 +178,5 @@ def _event_for_file(event: Event) -> Event:
 
 
 def _default_limit(model: str) -> int:
-    """Return how many rows can be asked at a time by default: one if the model runs in this process."""
+    """Return how many rows are asked at a time by default: 1 if the model runs in this process, else MOST_ROWS."""
     return 1 if model.partition(":")[0] in ("scripted", "local") else MOST_ROWS

@@ -1,4 +1,4 @@
-"""The parts that a map is made of, and the error that a failed map raises."""
+"""The parts that a map (one prompt for many rows) is made of, and the error that a failed map raises."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ from agentmagic.runtime.engine import void
 
 
 class MapFailed(AgentMagicError):
-    """Raised when an error ended a map before all rows were asked; `result` has the rows that were answered."""
+    """Raised when an error ended a map (one prompt for many rows). `result` has the rows that were answered."""
 
     code = "map-failed"
 
 
 @dataclass(frozen=True, slots=True)
 class MapWork:
-    """The parts that a map is made of.
+    """The parts that a map (one prompt for many rows) is made of.
 
     `turn` is the context of each row's turn, except for the prompt. `within` runs a coroutine on behalf of the session.
-    `budgets` limit the whole map. `on_usage` is called with the usage of each row. `on_replayed_usage` is called with
-    the recorded usage of a map that is played from its `tape`.
+    `budgets` limit the whole map. `on_usage` is called with the usage of each row. `tape` records or replays the map;
+    `on_replayed_usage` is called with the recorded usage of a replayed map.
     """
 
     turn: TurnContext
@@ -44,5 +44,5 @@ class MapWork:
 
     @property
     def path(self) -> Path | None:
-        """The file of the map, or None if it has none."""
+        """The file that stores the map's answers (option `to`), or None."""
         return None if self.settings.to is None else Path(self.settings.to).expanduser()

@@ -22,7 +22,7 @@ from agentmagic.tools.base import Tool, ToolContext
 
 
 class OuterTape(Protocol):
-    """The tape of the turn that calls the agent; `TurnTape` implements this protocol."""
+    """The recorder and player of a turn in which an agent is called as a tool. Implemented by `TurnTape`."""
 
     mode: Replay
     player: Player | None
@@ -31,16 +31,18 @@ class OuterTape(Protocol):
     frozen: bool
 
     def recorded_call(self, player: Player, place: Place, call: ToolCall) -> Json:
-        """Return the recorded result of a call. Raises ReplayMismatch if there is none."""
+        """Return the recorded result of a tool call. Raises ReplayMismatch if the call was not recorded."""
         ...
 
     def recorder_at(self, place: Place) -> TurnRecorder:
-        """Return the recorder. If the turn was replayed so far, it continues live from this call on."""
+        """Return the recorder of the turn. If the turn was replayed so far, it continues live from this call on."""
         ...
 
 
 async def ask_agent(tape: OuterTape, tool: Tool, call: ToolCall, context: ToolContext, place: Place) -> ToolResult:
-    """Run an agent that is called as a tool, and record or replay its turn. A replayed call has its recorded result.
+    """Run an agent that is called as a tool, and record or replay its turn. Return the result of the tool call.
+
+    If the turn is replayed, the result is the recorded one.
 
     Raises ReplayMismatch if a request of the agent's turn differs from the recording, and CassetteError if the
     cassette cannot be used.
@@ -71,7 +73,7 @@ def _inner_tape(  # noqa: PLR0913  (what a turn on tape is made of)
     real: Callable[[], Model],
     notices: deque[Notice],
 ) -> Any:
-    """Return the tape for the turn of an agent. `player` replays the turn; None if the turn is not replayed."""
+    """Return the recorder and player for the turn of an agent called as a tool. `player` is None if it runs live."""
     head: Json = {"turn": blank_secrets(prompt.text)}
     real = cache(real)
 
@@ -81,7 +83,7 @@ def _inner_tape(  # noqa: PLR0913  (what a turn on tape is made of)
     outer: Any = tape
     return replace(
         outer,
-        mode="replay" if tape.mode == "replay-tools" else tape.mode,  # an agent is a tool, so it is replayed
+        mode="replay" if tape.mode == "replay-tools" else tape.mode,  # the mode replays tools, and this agent is a tool
         player=player,
         record=None if tape.record is None else record,
         real=real,

@@ -1,4 +1,4 @@
-"""Variables that a tool call changed: recorded on the cassette, and restored in a replay.
+"""The notebook variables that a tool call changed: they are recorded in the cassette file, and set in a replay.
 
 Values are recorded as data: built-in types and NumPy values as JSON, frames and series as CSV with the types of their
 columns, and modules by name. A value is recorded only if reading it back gives an equal value. Any other value is
@@ -52,12 +52,12 @@ _MISSING: Any = object()
 def recorded_changes(
     context: ToolContext, watch: Watch, hear: Callable[..., None], function: object
 ) -> Generator[Changes | None]:
-    """Record the variables that the block changes, even if it raises, and warn about values that cannot be recorded."""
+    """In a `with` block, record the variables that it changes, even if it raises; warn if one cannot be recorded."""
     with watch(function) as changes:
         try:
             yield changes
         finally:
-            if changes is not None:  # nested calls share `changes`: the call that ends last sets the callback
+            if changes is not None:  # nested tool calls share `changes`: the last to end sets the callback
                 changes.on_compared = lambda: _record(changes, context, hear)
 
 
@@ -87,19 +87,19 @@ def to_entry(name: str, value: Any) -> Json | None:
         return {"removed": True}
     if isinstance(value, ModuleType):
         return {"module": value.__name__}
-    summary(name, value)  # registers the value as a secret if the variable's name looks like one
-    with suppress(Exception):  # a library's methods can raise any exception
+    summary(name, value)  # as a side effect, registers a secret if the name looks like one (API_KEY)
+    with suppress(Exception):  # methods of a library's objects can raise any exception
         entry = _entry(value)
         if entry is None or len(json.dumps(entry)) > LARGEST_VARIABLE or not _same(from_entry(entry), value):
             return None
         safe = {**entry, "csv": redact(entry["csv"])} if "csv" in entry else blank_secrets(entry)
-        from_entry(safe)  # raises if the entry is unreadable after secrets were blanked
+        from_entry(safe)  # raises if blanking the secrets has made the entry unreadable
         return safe
     return None
 
 
 def from_entry(entry: Mapping[str, Any]) -> Any:
-    """Return the value of an entry that `to_entry` returned. An invalid entry can raise any exception."""
+    """Return the value of a variable from the JSON that `to_entry` returned. Raises any exception for other JSON."""
     match entry:
         case {"csv": str(), "columns": list(), "index": list()}:
             return _frame(entry)
@@ -116,18 +116,21 @@ def from_entry(entry: Mapping[str, Any]) -> Any:
 
 
 def lost_variables(variables: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables that could not be recorded, each with a description of its value."""
+    """Return the names of recorded variables whose value is lost, each with a description of the value."""
     entries = ((str(name), cast("Json", entry)) for name, entry in variables.items() if isinstance(entry, dict))
     return {name: str(entry["lost"]) for name, entry in entries if "lost" in entry}
 
 
 def describe_lost(variables: Mapping[str, str]) -> str:
-    """Return the names and descriptions of lost variables as one line."""
+    """Return one line with the names and descriptions of variables that could not be recorded."""
     return single_line(join_names([f"{name} ({kind})" for name, kind in variables.items()], MOST_NAMED), 300)
 
 
 async def restore_variables(entries: Mapping[str, Any], context: ToolContext) -> None:
-    """Set the variables to their recorded values, as a change by this call. Raises CassetteError for a bad entry."""
+    """Set notebook variables to their recorded values, so that the replayed tool call counts as changing them.
+
+    Raises CassetteError if a recorded value is invalid.
+    """
     absent = list[str]()
 
     def bind() -> None:
@@ -144,7 +147,7 @@ async def restore_variables(entries: Mapping[str, Any], context: ToolContext) ->
 
 
 def bind_variables(entries: Mapping[str, Any], namespace: MutableMapping[str, Any]) -> Iterator[str]:
-    """Bind the recorded variables, or change their values in place. Yield each name whose module is not loaded."""
+    """Set the recorded variables in a namespace. Yield the names of those that are modules and are not loaded."""
     for name, entry in entries.items():
         try:
             if not name.isidentifier() or iskeyword(name) or not user_variables({name: None}):
@@ -161,18 +164,18 @@ def bind_variables(entries: Mapping[str, Any], namespace: MutableMapping[str, An
                 value = from_entry(entry)
                 if not (entry.get("in_place") is True and copy_into(namespace.get(name), value)):
                     namespace[name] = value
-        except Exception as error:  # a library can raise anything
+        except Exception as error:  # code of a library, such as pandas, can raise anything
             message = f"The variable {single_line(name, 60)!r} on the cassette cannot be read. "
             raise CassetteError(f"{message}Undo the edit, or record the cell again: %agent record") from error
 
 
 def _is_stored_elsewhere(value: Any) -> bool:
-    """Return whether a value need not be recorded: a drawing is in the output already, and a file is on disk."""
+    """Return whether a value need not be recorded: a plot is in the cell's output anyway, and a file is on disk."""
     return isinstance(value, io.IOBase) or type(value).__module__.partition(".")[0] == "matplotlib"
 
 
 def _module(name: str) -> ModuleType | None:
-    if name.partition(".")[0] in LIBRARIES:  # other packages are not imported, because that runs their code
+    if name.partition(".")[0] in LIBRARIES:  # import no other package: that would run its code
         with suppress(ImportError):
             return import_module(name)
     return sys.modules.get(name)
@@ -222,7 +225,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _to_json(value: Any) -> Any:
-    """Return a plain value as JSON. A type that JSON lacks becomes a mapping with one key, a key of _READERS."""
+    """Return a plain value as JSON. If JSON lacks its type, return a dict with one key: a key of _READERS."""
     kind = cast("type[Any]", type(value))
     if kind is dict:
         return _dict_to_json(value)
@@ -269,7 +272,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _csv(value: Any) -> Json:
-    """Return a pandas frame or series as an entry with CSV. The index columns come first, unless it is a range."""
+    """Return a pandas frame or series as an entry with CSV. An index, except a range, is the first columns."""
     pd = _library("pandas")
     frame = value.to_frame() if isinstance(value, pd.Series) else value
     names = [value.name] if isinstance(value, pd.Series) else list(frame.columns)
@@ -321,7 +324,7 @@ def _frame(entry: Mapping[str, Any]) -> Any:
         skip_blank_lines=False,
         na_values=[""],
     )
-    for at, convert in enumerate(converters):  # read_csv parses no times here, and older pandas versions round floats
+    for at, convert in enumerate(converters):  # read as text: read_csv parses no times, and old pandas rounds floats
         if convert is not None:
             frame[at] = convert(frame[at]).astype(types[at])
     levels = [pd.Index(frame.pop(at)).rename(_from_json(name)) for at, (name, *_) in enumerate(index)]
@@ -339,7 +342,7 @@ def _frame(entry: Mapping[str, Any]) -> Any:
 
 
 def _same(copy: Any, original: Any) -> bool:
-    """Return whether a value that was read back equals the value that was written."""
+    """Return whether `copy`, read back from the recorded form of `original`, equals `original`."""
     if hasattr(original, "equals"):
         return bool(
             copy.equals(original)
@@ -354,7 +357,7 @@ def _same(copy: Any, original: Any) -> bool:
 
 
 def _table_labels(table: Any) -> tuple[Any, ...]:
-    """Return the labels of a table, the type, names and frequency of its index, and its attributes."""
+    """Return the labels of a pandas frame or series, the type, names and frequency of its index, and its `attrs`."""
     labels = (list(table.columns), list(table.columns.names)) if hasattr(table, "columns") else table.name
     index: Any = table.index
     return labels, type(index).__name__, list(index.names), getattr(index, "freq", None), table.attrs

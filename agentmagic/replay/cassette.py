@@ -1,8 +1,8 @@
 """The cassette file: a version, then the recording of each turn (a take), then images and other large binary data.
 
 `Recording` appends the documents of a turn to the file while the turn runs, and other processes can do the same. An
-appended take names the takes that it replaces, and the take that it follows. `Cassette.save` rewrites the file in the
-order of the notebook. A cassette is untrusted: anyone may have edited, cut or written it.
+appended take names the takes that it replaces, and the take that it follows. `Cassette.save` writes the file in
+the order of the notebook. A cassette is untrusted: anyone may have edited, cut or written it.
 """
 
 import base64
@@ -47,10 +47,10 @@ _NAMED_BLOB = re.compile(r'"=([0-9a-f]{16})"|: =([0-9a-f]{16})$', re.MULTILINE)
 class Take:
     """The recording of one turn: a first document, and further documents, which are parsed when they are needed.
 
-    `texts` has the text of the further documents, as in the file. `base` is the previous take: requests are written
-    as differences to its requests. `session` is the name of the session, "" in a script. `comparable_prompt` is the
-    prompt in the form that is compared. `mark` describes an appended take until the file is put in order: its `id`, the
-    key of the take that it comes `after`, and the keys of the takes that it replaces (`instead`).
+    `texts` has the text of the further documents, as in the file. `base` is the take of the turn before: requests are
+    written as differences to its requests. `session` is the name of the session, "" in a script. `comparable_prompt` is
+    the prompt without parts that differ in each run. `mark` describes an appended take until the file is sorted: its
+    `id`, the key of the take that it comes `after`, and the keys of the takes that it replaces (`instead`).
     """
 
     def __init__(self, head: Json, texts: Iterable[str] = (), where: str = "") -> None:
@@ -72,7 +72,7 @@ class Take:
 
     @property
     def ended(self) -> bool:
-        """Whether the turn was recorded to its end."""
+        """Whether the turn was recorded to its end: the last document says how it ended."""
         return bool(self.texts) and _kind(self.texts[-1]) == _END
 
     @property
@@ -87,7 +87,7 @@ class Take:
 
     @property
     def documents(self) -> list[Json]:
-        """The documents after the first one. Raises CassetteError if a document cannot be read or is missing."""
+        """The turn's documents after the first one. Raises CassetteError if one cannot be read or is missing."""
         if self._documents is None:
             read = [documents.read(text, f"{self.where}:") for text in self.texts]
             if read and _is_cut_off(read[-1]):
@@ -100,17 +100,17 @@ class Take:
 
     @cached_property
     def key(self) -> str:
-        """A digest that identifies a finished take. It ignores parts that change when the file is put in order."""
+        """A digest that identifies a finished take. Sorting the file changes some parts; the digest ignores them."""
         texts = (text.partition("\n")[0] if _kind(text) == "request" else text for text in self.texts)
         return short_digest("".join((self.session, self.prompt, *(text for text in texts if _kind(text) != "sources"))))
 
     @property
     def edits(self) -> list[checks.Edit]:
-        """The edits made since the recording. Raises CassetteError if a document was lost, doubled or moved."""
+        """The edits by hand since the recording. Raises CassetteError if a document was lost, doubled or moved."""
         return checks.edits(self.head, self.documents, self.where)
 
     def replace(self, new_documents: Sequence[Json], head: Json | None = None) -> None:
-        """Replace the documents of this turn. If it was edited by hand, it still counts as edited."""
+        """Replace the documents of this recorded turn. If it was edited by hand, it still counts as edited."""
         intact = False
         with suppress(CassetteError):
             intact = not self.edits
@@ -129,7 +129,7 @@ class Take:
         self.__dict__.pop("key", None)
 
     def add(self, document: Json) -> str:
-        """Add a document, and return the text to append to the file; "" if the document is left out."""
+        """Add a document, and return the text to append to the file; "" if the short form omits the document."""
         self._check += checks.digest_of(document)
         if kind_of(document) == _END:
             document = {**document, "check": self._check}
@@ -141,7 +141,7 @@ class Take:
         return documents.SEPARATOR + self.texts[-1]
 
     def text(self, before: "Take | None" = None) -> Iterator[str]:
-        """Yield the text of each document. Facts about the model that did not change since `before` are left out."""
+        """Yield the text of each document. Leave out facts about the model that are the same in the take `before`."""
         facts = () if before is None else [name for name in FACTS if self.head.get(name) == before.head.get(name)]
         left_out = facts if len(facts) == len(FACTS) else ()
         head = {name: value for name, value in self.head.items() if name not in left_out}
@@ -173,7 +173,7 @@ class Blobs(dict[str, str]):
 
 
 class Cassette:
-    """One cassette file; its takes are in notebook order. `Cassette.at` returns the same object for the same file."""
+    """One cassette file: `takes` are the recorded turns in the notebook's order. `Cassette.at` returns one per file."""
 
     _instances: ClassVar["WeakValueDictionary[Path, Cassette]"] = WeakValueDictionary()
 
@@ -208,7 +208,7 @@ class Cassette:
     # -- requests ------------------------------------------------------------------------------
 
     def chain_to(self, take: Take | None) -> Chain:
-        """Return the chain of a session's requests, each a difference to the previous one, up to the end of a turn."""
+        """Return a `Chain` that has read a session's requests up to the end of a turn, to decode or write the next."""
         takes: list[Take] = []
         while take is not None:
             takes.append(take)
@@ -220,7 +220,7 @@ class Cassette:
         return chain
 
     def requests(self, take: Take, chain: Chain) -> Iterator[tuple[Json, Json]]:
-        """Yield the documents of a turn, each with the value that `Chain.feed` returns for it.
+        """Yield the documents of a turn, each with its complete form: for a request, the request and not a difference.
 
         Raises CassetteError for a request that refers to a message, part or tool that is missing.
         """
@@ -235,7 +235,7 @@ class Cassette:
             yield document, whole
 
     def sources(self, take: Take | None) -> Sequence[Json]:
-        """Return the lists of tools of a turn. Lists that did not change are stored with an earlier turn."""
+        """Return the recorded tool lists of a turn, one for each toolset. Unchanged lists are in an earlier turn."""
         while take is not None:
             for document in reversed(take.documents):
                 if "sources" in document and document["sources"] != SOURCES["sources"]:
@@ -271,7 +271,7 @@ class Cassette:
             raise CassetteError(f"{self.path} is no text in UTF-8, so it is no cassette. Name another file.") from None
         except OSError as error:
             raise CassetteError(f"{self.path} cannot be read: {error.strerror}. Name another file.") from error
-        # We never write carriage returns. Mail programs and editors add them at the ends of lines.
+        # Remove carriage returns: this package never writes them, but mail programs and editors add them to lines.
         return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
     def _load(self, text: str) -> None:
@@ -311,7 +311,7 @@ class Cassette:
                 take.head.update({name: before.head[name] for name in FACTS if name in before.head})
 
     def _put_in_order(self) -> None:
-        """Sort the recorded turns in the order of the notebook, and drop each turn that was recorded again."""
+        """Sort the recorded turns in the notebook's order. If a turn was recorded again, drop the old recording."""
         self.takes = []
         last: dict[str, Take] = {}
         takes_by_key: dict[str, Take] = {}
@@ -325,7 +325,7 @@ class Cassette:
                 take.base = last.get(take.session)
                 self.takes = [other for other in self.takes if not (take.ended and other in instead)] + [take]
             last[take.session] = take
-            if not self.is_tidy:  # a turn that was recorded again can have the same key: the later take wins
+            if not self.is_tidy:  # if two recordings have the same key, the later one wins
                 takes_by_key[take.key] = take
 
     def _check_version(self, text: str) -> None:
@@ -373,7 +373,7 @@ class Cassette:
     def save(self) -> None:
         """Write the whole file in order, through a temporary file. Raises CassetteError if it cannot be written."""
         self._rebase()
-        for take in self.takes:  # an unfinished take keeps its marks: another process may still record it
+        for take in self.takes:  # a take without an end keeps marks: another process may still record it
             take.mark = {name: take.mark[name] for name in ("id", "instead") if not take.ended and name in take.mark}
         pairs = zip((None, *self.takes), self.takes, strict=False)
         body = [text for before, take in pairs for text in take.text(before)]
@@ -393,7 +393,7 @@ class Cassette:
             raise self.unwritable(error) from error
 
     def _rebase(self) -> None:
-        """Write requests again as differences to the turn that is now before them, if that is another turn."""
+        """Encode requests again if another turn now comes before them: they are stored as differences to that turn."""
         sessions = {take.session for before, take in self._neighbours() if take.base is not before}
         whole = self._whole_requests(sessions) if sessions else {}
         chains = {session: Chain() for session in sessions}
@@ -401,7 +401,7 @@ class Cassette:
         for before, take in list(self._neighbours()):
             if (chain := chains.get(take.session)) is None:
                 continue
-            if take not in whole:  # an unreadable take is not changed, and neither are the takes after it
+            if take not in whole:  # do not change an unreadable take, nor the takes after it
                 del chains[take.session]
                 continue
             chain.begin(prompt_parts(take.head))
@@ -412,7 +412,7 @@ class Cassette:
             take.base = before
 
     def _neighbours(self) -> Iterator[tuple[Take | None, Take]]:
-        """Yield pairs: the previous turn of the same session (or None), and the turn."""
+        """Yield a pair for each recorded turn: the previous turn of the same session (or None), and this turn."""
         last: dict[str, Take] = {}
         for take in self.takes:
             yield last.get(take.session), take
@@ -436,13 +436,13 @@ class Cassette:
 
 
 def place(takes: list[Take], take: Take, after: Take | None, instead: Collection[Take]) -> None:
-    """Insert a recorded turn among others. Remove the turns that it replaces (`instead`), unless it is unfinished.
+    """Insert the recorded turn `take` into `takes`. If its recording has an end, remove the turns in `instead`.
 
-    It goes where the first replaced turn was. If it replaces none, it goes behind `after`, or without `after` before
-    all other turns of its session.
+    It takes the place of the first turn in `instead`. Without such a turn, it goes behind `after`, or if `after` is
+    None, before all other turns of its session.
     """
     at = next((index for index, other in enumerate(takes) if other in instead), None)
-    if instead and not take.ended:  # the earlier take stays until this take is complete
+    if instead and not take.ended:  # keep the earlier takes until this take is complete
         at = None
         after = next((other for other in reversed(takes) if other.session == take.session), after)
     elif at is not None:

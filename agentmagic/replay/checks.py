@@ -1,7 +1,7 @@
 """Validates the documents of a recorded turn (a take): their fields, their order, and whether any was edited or lost.
 
-The last document of a take has a `check`: a short digest of each document before it, which shows the document that was
-edited. Each request has a longer digest, which covers all that the model receives: prompts, tools, answers, results.
+The last document of a take has a `check`: short digests of all documents before it. They show which document was edited
+by hand. Each request has a longer digest of all that the model receives: prompts, tools, answers and results.
 """
 
 import json
@@ -54,7 +54,7 @@ def _dict(test: Test) -> Test:
 
 
 def _mapping(**tests: Test) -> Test:
-    """Return a test for a mapping with these fields. A field whose name here ends in `_` is optional."""
+    """Return a test that a value is a mapping whose fields pass `tests`. A key such as `text_` is an optional field."""
     return lambda value: isinstance(value, dict) and _bad_field(cast("Json", value), tests) is None
 
 
@@ -75,7 +75,7 @@ def _place(value: Any) -> bool:
 
 
 def _rows(value: Any) -> bool:
-    """Return whether each line of a text is a row of a map, as JSON."""
+    """Return whether each line of a text is JSON for the outcome of a row of a map (one prompt for many rows)."""
     try:
         return all(isinstance(json.loads(line)["key"], str) for line in value.split("\n"))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
@@ -273,7 +273,7 @@ def check(documents: Sequence[Json], where: str) -> None:
 
 
 def _order_problems(documents: Sequence[Json]) -> Iterator[str]:
-    """Yield a message for each error in the order of the documents."""
+    """Yield a message for each document of a recorded turn that is missing, doubled or out of order."""
     kinds = [kind_of(document) for document in documents]
     requests = [item["request"] for item in documents if kind_of(item) == "request"]
     if requests != list(range(1, len(requests) + 1)):
@@ -291,9 +291,9 @@ def _order_problems(documents: Sequence[Json]) -> Iterator[str]:
         yield "two results have the same place"
     if "end" in kinds[:-1]:
         yield "a document stands behind the end"
-    if "map" in kinds:  # a map has rows in place of answers
+    if "map" in kinds:  # a map (one prompt for many rows) has row outcomes in place of answers
         return
-    # If there is no `end`, the process may have been killed before the last answer arrived.
+    # Without an `end` document, the last request may lack its answer, because the process may have been killed.
     missing = set(range(1, len(requests) + (kinds[-1:] == ["end"]))) - answer_numbers
     yield from (f"request {number} has no answer" for number in sorted(missing))
 
@@ -311,10 +311,10 @@ class Edit:
 
 
 def digest_of(document: Json) -> str:
-    """Return the digest of a document. For an answer, a digest of its texts follows, because a user may edit them.
+    """Return a short digest of a document. For an answer, a digest of its texts follows, because a user may edit them.
 
-    For rows of a map, return one digest per row. Return "" for requests, for lists of tools (covered by the digests in
-    the requests), and for a normal end.
+    For rows of a map (one prompt for many rows), return one digest per row. Return "" for requests, for lists of tools
+    (covered by the digests in the requests), and for a normal end.
     """
     if kind_of(document) == AGENT:
         return digest_of(document["document"])
@@ -337,7 +337,7 @@ def _digest(data: Any) -> str:
 
 
 def edits(head: Json, documents: Sequence[Json], where: str) -> list[Edit]:
-    """Return the documents of a recorded turn that were edited; an empty list if the turn has no `check`.
+    """Return the edits by hand in a recorded turn; an empty list if its last document has no `check` (digests).
 
     Raises CassetteError, whose message begins with `where`, if documents were lost, doubled or moved.
     """
@@ -363,7 +363,7 @@ def _pieces(digests: str) -> list[str]:
 
 
 def _edit(document: Json, digest: str) -> Edit:
-    """Return how a document was edited. Only approvals show the recorded value; else only its digest is known."""
+    """Return how a document was edited. The recorded value is known only for approvals, else only its `digest`."""
     if kind_of(document) == AGENT:
         return replace(_edit(document["document"], digest), step=document["step"])
     kind, name = kind_of(document), document[kind_of(document)]

@@ -1,8 +1,9 @@
-"""Converts the answer to a request, which arrives in pieces, from model events to a document, and back.
+"""Converts a model's answer from the events in which it arrived to a document of a recorded turn, and back.
 
 The document has the complete parts of the answer. `chunks` records in which pieces they arrived; it is left out if each
-text came word by word, and each call in one piece. `ms` records the pause before each event in milliseconds; it is left
-out if the pauses were too short to notice. `withdrawn` lists the parts that began as text and proved to be reasoning.
+text came word by word, and each tool call in one piece. `ms` records the pause before each event in milliseconds; it
+is left out if the pauses were too short to notice. `withdrawn` lists the parts that began as text and became
+reasoning.
 """
 
 import json
@@ -38,7 +39,7 @@ _RUN = re.compile(r"([+@-]\d{1,6}|[wt]|\d{1,9})(?:\*(\d{1,6}))?")
 
 
 class Answer:
-    """Builds the document of one answer from the events of the model."""
+    """Builds the document of one answer, for the recording of a turn, from the events of the model."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -51,7 +52,7 @@ class Answer:
         self._end: Json = {}
 
     def feed(self, event: ModelEvent) -> None:
-        """Add an event of the model."""
+        """Add an event of the model to the answer."""
         now = time.monotonic()
         self._ticks.append(round((now - self._last) * 1000))
         self._last = now
@@ -76,7 +77,7 @@ class Answer:
                 self._end["usage"] = usage_list(event.usage)
 
     def fail(self, error: BaseException, name: str) -> None:
-        """Record that the model `name` raised an error, or that the turn was stopped."""
+        """Record in the answer that the model `name` raised an error, or that the turn was stopped."""
         if not isinstance(error, Exception):
             self._end["stopped"] = True
             return
@@ -125,12 +126,12 @@ class Answer:
             **self._end,
             **({"ms": times} if times else {}),
             **({"chunks": chunks} if usage is None or chunks != WORDS else {}),
-            **({} if usage is None else {"usage": usage}),  # the last key: without it, the answer was cut off or failed
+            **({} if usage is None else {"usage": usage}),  # must be the last key: it shows that the answer is complete
         }
 
 
 def spellings(part: Mapping[str, Any]) -> list[str]:
-    """Return the texts that the deltas of a part usually add up to. Such a text need not be written."""
+    """Return the texts to which the streamed pieces of an answer part usually add up: no other text is recorded."""
     if part["type"] in TEXT_TYPES:
         return [part.get("text", "")]
     arguments = part.get("arguments", {})
@@ -143,7 +144,7 @@ def spellings(part: Mapping[str, Any]) -> list[str]:
 
 
 def usual_chunks(parts: Iterable[Json], letter: str) -> str:
-    """Return the `chunks` of an answer whose texts came in pieces of one kind, and each call in one piece."""
+    """Return the `chunks` line of an answer if all its texts came in `letter` pieces, and each call in one piece."""
     words: list[str] = []
     for place, part in enumerate(parts):
         text = spellings(part)[0]
@@ -175,7 +176,7 @@ def usage_of(counts: Sequence[Any]) -> Usage:
 def _flow(
     flow: Sequence[tuple[str, int, str]], places: Mapping[int, int], texts: Mapping[int, str], calls: Collection[int]
 ) -> Iterator[str]:
-    """Yield one word of the `chunks` line per event: the beginning or end of a part, or the length of a piece."""
+    """Yield the words of an answer's `chunks` line: one for the begin or end of a part, or the length of a piece."""
     positions = dict.fromkeys(places, 0)
     blanks = {index for index, text in texts.items() if redact(text) != text}
     current, usual_piece = -1, WORDS
@@ -189,7 +190,7 @@ def _flow(
             current = index
         start = positions[index]
         positions[index] += len(text)
-        if index in blanks:  # secrets were blanked, so the pieces no longer fit: write the text as one piece
+        if index in blanks:  # the text without its secrets has another length: write it as one piece
             if not start:
                 yield str(len(redact(texts[index])))
             continue
@@ -201,14 +202,14 @@ def _flow(
 
 
 def _runs(words: Iterable[str]) -> Iterator[str]:
-    """Yield words; a word that repeats several times in a row is yielded once, as `word*count`."""
+    """Yield the words of a `chunks` or `ms` line. Equal words in a row are yielded once, as `word*count`."""
     for word, group in groupby(words):
         count = sum(1 for _ in group)
         yield word if count == 1 else f"{word}*{count}"
 
 
 def _pauses(ticks: Iterable[int]) -> str:
-    """Return the pauses as one line; pauses of about the same length are written as their mean."""
+    """Return the pauses between events, in milliseconds, as one line. Similar pauses in a row become their mean."""
     runs: list[list[int]] = [[]]
     for tick in ticks:
         mean = sum(runs[-1]) / max(len(runs[-1]), 1)
@@ -237,7 +238,9 @@ def model_events(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelE
     for place, data in enumerate(answer["parts"]):
         if not texts[place] and place in lengths:
             candidates = [spelling for spelling in spellings(data) if lengths[place] in (len(spelling), -1)]
-            texts[place] = candidates[0]  # raises IndexError if the text was edited, but not its chunks
+            texts[place] = candidates[
+                0
+            ]  # for a text that was edited without its `chunks`, the code below raises IndexError
     positions, current = [0] * len(parts), 0
     for word in flow:
         if word[0] in "+-@":
@@ -259,7 +262,7 @@ def model_events(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelE
 
 
 def unroll(line: str) -> Iterator[str]:
-    """Yield each word of a line, `word*count` repeated. Raises ValueError for an unknown word or too many words."""
+    """Yield each word of a `chunks` or `ms` line, `word*count` that many times. Raises ValueError for a bad line."""
     budget = MOST_CHUNKS
     for word in str(line).split():
         match = _RUN.fullmatch(word)
@@ -275,7 +278,7 @@ def unroll(line: str) -> Iterator[str]:
 
 
 def _lengths(flow: Sequence[str]) -> dict[int, int]:
-    """Return the total length of the pieces of each part; -1 if they are words or tokens, written without lengths."""
+    """Return the length of each answer part, by index, from its `chunks` words; -1 if they have no lengths."""
     lengths: dict[int, int] = {}
     current = 0
     for word in flow:

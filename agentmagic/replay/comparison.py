@@ -70,7 +70,7 @@ _HANDLE = re.compile(rf'({READER}\(id=)"(?:[^"\\]|\\.)*"')
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """A request in canonical form.
+    """A model request in the form in which requests are compared: without secrets and ids, with sorted keys.
 
     `settings`, and each item of `tools`, `messages`, `values` and `project`, is one line of JSON.
     """
@@ -85,7 +85,7 @@ class RequestRecord:
 
     @property
     def digest(self) -> str:
-        """A digest of all fields, 32 hexadecimal characters."""
+        """A digest of all fields of the request, 32 hexadecimal characters."""
         whole = (self.model, self.instructions, self.settings, *self.tools, "", *self.messages, "", *self.values)
         whole += ("", *self.project) if self.project else ()
         return blake2b("\n".join(whole).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -93,7 +93,7 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference between two requests: its cause, the path of the field, and both values, shortened."""
+    """One difference between a recorded request and a new one: cause, path of the field, both values shortened."""
 
     cause: Cause
     field: str
@@ -105,14 +105,14 @@ class Difference:
 
 
 class RequestRecords:
-    """Builds the records of the requests of a conversation; converts each message and each tool only once."""
+    """Makes a `RequestRecord` from each request of a conversation. Messages and tools are converted only once."""
 
     def __init__(self) -> None:
         self._messages = ConvertOnce(_message)
         self._tools = ConvertOnce(_tool)
 
     def __call__(self, request: Request, model: str, values: Sequence[PromptValue] = ()) -> RequestRecord:
-        """Return the record of a request. `model` is the model's full name, `values` are the values in the prompt."""
+        """Return a request as a RequestRecord. `model` is the model's full name, `values` are values in the prompt."""
         instructions = request.instructions
         if request.output is not None:
             instructions = instructions.removesuffix(request.output.instructions).rstrip()
@@ -129,7 +129,7 @@ class RequestRecords:
 
 
 def record_line(data: Any) -> str:
-    """Return JSON data as one line in the canonical form of records."""
+    """Return JSON data as one line with sorted keys, as in a RequestRecord."""
     return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
@@ -149,7 +149,7 @@ def _settings(request: Request) -> str:
 
 def _tool(tool: ToolDef) -> str:
     examples = [[example.question, example.arguments] for example in tool.examples]
-    # The name is the first key in the line, so sorting the lines sorts the tools by name.
+    # "_" sorts before the other keys, so the name is first in the line, and sorted lines are sorted by name.
     data = {"_": tool.name, "description": tool.description, "parameters": tool.parameters, "examples": examples}
     return record_line(blank_secrets(data))
 
@@ -168,7 +168,8 @@ def _part(part: Part) -> dict[str, Any]:  # noqa: PLR0911  (one return for each 
             data = blank_secrets(replace(part, call_id="", content=(), server=""))
             return data | {"content": [_part(inner) for inner in part.content]}
         case ToolCall():
-            # READER reads more of a long result, which it names by a call id. Call ids differ in each run.
+            # Leave out the argument `id` of the tool READER, which reads on in a long result: it is the id of a call,
+            # and such ids differ in each run.
             arguments = {**part.arguments, "id": ""} if part.name == READER else part.arguments
             return blank_secrets(replace(part, id="", arguments=arguments, provider_data=None))
         case HostedCall():
@@ -186,10 +187,11 @@ def _part(part: Part) -> dict[str, Any]:  # noqa: PLR0911  (one return for each 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Results already reported as different from the recording; they do not count as differences again.
+    """Tool results that were reported as different from the recording, and are not reported for later requests.
 
     `places` are the positions of the results in a request: the index of the message, and of the part in the message.
-    `texts` are pairs of a recorded and a new text. The last message can contain them, if it is a question of the loop.
+    `texts` are pairs of a recorded and a new text. The last message can quote such a text in a question that the agent
+    loop asks the model.
     """
 
     places: Collection[tuple[int, int]] = ()
@@ -199,7 +201,7 @@ class Known:
 def compare(old: RequestRecord, new: RequestRecord, known: Known | None = None) -> tuple[Difference, ...]:
     """Return how a request differs from the recorded request, the most likely cause first; () if they are equal.
 
-    If all differences are known or do not matter to a model, return one difference with the cause "cosmetic".
+    If each difference is in `known` or does not matter to a model, return one difference with the cause "cosmetic".
     """
     if old == new:
         return ()
@@ -208,7 +210,7 @@ def compare(old: RequestRecord, new: RequestRecord, known: Known | None = None) 
 
 
 def compare_results(old: ToolResult, new: ToolResult) -> tuple[Difference, ...]:
-    """Return the differences between a call's result and the recorded result that matter to a model."""
+    """Return the differences between the recorded result of a tool call and its new result that matter to a model."""
     return tuple(islice(_result(_part(old), _part(new)), MOST_DIFFERENCES))
 
 
@@ -242,7 +244,7 @@ def _project_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Dif
             )
         elif one["text"] != other["text"]:
             yield from _walk("rules", file, one["text"], other["text"])
-        elif one["digest"] != other["digest"] and one["kind"] != "rules":  # for rules, equal texts are enough
+        elif one["digest"] != other["digest"] and one["kind"] != "rules":  # rules files with equal texts are equal
             yield _difference("rules", file, f"(digest {one['digest']})", f"(digest {other['digest']})")
     if before == after and old != new:
         yield _difference("rules", "order", ", ".join(before), ", ".join(after))
@@ -250,7 +252,7 @@ def _project_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Dif
 
 def _tool_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Difference]:
     before, after = ({tool.pop("_"): tool for tool in map(json.loads, tools)} for tools in (old, new))
-    # READER, which reads more of long results, is offered only if a result is long. So it is not compared itself.
+    # Ignore whether the tool READER is offered: it reads on in long results, and is offered only if there are any.
     only_one = (before.keys() - after.keys(), after.keys() - before.keys())
     removals, additions = (", ".join(sorted(names - {READER})) for names in only_one)
     if removals or additions:
@@ -260,7 +262,7 @@ def _tool_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Differ
 
 
 class _Messages:
-    """Compares the messages of two requests."""
+    """Compares the messages of a recorded request with those of a new request."""
 
     def __init__(self, old: RequestRecord, new: RequestRecord, known: Known) -> None:
         self._known = known
@@ -275,7 +277,7 @@ class _Messages:
         self._values = _paired_values(old.values, new.values)
 
     def differences(self) -> Iterator[Difference]:
-        """Yield the differences. The model's own messages are compared only if nothing else differs."""
+        """Yield the differences in the messages. The model's messages are compared only if no other message differs."""
         changes = [(one, other) for one, other in self._values if not is_cosmetic(one["text"], other["text"])]
         for before, after in changes:
             cause: Cause = "rules" if before["kind"] == "command" else "value"
@@ -300,7 +302,7 @@ class _Messages:
             yield from _walk("prompt", f"history[{place}]", self._old[index], self._new[place])
 
     def _pairs(self) -> tuple[list[tuple[int, int]], bool]:
-        """Return pairs of indexes of messages to compare, and whether both histories have the same order."""
+        """Return the indexes of recorded and new messages to compare, and whether both are in the same order."""
         old, new = self._lines
         roles = [[message["role"] for message in messages] for messages in (self._old, self._new)]
         if roles[0] == roles[1] and sorted(old) != sorted(new):
@@ -312,7 +314,7 @@ class _Messages:
         return [(i, j) for i, j in pairs if self._old[i]["role"] == self._new[j]["role"]], False
 
     def _prompt(self, place: int, before: Any, after: Any, changes: Sequence[tuple[Any, Any]]) -> Iterator[Difference]:
-        """Yield the differences between two messages of the user that no changed value explains."""
+        """Yield the differences between two user messages, except those in `changes`: changed values of variables."""
         name = "prompt" if place in self._prompts else f"history[{place}]"
         if len(before["parts"]) != len(after["parts"]):
             yield _difference("prompt", name, _message_text(before), _message_text(after))
@@ -351,7 +353,7 @@ class _Messages:
 
 
 def _result(part: Any, other: Any) -> Iterator[Difference]:
-    """Yield the differences of a result. If the content differs, the structured value, often the same, is skipped."""
+    """Yield the differences between two tool results. The structured value is compared only if the content is equal."""
     path = f"results.{part['name']}"
     differences = list(_walk("tool result", path, *map(_content, (part, other))))
     yield from differences
@@ -366,7 +368,7 @@ def _listing(names: Sequence[str]) -> re.Pattern[str]:
 
 
 def _paired_values(old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, Any]]:
-    """Return pairs of the values at the same positions of both prompts; [] if the prompts name other values."""
+    """Return pairs of a recorded and a new value in the prompt; [] if the two prompts have different expressions."""
     pairs = [(json.loads(value), json.loads(other)) for value, other in zip(old, new, strict=False)]
     same = len(old) == len(new) and all(value["written"] == other["written"] for value, other in pairs)
     return pairs if same else []
@@ -374,7 +376,7 @@ def _paired_values(old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, An
 
 def _is_explained(old: str, new: str, pairs: Sequence[tuple[str, str]]) -> bool:
     """Return whether two texts differ only in these pairs of values, each at any number of positions."""
-    visits = set[tuple[int, int]]()  # pairs of positions already tried: repeated values lead to a pair many times
+    visits = set[tuple[int, int]]()  # pairs of positions already tried: with repeated values, a pair comes up often
     stack = [(0, 0)]  # pairs of positions from which the rest of both texts must be compared
     while stack and len(visits) < MOST_WAYS:
         start, other = rest = stack.pop()
@@ -393,7 +395,7 @@ def _is_explained(old: str, new: str, pairs: Sequence[tuple[str, str]]) -> bool:
 
 
 def _content(result: Any) -> Any:
-    """Return the content of a result. A single text that is JSON is parsed, so that a difference has a path in it."""
+    """Return the content of a tool result. A single text with JSON is parsed, to name the path of a difference."""
     match result["content"]:
         case [{"type": "text", "text": text}]:
             data = _read_json(text)
@@ -460,7 +462,7 @@ def _tidy(text: str) -> str:
 
 
 def _fits_blanks(pattern: str, text: str) -> bool:
-    """Return whether `text` equals `pattern` with secrets in place of blanks. The secrets may be unknown here."""
+    """Return whether `text` equals `pattern` if its blanks stand for secrets. The secrets need not be known here."""
     first, *rest = pattern.split(BLANK)
     if not rest or not text.startswith(first):
         return False
@@ -474,7 +476,7 @@ def _fits_blanks(pattern: str, text: str) -> bool:
 
 def _difference(cause: Cause, field: str, before: Any, after: Any) -> Difference:
     one, other = (value if isinstance(value, str) else record_line(value) for value in (before, after))
-    if one == other:  # the same text, but values of two types
+    if one == other:  # add the types if two values of different types look the same, such as 1 and "1"
         one, other = (f"{record_line(value)} ({_type_of(value)})" for value in (before, after))
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
     start = max(same - CONTEXT_BEFORE, 0) if max(len(one), len(other)) > LONGEST else 0

@@ -1,4 +1,4 @@
-"""The cassette of a session: its file, its mode, the position among the recorded turns, and the tape of each turn."""
+"""A session's use of its cassette file: the replay mode, and the position among the recorded turns."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ class Deck:
         self.name = ""
         self.timed = timed
         self.verdicts: list[Verdict] = []
-        self.records = RequestRecords()  # shared by all turns, so that each message is converted once
+        self.records = RequestRecords()  # one object for all turns: it converts each message only once
         self._known = KnownResults()
         self._turn_mode: Replay = "live"
         self._forked = False
@@ -83,15 +83,15 @@ class Deck:
         return settings.replay_override() or self._mode or "live"
 
     def answers(self, mode: Replay | None = None) -> bool:
-        """Return whether the cassette answers and not a model, in this mode or else the session's mode."""
+        """Return whether recorded answers are used instead of a model. `mode` replaces the session's replay mode."""
         return (settings.replay_override() or mode or self.mode) in ("replay", "replay-model", "auto")
 
     def is_frozen(self, mode: Replay | None = None) -> bool:
-        """Return whether no tool runs and the user is not asked, in this mode or else the session's mode."""
+        """Return whether no tool runs and the user is not asked. `mode` replaces the session's replay mode."""
         return (settings.replay_override() or mode or self.mode) in ("replay", "replay-tools")
 
     def insert(self, path: str | Path) -> None:
-        """Use the cassette of a file from now on; the file need not exist."""
+        """Use this cassette file from now on, from its first recorded turn. The file need not exist."""
         self.finish()
         self._path = settings.file_of(path)
         self.rewind()
@@ -107,7 +107,7 @@ class Deck:
             self.choose(mode, timed=notebook.timed)
 
     def choose(self, mode: Replay, *, timed: bool | None = None) -> None:
-        """Set the mode from now on. Raises UsageError for a mode that is unknown, or that the class does not allow."""
+        """Set the replay mode. Raises UsageError if it is unknown, or not allowed by the classroom settings."""
         _check(mode)
         if mode not in RECORDS:
             self.finish()
@@ -115,12 +115,12 @@ class Deck:
         self._forked = False
 
     def rewind(self) -> None:
-        """Start again at the first recorded turn."""
+        """Go back to the first recorded turn on the cassette."""
         self._next, self._aligned, self._forked = 0, False, False
         self._runs, self._past_runs = {}, {}
 
     def finish(self) -> None:
-        """End the recording if one is under way, and put its file in order if the file can be written."""
+        """Stop recording, if a recording is open. Sort its file in the notebook's order, if it can be written."""
         recording, self._recording = self._recording, None
         if recording is not None:
             with suppress(CassetteError):
@@ -140,11 +140,12 @@ class Deck:
         served: bool = False,
         recorded: bool = True,
     ) -> TurnTape | None:
-        """Return the tape that records or replays the next turn, or None if the turn is live.
+        """Return the recorder and player for the next turn, or None if the turn is neither recorded nor replayed.
 
-        A `served` turn is one call of an outside client. If it is not `recorded`, the call is made now, and no recorded
-        call is played in its place. `turns` is the number of turns before this one. If it is smaller than at the last
-        turn, the user has undone turns: go back on the cassette by as many, unless the session was `cleared`.
+        A `served` turn is one tool call by an outside client of the notebook. If `recorded` is False, the call really
+        runs, and no recorded call is played in its place. `turns` is the number of turns before this one. If it is
+        smaller than at the last turn, the user has undone turns: go back on the cassette by as many, unless the session
+        was `cleared`.
 
         Raises UsageError if no cassette is set, or if a client makes a call while a recording is played. Raises
         CassetteError if the cassette cannot be used.
@@ -161,7 +162,7 @@ class Deck:
         real = cache(real)
 
         def record() -> TurnRecorder:
-            if index is not None:  # the turn was played up to a change, and is recorded again from there
+            if index is not None:  # a replayed turn differs from its recording, and is recorded again
                 self._runs.pop(index, None)
             return self._record(head, recipe, real(), between=not recorded and self._turn_mode == "auto")
 
@@ -193,7 +194,7 @@ class Deck:
         cleared: bool,
         mode: Replay | None = None,
     ) -> MapTape | None:
-        """Return the tape that records or replays the next map, or None if the map is live.
+        """Return the recorder and player for the next map (one prompt for many rows), or None if neither is needed.
 
         The map has a position among the turns on the cassette, but is not counted as a turn.
 
@@ -214,7 +215,7 @@ class Deck:
 
         def record(values: Sequence[PromptValue]) -> TurnRecorder:
             own = [] if self._recording is None else self._recording.of_session(self.name)
-            if take in own:  # its index may have changed, if a turn was recorded before it
+            if take in own:  # look up the index of the recording: it can have changed since
                 self._runs.pop(own.index(take), None)
             map_head = self._head(prompt, values)
             return self._record({**map_head, "map": True}, recipe, real())
@@ -236,12 +237,12 @@ class Deck:
         return tape
 
     def next_client_call(self, turns: int, *, cleared: bool) -> tuple[str, ToolCall | None] | None:
-        """Return the next recorded call of a client, as `next_call` does, without playing it. Raises CassetteError."""
+        """Return the next recorded tool call of an outside client, without marking it as played. See `next_call`."""
         if self.path is None or not self.answers():
             return None
         self._choose_turn_mode(None)
         cassette = self._current_cassette()
-        if not self._claimed:  # choose a recording that begins with a call; others are chosen by their first prompt
+        if not self._claimed:  # choose a recording that begins with such a call
             if (first := first_call(cassette)) is None:
                 return None
             self._claim(cassette, first.head)
@@ -252,7 +253,7 @@ class Deck:
         return next_call(cassette, own[self._next :])
 
     def _choose_turn_mode(self, mode: Replay | None) -> bool:
-        """Set the mode of the next turn or map, and return whether that mode uses the cassette."""
+        """Set the replay mode of the next turn or map. Return whether the mode uses the cassette: it is not "live"."""
         if mode is not None:
             _check(mode)
         self._turn_mode = settings.replay_override() or mode or self.mode
@@ -261,7 +262,7 @@ class Deck:
     def _place(
         self, cassette: Cassette, head: Json, turns: int, *, cleared: bool, recorded: bool = True
     ) -> tuple[int, Take] | tuple[None, None]:
-        """Return the index of the recorded turn to play, and the turn; None for both if none is played."""
+        """Find the recorded turn to play for a new turn. Return its index and the turn, or (None, None)."""
         self._claim(cassette, head)
         self._follow(cassette, turns, cleared=cleared)
         index = self._index_to_play(cassette, head) if recorded else None
@@ -273,7 +274,7 @@ class Deck:
         return index, take
 
     def _current_cassette(self) -> Cassette:
-        """Return the session's recording if the mode records, else the cassette file, which is put in order first."""
+        """Return the session's `Recording` if the mode records, else the cassette to replay, sorted first."""
         if (path := self.path) is None:
             message = f"The mode {self._turn_mode} needs a cassette. {NAME_ONE}"
             raise UsageError(message)
@@ -286,7 +287,7 @@ class Deck:
             self._recording = Recording(cassette)
             return self._recording
         if not cassette.is_tidy:
-            with suppress(CassetteError):  # the folder may be read-only
+            with suppress(CassetteError):  # sorting is optional: the folder may be read-only
                 tidy(cassette.path)
             cassette.refresh()
         return cassette
@@ -307,12 +308,12 @@ class Deck:
             kinds = [f"a map: {take.prompt}" if take.is_map else take.prompt]
             kinds += [f"a map: {head['turn']}" if head.get("map") else str(head["turn"])]
             raise mismatch(cassette, take, 1, [Difference("prompt", "prompt", *kinds)], str(head["turn"]))
-        # A map with this prompt is always played: its tape compares the conversation, and asks only missing rows.
+        # A recorded map (one prompt for many rows) is always played: its `MapTape` asks the model only missing rows.
         goes_live = not exact or (not take.is_map and (self._forked or is_incomplete(take)))
         return None if self._turn_mode == "auto" and goes_live else index
 
     def _follow(self, cassette: Cassette, turns: int, *, cleared: bool) -> None:
-        """Go back on the cassette if the user has undone turns, also over the maps that came after these turns."""
+        """If the user has undone turns, go back to the first of them on the cassette, also over maps behind it."""
         own, indexes, undone = cassette.of_session(self.name), list(self._runs), self._turns - turns
         while indexes and undone > 0:
             undone -= not (indexes[-1] < len(own) and own[indexes[-1]].is_map)
@@ -334,8 +335,8 @@ class Deck:
     def _is_free(self, index: int, take: Take) -> bool:
         """Return whether a recorded turn can be recorded again.
 
-        This is true if this session has not played it, or if its cell runs again after a reset. The cell of a map can
-        run again at any time.
+        This is true if this session has not played it, or if its cell runs again after the session was cleared. For a
+        map (one prompt for many rows), it is true whenever its cell runs again.
         """
         (cell, number), (now, run) = (self._past_runs | self._runs).get(index, ("", 0)), current_host().cell
         runs_again = cell == now != "" and number != run
@@ -344,7 +345,7 @@ class Deck:
         return index not in self._past_runs or runs_again
 
     def _settle(self, tape: TurnTape) -> None:
-        """Move the recording of a finished turn to its place on the cassette."""
+        """After a turn, move its recording to its place among the recorded turns."""
         self._forked = self._forked or tape.forked
         if tape.recorder is not None:
             self._settle_take(tape.recorder.take)
@@ -357,7 +358,7 @@ class Deck:
         recording.settle(take)
         unasked.add_recorded(recording, take)
         own = recording.of_session(self.name)
-        for places in (self._runs, self._past_runs):  # the new turn changed the indexes of later turns
+        for places in (self._runs, self._past_runs):  # inserting the new turn has changed the indexes of later turns
             pairs = [(before[index], run) for index, run in places.items() if index < len(before)]
             places.clear()
             places |= {own.index(one): run for one, run in pairs if one in own}
@@ -365,10 +366,10 @@ class Deck:
         self._use(index, aligned=aligned or index == len(own) - 1)
 
     def _claim(self, cassette: Cassette, head: Json) -> None:
-        """Choose a recording for the session: it has the session's name, and no other session of this run uses it.
+        """Choose the session's turns on the cassette, once: those of the session name that no other session uses.
 
-        Prefer a recording that begins with the prompt of this turn. If a replay finds no recording of that name, it
-        uses a recording of another name that contains the prompt.
+        Prefer turns that begin with the prompt of this turn. If a replay finds no turns of the session's name, it uses
+        the turns of another name that contain the prompt.
         """
         if self._claimed:
             return
@@ -388,7 +389,7 @@ class Deck:
         if not free and self._turn_mode in RECORDS:
             names = (self.name, *(f"{later}{number}" for number in range(2, len(used_names) + 2)))
             free = [name for name in names if name not in used_names]
-        if not family and self._turn_mode not in RECORDS:  # the variable of the session was renamed
+        if not family and self._turn_mode not in RECORDS:  # the user renamed the session's variable
             own = {take.session for take in cassette.takes if _prompt_of_take(take) == prompt}
             free = [name for name in first if name in own or len(first) == 1]
         self.name = free[0] if free else self.name
@@ -401,7 +402,7 @@ class Deck:
         """
         own, prompt = cassette.of_session(self.name), _comparable_prompt(head)
         same = [index for index, take in enumerate(own) if _prompt_of_take(take) == prompt]
-        if self._turn_mode in RECORDS:  # a prompt that is used twice in a conversation is recorded twice
+        if self._turn_mode in RECORDS:  # a prompt that occurs twice is recorded twice
             same = [index for index in same if self._is_free(index, own[index])]
         whole = [index for index in same if own[index].ended] or same
         later = [index for index in whole if index >= self._next]
@@ -415,7 +416,7 @@ class Deck:
         return max(range(len(own)), key=lambda index: _likeness(own[index], head)), False
 
     def _record(self, head: Json, recipe: Agent, model: Model, *, between: bool = False) -> TurnRecorder:
-        """Begin to record a turn in its place, or `between` the last turn and the next one. Return the recorder."""
+        """Begin to record a turn, and return the recorder. If `between`, insert it without replacing another turn."""
         recording = self._recording
         assert recording is not None  # noqa: S101  (of a mode that records)
         own = recording.of_session(self.name)
@@ -454,9 +455,9 @@ def _check(mode: str) -> None:
 
 
 def _comparable_prompt(head: Json) -> Json:
-    """Return the prompt in the form that is compared: known secrets are blanked, and fates of proposed cells left out.
+    """Return a turn's prompt in the form in which prompts are compared: known secrets are blanked.
 
-    The fates say which proposed cells were kept. A replay takes them from the recording, so they cannot differ.
+    The part that says which proposed cells were kept is left out. A replay takes it from the recording.
     """
     parts = [part for part in prompt_parts(head) if part.get("uri") != FATES]
     kind = {name: True for name in KINDS if head.get(name)}
@@ -464,7 +465,7 @@ def _comparable_prompt(head: Json) -> Json:
 
 
 def _prompt_of_take(take: Take) -> Json:
-    """Return a recorded prompt in the form that is compared. It is cached, so later secrets are not blanked in it."""
+    """Return a recorded prompt in the form in which prompts are compared, cached with the secrets known so far."""
     if take.comparable_prompt is None:
         take.comparable_prompt = _comparable_prompt(take.head)
     return take.comparable_prompt

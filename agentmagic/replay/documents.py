@@ -1,4 +1,4 @@
-"""Writes JSON data as YAML documents that people can review, and reads them.
+"""Writes and reads the documents of a cassette: JSON data as YAML that people can review.
 
 The writer uses a small part of YAML: block mappings, literal blocks for long texts, no tags and no anchors. The reader
 accepts more of YAML, because people edit cassettes by hand, but refuses tags, anchors, and data that is nested deeper
@@ -40,7 +40,7 @@ _CONSTANTS: dict[str, Any] = {"true": True, "false": False, "null": None, "": No
 
 
 def write(data: Mapping[str, Any]) -> str:
-    """Return data as a YAML document, with its separator. The order of the keys is preserved."""
+    """Return data as a YAML document, after a separator line. The order of the keys is preserved."""
     import yaml
 
     plain = _plain(data)
@@ -109,7 +109,7 @@ def _dumper(*, in_c: bool) -> Any:
 
 def _scalar_node(dumper: Any, text: str) -> Any:
     style = None
-    if _NO_BLOCK.search(text) or _scalar(text) is not text:  # our reader sees more texts as numbers than PyYAML
+    if _NO_BLOCK.search(text) or _scalar(text) is not text:  # quote what `_scalar` would not read as a text
         style = '"'
     elif ("\n" in text or len(text) > LONGEST_LINE) and text.strip("\n"):
         style = "|"
@@ -130,7 +130,7 @@ def _is_short(value: Any) -> bool:
 
 
 def read(text: str, where: str) -> dict[str, Any]:
-    """Return the mapping in a document. Raises CassetteError, whose message begins with `where`, for other content."""
+    """Return the mapping that a YAML document contains. Raises CassetteError, with `where` before its message."""
     import yaml
 
     make = cast("Any", getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -147,7 +147,7 @@ def read(text: str, where: str) -> dict[str, Any]:
 
 
 class _Builder:
-    """Builds the data of one document from the events of the YAML parser, which itself does not recurse."""
+    """Builds the data of one YAML document from parser events. Refuses tags, anchors and deep nesting."""
 
     def __init__(self, next_event: Callable[[], Any], where: str) -> None:
         self._next = next_event
@@ -188,7 +188,7 @@ class _Builder:
 
 
 def _scalar(text: str) -> Any:
-    """Return the value of a scalar that is written without quotes."""
+    """Return the value of a YAML scalar that is written without quotes: a number, true, false, null or a text."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):

@@ -21,13 +21,13 @@ AGENT = "agent"
 """The kind of a document that contains a document of an agent tool's turn, and names the call of that tool."""
 SAME = "same"
 MOST_SIDE_MESSAGES = 2
-"""Maximum number of messages in a side request, which asks for a summary or a judgement."""
+"""Maximum number of messages in a side request, which asks for a summary or for a check of a task result."""
 
 T = TypeVar("T")
 
 
 def blank_secrets(value: Any) -> Any:
-    """Return a value of this package, or JSON data, as plain JSON data with secrets blanked."""
+    """Return an object of this package (such as a message), or JSON data, as plain JSON with secrets blanked."""
     return to_json(value, lambda inner, name: redact(inner, name=name) if isinstance(inner, str) else inner)
 
 
@@ -37,7 +37,7 @@ def short_digest(text: str | bytes) -> str:
 
 
 def kind_of(document: Mapping[str, Any]) -> str:
-    """Return the kind of a document: its first key. A key `answer` is not enough: approvals have it too."""
+    """Return the kind of a recorded document: its first key. Approvals have a key `answer` too, but not as first."""
     return next(iter(document), "")
 
 
@@ -55,12 +55,12 @@ def tool_def(data: Mapping[str, Any]) -> ToolDef:
 
 
 def calls_of(answer: Mapping[str, Any]) -> list[Json]:
-    """Return the tool calls in an answer."""
+    """Return the tool calls in the document of a model's answer."""
     return [part for part in answer.get("parts", ()) if part["type"] == "tool_call"]
 
 
 def call_of(result: Mapping[str, Any], calls: Sequence[Json]) -> Json:
-    """Return the id and the arguments of a result's call: from the result, or if it has none, from `calls`."""
+    """Return the tool call of a recorded result: its id and arguments. What `result` lacks is taken from `calls`."""
     index: int = result.get("call", -1)
     call: Json = {"id": "", "arguments": {}}
     if 0 <= index < len(calls) and calls[index].get("name") == result["result"]:
@@ -71,7 +71,7 @@ def call_of(result: Mapping[str, Any], calls: Sequence[Json]) -> Json:
 class ConvertOnce(Generic[T]):
     """Converts the values of a growing sequence, each value only once.
 
-    A short sequence of other values, such as a side request, does not replace the cached sequence.
+    If a short sequence begins otherwise, such as the messages of a request for a summary, the cache is kept.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:
@@ -154,9 +154,9 @@ def message_of(data: Mapping[str, Any], restore: Callable[[Any], Any]) -> Messag
 class Chain:
     """The requests of a conversation, each written as its difference to the requests before it.
 
-    A request without messages has the messages of the previous request, then the answer, the results and the prompt
-    that followed. Any other request can keep the first messages of the previous request; `keep` is their number. A part
-    that is already in an answer or a result of this turn or the previous turn is written as the name of its place.
+    If a difference has no messages, the request has those of the previous request, and then the answer, the tool
+    results and the prompt that followed. Else `keep` is the number of first messages that are those of the previous
+    request. A message part that this turn or the previous turn has recorded is written as a name such as "=result 0".
     """
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class Chain:
         self._sources: list[Json] = []
 
     def begin(self, prompt: Sequence[Json]) -> None:
-        """Begin a turn. Requests can name parts of this turn and the previous turn by place, but no older parts."""
+        """Begin a turn. Its requests can refer to message parts of this turn and the turn before, not to older ones."""
         before = {f"^{name}": part for name, part in self._parts.items() if not name.startswith("^")}
         self._parts, self._names = {}, {}
         for name, part in before.items():
@@ -185,19 +185,22 @@ class Chain:
         self._tail.append({"role": "user", "parts": list(prompt)})
 
     def list_tools(self, sources: Sequence[Json] | str) -> list[Json]:
-        """Set the turn's list of tools, to which later requests refer by name. Return the complete list."""
+        """Set the turn's tool lists, one per toolset; requests name their tools. For SAME, use the turn before's.
+
+        Return the complete lists.
+        """
         self._sources = self._sources if isinstance(sources, str) else list(sources)
         self._tools = {tool["name"]: tool for source in self._sources for tool in source.get("tools", ())}
         return self._sources
 
     def encode_tools(self, sources: Sequence[Json]) -> list[Json] | str:
-        """Set the turn's list of tools. Return the form to write: SAME if the list did not change."""
+        """Set the turn's tool lists, one per toolset. Return the form to write: SAME if the lists did not change."""
         same = list(sources) == self._sources
         self.list_tools(sources)
         return SAME if same else list(sources)
 
     def add_answer(self, answer: Json) -> None:
-        """Add the answer to a request."""
+        """Add the document of the answer to the last request."""
         parts = cast("list[Json]", answer.get("parts", []))
         self.calls = calls_of(answer)
         if not self._aside and not (answer.keys() & {"error", "stopped"}):
@@ -207,7 +210,7 @@ class Chain:
             self._add(f"=answer {answer['answer']}.{index}", part)
 
     def add_result(self, result: Json) -> None:
-        """Add the result of a call."""
+        """Add the document of a tool call's result."""
         part: Json = {"type": "tool_result", "call_id": call_of(result, self.calls)["id"], "name": result["result"]}
         part["content"] = [{"type": "text", "text": result["text"]}] if "text" in result else result.get("content", [])
         part |= {name: result[name] for name in ("status", "structured", "done", "server") if name in result}
@@ -216,19 +219,19 @@ class Chain:
         self._answers[result.get("call", 0)] = part
 
     def _settle(self) -> None:
-        """Append the results of a step after its calls, in the order of the calls."""
+        """Append the tool results since the last answer as one message, in the order of the calls."""
         if self._answers:
             parts = [part for _, part in sorted(self._answers.items())]
             self._tail.append({"role": "tool", "parts": parts})
             self._answers = {}
 
     def _next_messages(self) -> list[Json]:
-        """Return the messages of the next request if it continues the conversation."""
+        """Return the messages that the next request has if it continues the conversation without change."""
         self._settle()
         return [*self._messages, *self._tail]
 
     def feed(self, document: Json) -> Json:
-        """Add a document of a recorded turn. Return the complete request or list of tools, {} for other documents.
+        """Add a document of a recorded turn. Return the complete request or tool lists, or {} for other documents.
 
         Raises ValueError for a request that refers to a message, part or tool that is missing.
         """
@@ -246,7 +249,7 @@ class Chain:
         return {}
 
     def difference(self, document: Json, whole: Json) -> Json:
-        """Add a document, given with the value that `feed` returned for it, and return the document to write."""
+        """Add a document, and return it as a difference. `whole` is its complete form, which `feed` returned for it."""
         match document:
             case {"sources": _}:
                 return {**document, "sources": self.encode_tools(whole["sources"])}
@@ -276,7 +279,7 @@ class Chain:
         return {**changes, **({"keep": keep} if keep or not new else {}), **({"messages": new} if new else {})}
 
     def decode(self, difference: Mapping[str, Any]) -> Json:
-        """Return the complete request. Raises ValueError if it refers to a message, part or tool that is missing."""
+        """Return a complete request from its difference. Raises ValueError if a message, part or tool is missing."""
         try:
             own = ("instructions", "tools", "tool_choice", "output", "settings", "decision", "hosted", "project")
             changes = {name: difference[name] for name in own if name in difference}
@@ -303,7 +306,7 @@ class Chain:
 
     def _take(self, fields: Json, messages: list[Json], keep: int) -> None:
         self._fields = fields
-        # A side request, for a summary or a judgement, does not become part of the conversation.
+        # A short request without earlier messages, such as one for a summary, is not part of the conversation.
         self._aside = not keep and len(messages) <= MOST_SIDE_MESSAGES and bool(self._messages)
         if not self._aside:
             self._messages, self._tail = messages, []

@@ -1,4 +1,4 @@
-"""Calls that a recorded tool made to other tools. A replay does not run the tool, so the player makes the calls."""
+"""Tool calls that a recorded tool made itself. A replay does not run this tool, so the replay makes its calls."""
 
 import asyncio
 from collections import defaultdict
@@ -12,7 +12,7 @@ from agentmagic.tools.base import ToolContext
 
 
 class InnerCalls:
-    """The recorded inner calls of a turn. `repeats` has the calls that the replay made again, by their place."""
+    """The recorded calls that tools made in a turn. `repeats` has those that the replay made again, by place."""
 
     def __init__(self) -> None:
         self._documents = defaultdict[Place, list[Json]](list)
@@ -20,28 +20,28 @@ class InnerCalls:
         self._may_end: dict[Place, asyncio.Event] = {}
 
     def add(self, document: Json) -> None:
-        """Add a recorded call. Calls are added in the order in which they ended."""
+        """Add a recorded call that a tool made. Calls are added in the order in which they ended."""
         self._documents[place_of(document)[:-1]].append(document)
 
     def recorded_place(self, place: Place) -> Place:
-        """Return the place in the recording of the call that has this place in the replay."""
+        """Return the place that a call has in the recording, given its place in the replay."""
         return place_of(self.repeats[place]) if place in self.repeats else place
 
     async def wait(self, place: Place) -> None:
-        """Wait until a call that was made again may end. Called only if the call was allowed; see `has_run`."""
+        """Wait until a repeated call may end: calls end in recorded order. Not called for a call that was denied."""
         may_end = self._may_end.pop(place, None)
         if may_end is not None:
             await may_end.wait()
 
     def of_tool(self, result: Json, place: Place, context: ToolContext) -> "RepeatedCalls":
-        """Return the recorded calls that a tool made, to make them again. Raises ValueError if one is missing."""
+        """Return the recorded calls that a tool made, to repeat them. Raises ValueError if a call is missing."""
         documents = self._documents.get(place_of(result), [])
         if sorted(place_of(document)[-1] for document in documents) != list(range(1, len(documents) + 1)):
             raise ValueError
         return RepeatedCalls(self, documents, place, context)
 
     def begin(self, document: Json, place: Place, context: ToolContext) -> "tuple[asyncio.Task[str], asyncio.Event]":
-        """Start a task that makes a tool's call again. Return the task, and an event that lets the call end.
+        """Start a task that repeats a call that a tool made. Return the task, and an event: set it to let the call end.
 
         The result of the task is the error message of the call, "" if the call succeeded.
         """
@@ -57,12 +57,12 @@ class InnerCalls:
         return asyncio.create_task(call()), self._may_end[place]
 
     def has_run(self, place: Place) -> bool:
-        """Return whether a call that was made again was allowed to run."""
+        """Return whether a repeated call was allowed to run: it has called `wait`."""
         return place not in self._may_end
 
 
 class RepeatedCalls:
-    """The recorded calls of one tool, which the replay makes again in their recorded order."""
+    """The recorded calls that one tool made. The replay repeats them in their recorded order."""
 
     def __init__(self, calls: InnerCalls, documents: list[Json], place: Place, context: ToolContext) -> None:
         self._calls = calls
@@ -73,14 +73,14 @@ class RepeatedCalls:
         self._tasks = list[tuple["asyncio.Task[str]", asyncio.Event]]()
 
     async def play(self, count: int) -> Difference | None:
-        """Make calls until `count` more have ended. Return a difference if a call that ran is not allowed now."""
+        """Repeat calls until `count` more have ended. Return a difference if a recorded call may not run now."""
         for document in islice(self._rest, count):
             number = place_of(document)[-1]
             while len(self._tasks) < max(number, min(document.get("begun", 0), len(self._by_number))):
                 following = len(self._tasks) + 1
                 pair = self._calls.begin(self._by_number[following], (*self._place, following), self._context)
                 self._tasks.append(pair)
-            if "unfinished" in document:  # this call did not end before its tool, so do not wait
+            if "unfinished" in document:  # in the recording, this call had no end, so do not wait
                 continue
             task, may_end = self._tasks[number - 1]
             may_end.set()

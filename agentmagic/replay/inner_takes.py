@@ -1,4 +1,4 @@
-"""Recorded turns inside a recorded turn (a take): the turns of agents that were called as tools in that turn."""
+"""The recorded turns of agents that were called as tools. They are stored inside the recorded turn of the caller."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -8,7 +8,7 @@ from agentmagic.replay.exchange import AGENT, Json, kind_of
 
 
 def take_inside(take: Take, call: Json) -> Take | None:
-    """Return the recorded turn of the agent that a call asked, or None. `call` is any document of that call.
+    """Return the recorded turn of an agent called as a tool, or None. `call` is any document of this tool call.
 
     Raises CassetteError if the documents of the agent's turn are invalid.
     """
@@ -28,14 +28,14 @@ def take_inside(take: Take, call: Json) -> Take | None:
 
 
 def inner_takes(take: Take) -> list[Take]:
-    """Return the recorded turns of all agents that were called in this turn. Raises CassetteError if one is bad."""
+    """Return the recorded turns of all agents called as tools in a turn. Raises CassetteError if one is invalid."""
     firsts = {str(_place(one)): one for one in reversed(take.documents) if kind_of(one) == AGENT}
     takes = [take_inside(take, one) for one in reversed(firsts.values())]
     return [one for one in takes if one is not None]
 
 
 def with_inner(take: Take, change: Callable[[Take], Sequence[Json]]) -> list[Json]:
-    """Return the documents of a recorded turn, with `change` applied to the turns of agents inside it.
+    """Return the documents of a recorded turn, with `change` applied to the turns of agents called in it.
 
     Raises CassetteError if the turn of an agent is invalid.
     """
@@ -43,7 +43,7 @@ def with_inner(take: Take, change: Callable[[Take], Sequence[Json]]) -> list[Jso
     documents: list[Json] = []
     for document in take.documents:
         place = str(_place(document)) if kind_of(document) == AGENT else ""
-        if place and place not in rest:  # the first document of an agent's turn is not changed
+        if place and place not in rest:  # this is the first document of an agent's turn: keep it
             inner = take_inside(take, document)
             rest[place] = iter(() if inner is None else change(inner))
             documents.append(document)
@@ -53,5 +53,5 @@ def with_inner(take: Take, change: Callable[[Take], Sequence[Json]]) -> list[Jso
 
 
 def _place(document: Json) -> tuple[object, object]:
-    """Return the step and the call number in a document, not converted."""
+    """Return the raw values of `step` and `call` in a document. They identify the tool call that it belongs to."""
     return document["step"], document["call"]

@@ -1,7 +1,7 @@
-"""The recording of one map: the request that all rows share, and the outcome of each row as one line of JSON.
+"""The recording of one map (one prompt for many rows): the request that all rows share, and a line for each row.
 
-The cassette stores the lines, up to a hundred in a document. If the map has a file of its own, that file stores the
-lines, and the cassette only their digest.
+A line is the outcome of a row as JSON. The cassette file stores the lines, up to a hundred in a document. If the map
+has a file of its own, that file stores the lines, and the cassette only their digest.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ _NO_BLOCK = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 class RecordedModel:
-    """Stands for the model of a replayed map: it has the recorded name, and no request is sent to it."""
+    """Stands for the model in a replayed map (one prompt for many rows). No request may be sent to it."""
 
     def __init__(self, name: str, head: Json) -> None:
         self.name = name
@@ -65,11 +65,12 @@ class RecordedModel:
 
 @dataclass(kw_only=True)
 class MapTape:
-    """One map that is recorded or replayed.
+    """Records or replays one map (one prompt for many rows).
 
     `take` is the recording to play, or None. `record` creates the recorder, given the values in the prompt of all rows;
     it is None if nothing is recorded. `real` creates the live model. `name` is the model's name in the map. `records`
-    and `verdicts` belong to the session. `settle` is called when a recording ends. `notices` are messages.
+    and `verdicts` are shared by the session's turns. `settle` is called when a recording ends. `notices` are messages
+    for the user.
     """
 
     mode: Replay
@@ -105,15 +106,15 @@ class MapTape:
 
     @property
     def model(self) -> Model:
-        """The model of the map. The live model is not created if the recording answers."""
+        """The model to use: the live model, or if the recording answers, a `RecordedModel` that only has its name."""
         return self.real() if self.take is None else RecordedModel(self.name, self.take.head)
 
     def toolsets(self, sources: Sequence[Toolset]) -> tuple[Toolset, ...]:
-        """Return toolsets whose lists of tools are recorded, or come from the recording."""
+        """Return the toolsets, wrapped: each tool list is recorded, or comes from the recording."""
         return on_tape_toolsets(self, sources, None if self.take is None else self.cassette.sources(self.take))
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Run a tool call of a live row."""
+        """Run a tool call of a row that the live model answers."""
         return await (await real_tool(tool, source)).invoke(call, context)
 
     def begin(self, request: Request, values: Sequence[PromptValue]) -> None:
@@ -141,7 +142,10 @@ class MapTape:
             self.take, self.lines = None, {}
 
     def _verdict(self, differences: Sequence[Difference]) -> bool:
-        """Save a verdict, and return whether no difference matters. Raises ReplayMismatch unless the mode records."""
+        """Add the comparison's result to `verdicts`. Return True if no difference matters to a model.
+
+        Otherwise, return False if the mode records, else raise ReplayMismatch.
+        """
         self.verdicts.append(
             Verdict(self.prompt, 1, differences[0].cause if differences else "same", tuple(differences))
         )
@@ -156,7 +160,7 @@ class MapTape:
 
     @property
     def file(self) -> Path | None:
-        """The file with the recorded rows, or None if the rows are on the cassette."""
+        """The map's own file with the recorded rows, or None if the rows are in the cassette file."""
         name = self.totals.get("file")
         return None if name is None else self.cassette.path.parent / str(name)
 
@@ -167,11 +171,11 @@ class MapTape:
 
     @property
     def count(self) -> int | None:
-        """The number of rows to read: None (all rows) unless the recorded map ended early."""
+        """The number of input rows to read for a replay. None means all rows, unless the recorded map ended early."""
         return self.totals.get("map") if self.end_reason not in ("", "done") else None
 
     def has(self, labels: Mapping[str, str], recorded_labels: Mapping[str, str], lines: Iterable[bytes]) -> bool:
-        """Return whether the recording has all rows of the input, so that no request is needed.
+        """Return whether the recording has all rows of the map's input, so that no row must be asked.
 
         `labels` are the labels of the input's rows by key, in order. `recorded_labels` are the labels of the recorded
         rows. `lines` are the recorded lines for the input's rows. Raises ReplayMismatch unless the mode records.
@@ -197,13 +201,16 @@ class MapTape:
 
     @property
     def usage(self) -> Usage:
-        """The usage of the recorded map, without the rows that its file had before."""
+        """The tokens and cost of the recorded map, without rows that an earlier run had answered."""
         return usage_of(self.totals.get("spent", ()))
 
     # -- recording -----------------------------------------------------------------------------
 
     def start(self, file: Path | None) -> None:
-        """Start recording if the mode records. A map with a file stores its rows there. Raises CassetteError."""
+        """Start recording the map if the mode records. If the map has a `file`, it alone stores the rows.
+
+        Raises CassetteError if the cassette file cannot be written.
+        """
         if self.record is None or self._request is None:
             return
         self._file = file
@@ -213,7 +220,7 @@ class MapTape:
         self.recorder.request(self._request, self._digest)
 
     def note(self, line: bytes) -> None:
-        """Record the outcome of a row, given as a line of JSON with the row's `key`. Raises CassetteError."""
+        """Record the outcome of a row, a line of JSON with the row's `key`. Raises CassetteError if it cannot."""
         if self.recorder is None:
             return
         if self._file is not None:
@@ -256,12 +263,12 @@ class MapTape:
     def _relative(self, file: Path) -> str:
         try:
             return Path(os.path.relpath(file.absolute(), self.cassette.path.parent)).as_posix()
-        except ValueError:  # on Windows, the file is on another drive
+        except ValueError:  # on Windows, a file on another drive has no relative path
             return file.name
 
 
 def rows_of_take(take: Take) -> dict[str, str]:
-    """Return the line of each row of a recorded map, by the row's key. Raises CassetteError."""
+    """Return the JSON line of each row of a recorded map, by row key. Raises CassetteError for a bad recording."""
     blocks = (document["rows"].split("\n") for document in take.documents if kind_of(document) == "rows")
     return {str(json.loads(line)["key"]): line for lines in blocks for line in lines}
 
@@ -272,7 +279,7 @@ def digest_of_keys(keys: Iterable[str]) -> str:
 
 
 def round_seconds(seconds: float) -> float:
-    """Return seconds, rounded as in a recording."""
+    """Return seconds, rounded to the precision of recordings."""
     return round(seconds, DIGITS)
 
 
@@ -290,7 +297,7 @@ def _hexadecimal(number: int) -> str:
 
 
 def _row_names(keys: Sequence[str], labels: Mapping[str, str]) -> str:
-    """Return the number of rows, and the label and key of the first rows. If a row changes, only its key changes."""
+    """Return a text with the number of rows, and labels and keys of the first rows. A changed row has another key."""
     if not keys:
         return ABSENT
     first = ", ".join(f"{labels[key]} ({key[:KEY_SHOWN]})" for key in keys[:MOST_NAMED])

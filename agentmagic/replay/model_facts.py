@@ -1,4 +1,4 @@
-"""Facts about the model of a turn that a replay needs, because a replay does not create the model."""
+"""Facts about the model, such as its name, that are stored in a recorded turn: a replay does not create the model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ def model_facts(recipe: Agent, model: Model) -> Json:
 
 
 def model_name(recipe: Agent, take: Take | None, real: Callable[[], Model]) -> str:
-    """Return the name of the model that a turn asks for. The model is created only if the turn is not recorded."""
+    """Return the name of the model for a turn. Without a recorded turn, `real` creates the model to get its name."""
     if take is None:
         return real().name
     head, spec = take.head, _spec(recipe)
@@ -36,7 +36,7 @@ def model_name(recipe: Agent, take: Take | None, real: Callable[[], Model]) -> s
 
 
 def _spec(recipe: Agent) -> str:
-    """Return the model as the user wrote it, with folders removed from a command; "" if no model is chosen."""
+    """Return the model as the user wrote it, without the folders of a command; "" if the user chose no model."""
     own = recipe.model
     model: Any = (own if isinstance(own, ClientModel) else settings.model_override() or own) or ""
     return display_name(model) if isinstance(model, str) else str(model.name)

@@ -61,7 +61,7 @@ APPROVAL_PASSES = 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The comparison of one request: the turn's prompt, the request's number, and the cause, "same" if equal."""
+    """How one request compares to its recording: the turn's prompt, the request's number, and the cause or "same"."""
 
     prompt: str
     step: int
@@ -70,7 +70,7 @@ class Verdict:
 
 
 class Player:
-    """Replays the documents of one recorded turn. If `timed`, answers and calls take as long as in the recording."""
+    """Replays one recorded turn (`take`). If `timed`, answers and tool calls take as long as in the recording."""
 
     def __init__(self, cassette: Cassette, take: Take, *, timed: bool = False) -> None:
         self.take = take
@@ -128,9 +128,9 @@ class Player:
     def find(
         self, new_record: RequestRecord, number: int, known: Known | None = None
     ) -> tuple[Json | None, tuple[Difference, ...]]:
-        """Return the equal recorded request and (), or else the next one (or None) and its differences not yet `known`.
+        """Find the recording of a new request. Return the equal recorded request, or the next one with the differences.
 
-        If the digests of both requests differ, but no difference is returned, the recording was edited.
+        `known` differences are left out. If only the digests differ, the recording was edited. None: none is left.
         """
         remaining = [request for request in self.requests if request["request"] not in self._played_numbers]
         digest = new_record.digest[:DIGEST]
@@ -150,7 +150,7 @@ class Player:
         return request
 
     def before(self, request: Json | None) -> list[tuple[Json, Json]]:
-        """Return the documents before a request, each with its complete form (see `Chain.feed`)."""
+        """Return the recorded documents before a request, each with what `Chain.feed` returns for it."""
         pairs: list[tuple[Json, Json]] = []
         for document, whole in self.cassette.requests(self.take, self.cassette.chain_to(self.take.base)):
             if document is request or "end" in document:
@@ -159,7 +159,7 @@ class Player:
         return pairs
 
     def before_call(self, place: Place, ended_places: Collection[Place]) -> list[tuple[Json, Json]]:
-        """Return the documents before the calls of a step, and of the step's calls that ended, as `before` does."""
+        """Return, as `before` does, the documents before a step's tool calls, and those of its calls that ended."""
         pairs: list[tuple[Json, Json]] = []
         answers = 0
         for document, whole in self.cassette.requests(self.take, self.cassette.chain_to(self.take.base)):
@@ -172,7 +172,7 @@ class Player:
 
     @property
     def break_message(self) -> str:
-        """The error message for a recorded turn that is incomplete: its documents end before the turn ended."""
+        """The error message for a recording that breaks off: its documents end before the turn ended."""
         return (
             f"The recording of {self.take.prompt!r:.60} in {self.cassette.path.name} breaks off after request "
             f"{len(self._answers)}: its kernel was killed, or the file was cut. Record the cell again: %agent record"
@@ -200,7 +200,7 @@ class Player:
             message = f"{where} cannot be read: {_brief(error)}. Undo the edit, or record it again."
             raise CassetteError(message) from None
         for event, pause in zip(events, chain(pauses, repeat(0)), strict=False):
-            await asyncio.sleep(pause)  # even for 0 seconds: the turn can be cancelled here
+            await asyncio.sleep(pause)  # also for 0 seconds, so that the turn can be cancelled
             yield event
         if failure is not None:
             raise failure
@@ -237,12 +237,12 @@ class Player:
 
     @property
     def sources(self) -> list[Json]:
-        """The recorded lists of tools, one for each toolset."""
+        """The tool lists of the recorded turn, one for each toolset."""
         return list(self.cassette.sources(self.take))
 
     @property
     def project(self) -> Sequence[Json]:
-        """The project files in the requests. Files that did not change are stored with an earlier recorded turn."""
+        """The project files in the turn's requests. Files that did not change are stored with an earlier turn."""
         take: Take | None = self.take
         while take is not None:
             lists: list[Sequence[Json] | None]
@@ -254,20 +254,20 @@ class Player:
 
     @property
     def chosen_tools(self) -> list[str] | None:
-        """The names of the tools that the model chose, or None if it accepted all."""
+        """The names of the tools that the model selected to be offered; None if it did not select."""
         return self._listing.get("chosen")
 
     def hosts(self, tool: HostedTool) -> bool | None:
-        """Return whether the model's provider ran a hosted tool; None if the turn had no tool of that name.
+        """Return whether the recorded turn's provider ran a hosted tool; None if the turn had no tool of that name.
 
-        If the turn had the tool only with other limits, the answer is for the tool with those limits.
+        If the turn had the tool only with other limits, the return value is for the tool with those limits.
         """
         entries = self._hosted_entries(tool.name)
         same = [entry for entry in entries if hosted_of(entry) == tool]
         return any("missing" not in entry for entry in same or entries) if entries else None
 
     def _hosted_entries(self, name: str) -> list[Json]:
-        """Return the recorded entries of a provider-hosted tool, one for each set of limits."""
+        """Return the recorded entries for a provider-hosted tool of this name: one for each combination of limits."""
         return [entry for entry in self._listing.get("hosted", ()) if entry["name"] == name]
 
     @property
@@ -278,18 +278,18 @@ class Player:
 
     @property
     def call_lines(self) -> list[str]:
-        """The recorded calls, each as one line."""
+        """The recorded tool calls, each as one line."""
         return [f"{document['result']}({self.arguments(document)})" for document in self._results.values()]
 
     # -- tools and the user --------------------------------------------------------------------
 
     def recorded_result(self, place: Place, call: ToolCall) -> ToolResult | None:
-        """Return the recorded result for a call that has really run, or None if there is no recorded result."""
+        """Return the recorded result of a tool call that has really run in this replay, or None if it is missing."""
         document = self._results.get(place)
         return None if document is None or document["result"] != call.name else self.end_event(document, call).result
 
     def result_of(self, place: Place, call: ToolCall) -> Json | None:
-        """Return the recorded result at the place of a call, or of an equal call in the turn, or None."""
+        """Return the recorded result of an equal tool call, preferably at this place in the turn, or None."""
         if place in self._inner.repeats:
             return self._inner.repeats[place]
         candidates = (self._results.get(place), *self._results.values())
@@ -305,20 +305,20 @@ class Player:
         )
 
     def arguments(self, result: Json) -> Any:
-        """Return the arguments of the call that has this recorded result."""
+        """Return the arguments of the recorded tool call that has this result."""
         before = takewhile(lambda document: document is not result, self.take.documents)
         answers = [document for document in before if kind_of(document) == "answer"]
         return call_of(result, calls_of(answers[-1]) if answers else ())["arguments"]
 
     def was_decided(self, place: Place) -> bool:
-        """Return whether, in the recording, the user decided about a call, or the call was not run."""
+        """Return whether, in the recording, the user allowed or denied a tool call, or the call did not run."""
         return bool(self._approvals.get(place)) or not self._results.get(place, {}).get("ran", True)
 
     async def play_call(self, document: Json, place: Place, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Repeat what a recorded call did while it ran (messages, questions, variables), and return its result."""
+        """Repeat what a recorded tool call did: messages, questions, changed variables. Return its recorded result."""
         await self._inner.wait(place)
         for _ in range(self._ranks.get(place_of(document), 0) + 1):
-            await asyncio.sleep(0)  # all calls of a step begin before the first ends; they end in recorded order
+            await asyncio.sleep(0)  # let all calls of a step begin first, then end in recorded order
         try:
             inner = self._inner.of_tool(document, place, context)
         except ValueError:
@@ -345,29 +345,29 @@ class Player:
         return event.result
 
     def _lost_error(self, variables: Mapping[str, str], step: int, call: ToolCall) -> ReplayMismatch:
-        """Return the error for a call that changed variables whose values could not be recorded."""
+        """Return the error for a tool call that changed variables whose values could not be recorded."""
         cell, file = f"Cell {clip(self.take.prompt, 60)!r}, step {step}", self.cassette.path.name
         message = f"{cell}: {call.name} changed {describe_lost(variables)}, which is not in {file}. {REPLAY_MODEL}"
         differences = [Difference("tool result", f"variables.{name}", kind, ABSENT) for name, kind in variables.items()]
         return ReplayMismatch(message, differences)
 
     def end_event(self, document: Json, call: ToolCall) -> ToolFinished:
-        """Return the event that ends a call, with the result and the duration from the recording."""
+        """Return the event that ends a tool call, with the result and the duration from the recorded `document`."""
         fields = {name: document[name] for name in ("status", "structured", "done", "server") if name in document}
         content = [{"type": "text", "text": document["text"]}] if "text" in document else document.get("content", [])
         data = {"type": "tool_result", "call_id": call.id, "name": call.name, "content": content, **fields}
         result: ToolResult = from_json(self.cassette.restore(data))
-        rich = tuple(map(str, document.get("rich", ())))  # sanitised when it is displayed
+        rich = tuple(map(str, document.get("rich", ())))  # unsafe HTML; it is sanitised when it is displayed
         return ToolFinished(result, float(document.get("seconds", 0.0)), document.get("traceback", ""), rich)
 
     async def intent(self, question: ApprovalAsked | QuestionAsked, place: Place) -> Intent | None:
-        """Return the recorded answer of the user, or None if there is none."""
+        """Return the user's recorded answer to an approval or a question, or None if no answer was recorded."""
         if isinstance(question, QuestionAsked):
             answers = self._questions.get(blank_secrets(question.text))
             answer = answers.popleft()["answer"] if answers else None
             return None if answer is None else Reply(question.id, answer)
         if not (approvals := self._approvals.get(self._inner.recorded_place(place))):
-            if question.hosted:  # no answer was recorded, so an earlier answer or a rule decided
+            if question.hosted:  # nobody was asked: an "always" answer or a rule decided
                 return Deny(question.id) if self._was_denied(question.call.name) else Approve(question.id)
             for _ in range(APPROVAL_PASSES):
                 await asyncio.sleep(0)
@@ -384,13 +384,13 @@ class Player:
                 return None
 
     def _was_denied(self, name: str) -> bool:
-        """Return whether the turn had this provider-hosted tool, but no request offered it."""
+        """Return whether the recorded turn had a provider-hosted tool of this name, but no request offered it."""
         wholes = self.cassette.requests(self.take, self.cassette.chain_to(self.take.base))
         in_request = any(tool["name"] == name for _, whole in wholes for tool in whole.get("hosted") or ())
         return bool(self._hosted_entries(name)) and not in_request
 
     def recorded_event(self, event: Event) -> Event:
-        """Return an event with its recorded duration, and the end of a call with its recorded result."""
+        """Return an event of the replay with its recorded duration. The end of a tool call gets the recorded result."""
         match event:
             case StepFinished() if self._seconds:
                 return replace(event, seconds=self._seconds.popleft())
@@ -400,7 +400,7 @@ class Player:
                 return self.recorded_call_event(event)
 
     def recorded_call_event(self, event: Event) -> Event:
-        """Return the recorded event for the end of a replayed call. Return any other event unchanged."""
+        """If the event ends a replayed tool call, return the recorded event. Return any other event unchanged."""
         match event:
             case ToolFinished(result=result):
                 return self._recorded_ends.pop(result.call_id, event)
@@ -409,22 +409,22 @@ class Player:
 
 
 def is_incomplete(take: Take) -> bool:
-    """Return whether a tool changed a variable that could not be recorded, so that a replay of the turn fails."""
+    """Return whether a replay of this turn fails: a tool changed a variable that could not be recorded."""
     asides = (aside for document in take.documents for aside in document.get("asides", ()))
     own = any(aside[0] == "variables" and lost_variables(aside[1]) for aside in asides)
     return own or any(map(is_incomplete, inner_takes(take)))
 
 
 def first_call(cassette: Cassette) -> Take | None:
-    """Return the first turn of a recording that begins with a call of a client; None if no recording does."""
+    """Return the first turn of a session that began with a tool call by an outside client, or None."""
     firsts = {take.session: take for take in reversed(cassette.takes)}
     return next((take for take in reversed(firsts.values()) if take.head.get("served")), None)
 
 
 def next_call(cassette: Cassette, takes: Sequence[Take]) -> tuple[str, ToolCall | None] | None:
-    """Return the prompt and the call of the first recorded turn; None if a client did not cause that turn.
+    """Return the prompt and the call of the first recorded turn; None if it is not a tool call by an outside client.
 
-    Incomplete turns are skipped. The call is None if the turn ended before its call.
+    Turns without an end are skipped. The call is None if the turn ended before its call.
     """
     calls = takewhile(lambda take: take.head.get("served"), takes)
     if (take := next((one for one in calls if one.ended), None)) is None:
@@ -436,7 +436,7 @@ def next_call(cassette: Cassette, takes: Sequence[Take]) -> tuple[str, ToolCall 
 
 
 def records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecord]]:
-    """Yield each request document of a turn with the request's record. Raises CassetteError for a bad request."""
+    """Yield each recorded request of a turn, with its `RequestRecord`. Raises CassetteError for a bad request."""
     make_record, values = RequestRecords(), tuple(map(record_line, take.head.get("values", ())))
     for document, whole in cassette.requests(take, cassette.chain_to(take.base)):
         if "request" in document:
@@ -449,14 +449,14 @@ def records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecor
 
 
 def all_records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecord]]:
-    """Yield the request documents and records of a turn, and of the agents that were called in the turn."""
+    """Yield what `records` yields for a turn, and for the turns of agents that were called in it as tools."""
     yield from records(cassette, take)
     for inner in inner_takes(take):
         yield from all_records(cassette, inner)
 
 
 class CassetteModel:
-    """A model that answers from a cassette: it knows the recorded requests to all models."""
+    """The model `cassette:FILE`: it answers a request from a cassette file, whichever model was recorded."""
 
     def __init__(self, path: str) -> None:
         self.name = f"cassette:{path}"
@@ -464,7 +464,7 @@ class CassetteModel:
         self._records = RequestRecords()
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
-        """Return the names of all settings: a cassette ignores none of them."""
+        """Return the names of all settings that were given: this model ignores none of them."""
         return settings.given
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
@@ -505,7 +505,7 @@ async def _repeat_aside(aside: Sequence[Any], context: ToolContext) -> None:
             context.tell(words)
         case ["propose", dict()]:
             proposal = replace(cast("CellProposed", from_json(aside[1])), place="shown")
-            notebook = current_host().notebook  # the notebook now: its front end may insert cells in another way
+            notebook = current_host().notebook  # today's front end may insert cells in another way
             context.propose(proposal if notebook is None else notebook.stage(proposal))
         case ["ask", question]:
             with suppress(ToolError):

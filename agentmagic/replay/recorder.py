@@ -49,9 +49,10 @@ Place = tuple[int, ...]
 
 
 class Calls:
-    """The places of the calls of a turn, by call id. `inner` has the calls that a tool made, by the tool's own call id.
+    """The tool calls of a turn. `places` has the place of each call (see `Place`), by call id.
 
-    `running` has the calls that have started to run, by call id.
+    `inner` has the calls that a tool made, by the id of the tool's own call. `running` has the calls that have started
+    to run, by call id.
     """
 
     def __init__(self) -> None:
@@ -86,7 +87,7 @@ class Calls:
 
 
 class TurnRecorder:
-    """Writes the documents of one recorded turn. If a document cannot be written, no further document is written."""
+    """Writes the documents of one turn to its recording. After a failed write, no further document is written."""
 
     def __init__(self, recording: "Recording | InnerRecording", take: Take, chain: Chain) -> None:
         self._recording = recording
@@ -100,7 +101,7 @@ class TurnRecorder:
         self._has_failed = False
 
     def copy(self, documents: Iterable[tuple[Json, Json]]) -> None:
-        """Write documents of another recorded turn, each given with its complete form (see `Chain.feed`)."""
+        """Write documents of another recorded turn, each given in a pair with what `Chain.feed` returned for it."""
         for document, whole in documents:
             self.write(self._chain.difference(document, whole))
             self._requests += "request" in document
@@ -108,7 +109,7 @@ class TurnRecorder:
     def tools(
         self, sources: Sequence[Json], chosen: Sequence[str] | None, hosted: Mapping[HostedTool, bool] | None = None
     ) -> None:
-        """Write the tools of the turn, only once. `hosted` says for each hosted tool whether the provider runs it."""
+        """Write the tools of the turn, once. `hosted` says for each hosted tool whether the provider runs it."""
         if not self._has_tools:
             self._has_tools = True
             few = {} if chosen is None else {"chosen": list(chosen)}
@@ -123,7 +124,7 @@ class TurnRecorder:
         return self._requests
 
     def answer(self, document: Json) -> None:
-        """Write the answer to a request."""
+        """Write the document of the model's answer to a request."""
         document = self._recording.blobs.keep(document)
         self._chain.add_answer(document)
         self.write(document)
@@ -133,7 +134,7 @@ class TurnRecorder:
         self.write({"wait": seconds})
 
     def aside(self, call_id: str, kind: str, *values: Any) -> None:
-        """Store a message or a question of a running call. It is written with the result of the call."""
+        """Store a message, a question or another act of a running tool call. It is written with the call's result."""
         self._asides[call_id].append([kind, *map(blank_secrets, values)])
 
     def user_answer(self, question: ApprovalAsked | QuestionAsked, intent: Intent | None, place: Place) -> None:
@@ -154,7 +155,7 @@ class TurnRecorder:
         self.write(document)
 
     def event(self, event: Event, calls: Calls) -> Event:
-        """Write the content of an event. Return the event with its seconds rounded as they are written."""
+        """Write an event's content to the recording. Return the event, with its seconds rounded as in the recording."""
         match event:
             case StepFinished():
                 event = replace(event, seconds=round(event.seconds, DIGITS))
@@ -209,7 +210,10 @@ class TurnRecorder:
         self.write(document)
 
     def _note_inner_end(self, call_id: str, maker: str, calls: Calls) -> Json:
-        """Store, with the tool that made a call, that the call has ended. Return the fields of the call's document."""
+        """Store that a call that a tool made has ended. Return fields for the document of this call.
+
+        `maker` is the id of the tool's own call, with which the end is stored.
+        """
         self._ended_ids.add(call_id)
         asides, inner = self._asides[maker], calls.inner[maker]
         if asides and asides[-1][0] == "inner":
@@ -220,7 +224,7 @@ class TurnRecorder:
         return {**extra, "arguments": blank_secrets(inner[call_id].arguments)}
 
     def _write_unfinished(self, call_id: str, maker: str, calls: Calls) -> None:
-        """Write a call that had not ended when the tool that made it ended."""
+        """Write a call that a tool made, and that had not ended when the tool ended."""
         head = {"inner": calls.inner[maker][call_id].name, **_place_json(calls.places[call_id])}
         self.write({**head, **self._note_inner_end(call_id, maker, calls), "unfinished": True})
 
@@ -233,7 +237,7 @@ class TurnRecorder:
         return TurnRecorder(recording, take, chain)
 
     def write(self, document: Json) -> None:
-        """Write a document. Raises CassetteError once; later calls write nothing, so that the turn can end."""
+        """Write a document. Raises CassetteError if it fails; then later calls do nothing, so that the turn can end."""
         if self._has_failed:
             return
         try:
@@ -258,8 +262,8 @@ class InnerRecording:
 
 
 def _shorter_path(match: re.Match[str]) -> str:
-    """Return a traceback's path without folders that only this machine has: relative, or from `site-packages` on."""
-    with suppress(OSError, RuntimeError):  # the user in `~user`, or the current folder, may not exist
+    """Return the file path of a traceback line without folders of this machine: relative, or after `site-packages`."""
+    with suppress(OSError, RuntimeError):  # the user of a path `~user/...`, or the current folder, may not exist
         path = Path(match[1]).expanduser()
         if not path.is_absolute():
             return match[0]
@@ -275,13 +279,13 @@ def _place_json(place: Place) -> Json:
 
 
 def place_of(document: Json) -> Place:
-    """Return the place of a document's call. Raises ValueError, KeyError or TypeError if the place is missing."""
+    """Return the place of a document's tool call. Raises ValueError, KeyError or TypeError if it has no place."""
     call = document["call"]
     return int(document["step"]), *map(int, cast("list[Any]", call) if isinstance(call, list) else [call])
 
 
 def source_of(tools: Sequence[Tool], problems: Sequence[str], notices: Sequence[str], *, local: bool) -> Json:
-    """Return the list of tools of one toolset as JSON."""
+    """Return the tool list of one toolset as JSON, to record it."""
     source: Json = {"local": True} if local else {}
     source["tools"] = [definition(tool.definition) for tool in tools]
     source["problems"] = [redact(problem) for problem in problems]

@@ -1,7 +1,7 @@
 """Records the turns of a session: each document is appended to the cassette file as it comes, under a lock.
 
 Several sessions and processes can record to one file. Each has its own list of takes (recorded turns), and never
-removes takes that another session has recorded since. `finish` puts the file in order, with the takes of all sessions.
+removes takes that another session has recorded since. `finish` sorts the file, with the takes of all sessions.
 """
 
 import atexit
@@ -20,12 +20,12 @@ from agentmagic.replay.exchange import Chain, Encoder, Json
 LONGEST_WAIT = 20.0
 """Seconds to wait for the lock. Another writer has it while it writes one document, or puts the file in order."""
 _files_to_tidy: set[Path] = set()
-"""Files with appended documents. They are put in order when the process ends, if not before."""
+"""Cassette files with appended documents. They are sorted when the process ends, if not before."""
 _FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class Recording(Cassette):
-    """A cassette that one session records: the turns that existed when the recording began, and the session's own."""
+    """A cassette while one session records to it: the turns in the file at the beginning, and the session's turns."""
 
     def __init__(self, cassette: Cassette) -> None:
         super().__init__(cassette.path)
@@ -40,10 +40,10 @@ class Recording(Cassette):
         self._chain: tuple[Take | None, Chain] = (None, Chain())
 
     def refresh(self) -> None:
-        """Do nothing: turns that other sessions record now are merged when the file is put in order."""
+        """Do nothing, and do not read the file again: `finish` merges the turns that other sessions record now."""
 
     def begin(self, take: Take, after: Take | None, instead: Sequence[Take]) -> Chain:
-        """Begin to record a turn `after` another, in place of the turns in `instead`. Return the earlier requests.
+        """Begin to record a turn `after` another, in place of the turns in `instead`. Return its `Chain`.
 
         Raises CassetteError if the file cannot be written, or if an earlier turn cannot be read.
         """
@@ -56,7 +56,7 @@ class Recording(Cassette):
             was_put_in_order = self.state is not None and self.state[0] != self.path.stat().st_ino
             take.mark = {"id": uuid4().hex[:12], "after": after.key if after is not None else ""}
             take.mark |= {"instead": [earlier.key for earlier in instead]} if instead else {}
-            if was_put_in_order and after is not None:  # the file was rewritten, maybe without it
+            if was_put_in_order and after is not None:  # the turn `after` may be gone from the file
                 take.mark["whole"] = True
                 chain = Chain()
             take.base = None if "whole" in take.mark else after
@@ -67,7 +67,7 @@ class Recording(Cassette):
         return chain
 
     def append(self, take: Take, document: Json) -> None:
-        """Add a document to a recorded turn and to the file. Raises CassetteError if the file cannot be written."""
+        """Add a document to a turn being recorded, and to the file. Raises CassetteError if it cannot be written."""
         if text := take.add(document):
             with write_lock(self):
                 self._mend()
@@ -79,12 +79,12 @@ class Recording(Cassette):
             place(self.takes, take, *self._open.pop(take))
 
     def finish(self) -> None:
-        """Put the file in order, if anything was recorded. Raises CassetteError if it cannot be written."""
+        """If a turn was recorded, sort the file in the notebook's order. Raises CassetteError if this fails."""
         if self.path in _files_to_tidy:
             tidy(self.path)
 
     def _make(self) -> None:
-        """Create the file if it does not exist."""
+        """Create the cassette file if it does not exist."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError), self.path.open("xb") as file:
@@ -94,7 +94,7 @@ class Recording(Cassette):
         self._mend()
 
     def _mend(self) -> None:
-        """Remove an incomplete last line from the file: another writer may have been killed while it wrote."""
+        """Remove an incomplete last line from the file: a process that recorded to it may have been killed."""
         try:
             if state_of(self.path.stat()) == self.state:
                 return
@@ -106,14 +106,14 @@ class Recording(Cassette):
             _put_in_order(self.path, always=True)
 
     def _append(self, text: str, *, goes_on: str) -> None:
-        """Append a document. If another writer has written since the last one, first append the id of this turn."""
+        """Append a document to the file. If another turn's document is before it, first append this turn's id."""
         _files_to_tidy.add(self.path)
         try:
             number = os.open(self.path, _FLAGS)
             try:
                 now = state_of(os.fstat(number))
                 if self.state is not None and now[0] != self.state[0]:
-                    self._stored_blobs = set()  # the file was rewritten, without unused blobs
+                    self._stored_blobs = set()  # the file was replaced: it may lack our blobs
                 if goes_on and (now != self.state or goes_on != self._last):
                     text = documents.write({GOES_ON: goes_on}) + text
                 new = [name for name in dict.fromkeys(named_blobs(text)) if name not in self._stored_blobs]
@@ -130,7 +130,7 @@ class Recording(Cassette):
 
 
 def tidy(path: Path) -> None:
-    """Put a cassette file in order, unless a turn is being recorded to it: that recording does it at its end.
+    """Sort a cassette file in the notebook's order. Does nothing while a turn is recorded to it: it is sorted later.
 
     Raises CassetteError if the file cannot be read or written.
     """
@@ -149,7 +149,7 @@ def _finish() -> None:
 def _put_in_order(path: Path, *, always: bool = False) -> None:
     cassette = Cassette(path)
     cassette.refresh()
-    # While a turn is being recorded, its requests are differences to the turn before it, which must not move.
+    # Do not sort the file while a turn is recorded: its requests are differences to the turn that is before it now.
     goes_on = any(take.mark and not take.ended for take in cassette.takes)
     if always or not (cassette.is_tidy or goes_on):
         cassette.save()
@@ -166,7 +166,7 @@ def write_lock(cassette: Cassette) -> Generator[None]:
         make_folder(path.parent / FOLDER)
         lock.acquire()
     except Timeout as error:
-        if not Path(lock.lock_file).exists():  # in a read-only folder, the lock times out too
+        if not Path(lock.lock_file).exists():  # in a read-only folder, `acquire` raises Timeout too
             raise cassette.unwritable(OSError(0, "no file can be made beside it")) from error
         message = f"{path} is being written by another process, which has not let go of it. End that one, or name "
         raise CassetteError(f"{message}another file for the cassette.") from error

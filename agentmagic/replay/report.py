@@ -1,4 +1,4 @@
-"""Reports on cassettes for users: the turns, the differences to another cassette, problems, and changing values."""
+"""Text reports on cassette files: their turns, differences to another cassette, edits, and values that change."""
 
 import json
 import re
@@ -71,7 +71,7 @@ def _lines(document: Json) -> Iterator[str]:  # noqa: C901  (one arm for each ki
 
 
 def _row(row: Json) -> str:
-    """Return the outcome of a map's row as one line."""
+    """Return one line of text for the recorded outcome of a row of a map (one prompt for many rows)."""
     answer = row.get("answer") or row.get("error") or row.get("value")
     return f"{row.get('row')}: {row.get('status')} {answer}"
 
@@ -81,7 +81,7 @@ def _result_text(document: Json) -> Any:
 
 
 def differences(old: Cassette, new: Cassette) -> Iterator[str]:
-    """Yield lines on how the second cassette differs from the first: turns, requests with the cause, answers.
+    """Yield lines on how the cassette `new` differs from `old`: turns, requests with the cause, and answers.
 
     Raises CassetteError if a document cannot be read.
     """
@@ -116,7 +116,7 @@ def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterato
 
 
 def _between_rows(before: Take, after: Take) -> Iterator[str]:
-    """Yield lines on how the rows of two maps differ."""
+    """Yield lines on how the rows of two recordings of a map (one prompt for many rows) differ."""
     one, other = ({key: _row(json.loads(line)) for key, line in rows_of_take(take).items()} for take in (before, after))
     for key in one | other:
         if key not in one or key not in other:
@@ -135,7 +135,7 @@ def problems(cassette: Cassette) -> Iterator[str]:
         where = f"Turn {number}, {take.prompt!r:.60}"
         try:
             for edit in take.edits:
-                edited = True  # all later requests contain the edit too, so they are not checked
+                edited = True  # later requests contain the edit too: do not report them
                 field, after = edit.difference.field, edit.difference.after
                 yield f"{where}, step {edit.step}: {field} was edited to {after}. {MEND}"
             for document, record in () if edited else all_records(cassette, take):
@@ -155,7 +155,7 @@ def problems(cassette: Cassette) -> Iterator[str]:
 
 
 def scrub(cassette: Cassette) -> int:
-    """Blank every currently known secret in a cassette, and write the file. Return the number of changed documents.
+    """Blank every secret known now in a cassette, and write the file. Return the number of changed documents.
 
     Raises CassetteError if a document cannot be read, or if the file cannot be written.
     """
@@ -177,7 +177,7 @@ def scrub(cassette: Cassette) -> int:
 
 
 def _forget_pieces(document: Json, old: Json) -> None:
-    """Remove the fields with the pieces of an answer if its text has changed."""
+    """If the text of an answer has changed, remove the fields that say in which pieces it arrived."""
     if kind_of(document) == AGENT:
         _forget_pieces(document["document"], old["document"])
     elif document != old and kind_of(document) == "answer":
@@ -227,7 +227,7 @@ _SOURCES = {
 
 
 def why_different(before: str, after: str) -> str:
-    """Return a probable reason why two runs of the same code wrote these two texts."""
+    """Return a probable reason why a value differs in two runs of the same code, such as "a date or time"."""
     if before.splitlines() != after.splitlines() and sorted(before.splitlines()) == sorted(after.splitlines()):
         return "rows without an order"
     words = [sorted(re.findall(r"[^\s,\[\](){}]+", text)) for text in (before, after)]
@@ -241,7 +241,7 @@ def why_different(before: str, after: str) -> str:
 
 
 def source_of_change(kind: str, cells: Sequence[str]) -> tuple[int, int, str] | None:
-    """Return the last line of code that can produce this kind of value: cell and line number, from 1, and text."""
+    """Return the last line that can produce this kind of value: the numbers of cell and line, from 1, and the code."""
     pattern = _SOURCES.get(kind)
     for number in range(len(cells), 0, -1) if pattern else ():
         for place, line in enumerate(cells[number - 1].splitlines(), 1):
@@ -251,7 +251,10 @@ def source_of_change(kind: str, cells: Sequence[str]) -> tuple[int, int, str] | 
 
 
 def changes(before: str, after: str) -> Iterator[tuple[int, str, str]]:
-    """Yield each difference between two outputs, or reported by the replay: the line number, and both texts."""
+    """Yield the differences between two outputs of a cell, and those that a replay reports in them.
+
+    A difference is the line number and both texts.
+    """
     lines, others = (
         ["" if _NOT_AS_RECORDED.search(line) else line for line in text.splitlines()] for text in (before, after)
     )

@@ -1,6 +1,6 @@
-"""The short form of a recorded turn's documents: it leaves out fields that follow from the earlier documents.
+"""The short form in which a recorded turn is written: without fields that can be computed from earlier documents.
 
-The reader accepts the full form too, for cassettes of format 1 and for edits by hand.
+The reader accepts the full form too, which is in cassettes of format 1 and in edits by hand.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ USUAL_REASON = "stop"
 
 
 class Shorthand:
-    """Converts the documents of one recorded turn, in their order, to the short form or back."""
+    """Converts the documents of one recorded turn, given one after the other, to the short form or back."""
 
     def __init__(self) -> None:
         self._requests = 0
@@ -25,7 +25,7 @@ class Shorthand:
         self._begun = False
 
     def shorten(self, document: Json) -> Json | None:
-        """Return the short form of a document, or None if the document is not written."""
+        """Return the short form of a recorded document, or None if the document need not be written."""
         short = document
         match document:
             case {"request": int() as number, "digest": str() as digest, **rest} if number == self._requests + 1:
@@ -44,7 +44,7 @@ class Shorthand:
         return None if document == SOURCES else short
 
     def expand(self, document: Json) -> Iterator[Json]:
-        """Yield the full form of a document; first the list of tools, if that was not written before it."""
+        """Yield the full form of a document. Before the first one, yield a list of tools if none was written."""
         if not self._begun and "sources" not in document:
             yield dict(SOURCES)
         match document:

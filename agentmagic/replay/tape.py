@@ -1,4 +1,4 @@
-"""The tape of one turn: it wraps the model, the toolsets and the user of the turn, to record or replay each of them."""
+"""Records or replays one turn: wraps the model, the toolsets and the questions to the user of the turn."""
 
 import asyncio
 from collections import deque
@@ -67,11 +67,11 @@ if TYPE_CHECKING:
 
 GOES_ON = "The recorded answers go on."
 EMPTY = "(empty)"
-"""The text for an empty result in a request for a judgement."""
+"""The text for an empty result in a request in which a model checks the result of a task."""
 
 
 class KnownResults:
-    """Results that were reported as different from the recording: `calls` has their call ids, `texts` both texts.
+    """Tool results that were reported as different from the recording: `calls` has call ids, `texts` both texts.
 
     `edited` is True once an edit of the recording was reported, because all later requests contain the edit too.
     """
@@ -82,7 +82,7 @@ class KnownResults:
         self.texts: list[tuple[str, str]] = []
 
     def add(self, call_id: str, old: ToolResult, new: ToolResult) -> None:
-        """Add a result: as recorded, and as returned now."""
+        """Add a tool result that differs: as recorded, and as returned now."""
         self.calls.add(call_id)
         old_text, new_text = old.text, redact(new.text)
         pairs = [(old_text, new_text), (f"({old.status}):", f"({new.status}):")]
@@ -93,9 +93,9 @@ class KnownResults:
         self.texts += [(before or EMPTY, after or EMPTY) for before, after in dict.fromkeys(pairs) if before != after]
 
     def of(self, request: Request, recorded_prompt: str, prompt: str) -> Known:
-        """Return the known results in a request. The prompts are the turn's recorded prompt and its prompt now."""
+        """Return the results that are in this request. The prompts are those of the turn, as recorded and now."""
         texts = self.texts
-        if redact(request.messages[-1].text) == prompt:  # the user's prompt has no results
+        if redact(request.messages[-1].text) == prompt:  # the last message is the prompt, which quotes no results
             texts = []
         elif recorded_prompt != prompt and is_cosmetic(recorded_prompt, prompt):
             texts = [*texts, (recorded_prompt, prompt)]
@@ -110,11 +110,11 @@ class KnownResults:
 
 @dataclass(kw_only=True)
 class TurnTape:
-    """One turn that is recorded or replayed.
+    """Records or replays one turn.
 
-    `player` replays the turn; None if it is not recorded. `record` creates a recorder when a request is not in the
+    `player` replays the turn; None if there is no recording. `record` creates a recorder when a request is not in the
     recording; None if the mode does not record. `real` creates the live model. `name` is the model's name in the turn.
-    `records`, `verdicts` and `known` belong to the session. `settle` is called when the turn is over.
+    `records`, `verdicts` and `known` are shared by the session's turns. `settle` is called when the turn is over.
     """
 
     mode: Replay
@@ -135,7 +135,7 @@ class TurnTape:
         """Whether no tool runs: calls get their recorded results."""
         self.calls = Calls()
         self.sources: dict[int, Json] = {}
-        self.tools_on_tape: dict[int, Tool] = {}  # by the `id()` of the real tool
+        self.tools_on_tape: dict[int, Tool] = {}  # the recorded or replayed tools, by `id()` of the real tool
         self.chosen_tools: Sequence[str] | None = None
         self.hosted_tools: dict[HostedTool, bool] = {}
         self._request_count = 0
@@ -154,32 +154,32 @@ class TurnTape:
 
     @property
     def forked(self) -> bool:
-        """Whether the turn was played up to a change, and recorded from there."""
+        """Whether the turn was replayed up to a difference, and runs live and is recorded from there."""
         return self.player is not None and self.recorder is not None
 
     # -- the model -----------------------------------------------------------------------------
 
     @property
     def model(self) -> Model:
-        """The model for the loop of the turn."""
+        """The model that the agent loop uses in this turn: it records the live model, or replays."""
         if self.player is None or self.mode == "replay-tools":
             real = self.real()
             return _PreparedModel(self, real) if isinstance(real, Preparing) else TapedModel(self, real)
         return TapedModel(self, None)
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether the provider ran a hosted tool. With a new tool, no request equals the recorded request."""
+        """Return whether the provider ran a hosted tool when the turn was recorded. A new tool may make it go live."""
         assert self.player is not None  # noqa: S101  (else the real model is asked)
         answer = self.player.hosts(tool)
         if answer is not None or self.mode != "auto" or self.record is None:
-            return answer is not False  # a new tool counts as hosted: then the replay fails and names it
+            return answer is not False  # an unrecorded tool is hosted: the replay fails and names it
         here = hosts(self.real(), tool)
         if here and self.recorder is None:
-            self._fork(next(iter(self.player.requests), None))  # before the user is asked to approve the tool
+            self._fork(next(iter(self.player.requests), None))  # go live before the user must approve it
         return here
 
     async def stream(self, request: Request) -> "AsyncIterator[ModelEvent]":
-        """Yield the answer to a request, from the tape or from the model."""
+        """Yield the answer to a request: the recorded answer, or the answer of the live model."""
         if self.player is not None and self.recorder is None and self.player.is_over:
             await self.player.stop()
         self._request_count += 1
@@ -208,7 +208,7 @@ class TurnTape:
             self._warn_of_edited_request(match)
         others = [gap for gap in differences if gap.cause != COSMETIC]
         if self.mode == "replay-model" and match is not None and {gap.cause for gap in others} == {"tool result"}:
-            self._warn(others)  # results of an earlier turn that was not on tape
+            self._warn(others)  # the results are of an earlier turn, which was not recorded or replayed
             parts = [part for message in request.messages for part in message.parts]
             self.known.calls |= {part.call_id for part in parts if isinstance(part, ToolResult)}
             others = []
@@ -221,11 +221,11 @@ class TurnTape:
         if self.mode == "auto" and self.record is not None:
             self._fork(match)
             return None
-        # Earlier differences in results come first: they may be the only reason why this request differs.
+        # Name differences in earlier tool results first: they may be the reason why this request differs.
         raise mismatch(self.player.cassette, self.player.take, number, [*self._results, *others], prompt)
 
     def _warn_of_edits(self, player: Player) -> None:
-        """Warn about edits of the recording. If an edit is forbidden, raise ReplayMismatch; in mode `auto`, go live."""
+        """Warn of edits in the recording. For a forbidden edit, raise ReplayMismatch, or in mode `auto` go live."""
         if not player.take.ended:
             where = f"Cell {clip(self.prompt, 60)!r}: its recording in {player.cassette.path.name} has no end"
             self.notices.append(Notice("warning", f"{where}, and is played as far as it goes. Record the cell again."))
@@ -245,7 +245,7 @@ class TurnTape:
             raise mismatch(player.cassette, player.take, edits[0].step, differences, self.prompt)
 
     def _warn_of_edited_request(self, request: Json) -> None:
-        """Warn once that a recording without a `check` was edited: a request's digest does not fit its content."""
+        """Warn once that a recording without `check` digests was edited: the request's digest does not fit."""
         if not self.known.edited:
             where = f"Cell {clip(self.prompt, 60)!r}, step {request['request']}: the recording was edited"
             message = f"{where}, in an answer or a result before this request. It is played as it stands."
@@ -253,7 +253,7 @@ class TurnTape:
         self.known.edited = True
 
     def _compare(self, event: ToolFinished) -> None:
-        """Warn if the result of a call that really ran differs from the recorded result."""
+        """Warn if the result of a tool call that really ran differs from the recorded result."""
         call, place = self.calls.running.get(event.result.call_id), self.calls.places.get(event.result.call_id, ())
         assert self.player is not None  # noqa: S101  (of the caller)
         result = None if call is None else self.player.recorded_result(place, call)
@@ -262,7 +262,7 @@ class TurnTape:
             self._warn(differences)
 
     def _warn(self, differences: Sequence[Difference]) -> None:
-        """Warn the user about results that differ from the recording. The next verdict includes these differences."""
+        """Warn the user about tool results that differ from the recording, and add them to the next verdict."""
         self._results += differences
         for difference in differences:
             where = (
@@ -271,12 +271,12 @@ class TurnTape:
             self.notices.append(Notice("warning", f"{where} {both_values(difference)} {GOES_ON}"))
 
     def _fork(self, request: Json | None) -> None:
-        """Continue live from this request on. Record the turn again, with the documents before the request."""
+        """Use the live model from this request on. Record the turn again: first copy what is recorded before it."""
         assert self.player is not None  # noqa: S101  (only what is played can fork)
         self._go_live(self.player.before(request))
 
     def _go_live(self, before: Sequence[tuple[Json, Json]]) -> None:
-        """Continue with the live model, and record the turn again: first the given documents, then the new ones."""
+        """Use the live model from now on, and record the turn again: first copy the documents in `before`."""
         assert self.record is not None  # noqa: S101  (only a mode that records goes on live)
         self.recorder = self.record()
         self.recorder.copy(before)
@@ -305,14 +305,14 @@ class TurnTape:
             recorder.answer(answer.document())
 
     async def rest(self, seconds: float) -> None:
-        """Wait before a request is sent again. A replay waits only if it is timed."""
+        """Wait before a failed request is sent again. A replay waits only if it takes as long as the recording."""
         if self.recorder is not None:
             self.recorder.wait(seconds)
         if self.recorder is not None or self.player is None or self.player.timed:
             await asyncio.sleep(seconds)
 
     def with_recorded_fates(self, prompt: Message) -> Message:
-        """Return a prompt with the recorded part that says which proposed cells were kept, in place of the new part."""
+        """Return the prompt, but with the recorded part about proposed cells: it says which ones the user kept."""
         if self.player is None or self.mode == "replay-tools":
             return prompt
         cassette, head = self.player.cassette, self.player.take.head
@@ -322,11 +322,11 @@ class TurnTape:
     # -- tools ---------------------------------------------------------------------------------
 
     def toolsets(self, sources: Sequence[Toolset]) -> tuple[Toolset, ...]:
-        """Return toolsets whose lists and calls are recorded, or come from the recording."""
+        """Return the toolsets, wrapped: their tool lists and calls are recorded, or come from the recording."""
         return on_tape_toolsets(self, sources, self.player.sources if self.player is not None and self.frozen else None)
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Run a call, or return its recorded result. Raises ReplayMismatch if the recording lacks a replayed call."""
+        """Run a tool call, or return its recorded result. Raises ReplayMismatch if the recording lacks the call."""
         place = self.calls.places.get(call.id, (0, 0))
         if tool.agent:
             return await ask_agent(self, tool, call, context, place)
@@ -345,7 +345,7 @@ class TurnTape:
             raise
 
     def recorded_call(self, player: Player, place: Place, call: ToolCall) -> Json:
-        """Return the recorded result of a call. Raises ReplayMismatch if there is none."""
+        """Return the document of a tool call's recorded result. Raises ReplayMismatch if the call is not recorded."""
         document = player.result_of(place, self.calls.running.get(call.id, call))
         if document is None:
             call_list = ", ".join(player.call_lines) or ABSENT
@@ -355,7 +355,7 @@ class TurnTape:
         return document
 
     def recorder_at(self, place: Place) -> TurnRecorder:
-        """Return the recorder. If the turn was replayed up to this call, continue live from here, as `_fork` does."""
+        """Return the turn's recorder. If the turn was replayed up to this call, first go live, as `_fork` does."""
         if self.recorder is None:
             assert self.player is not None  # noqa: S101  (else the turn is recorded from its beginning)
             self._go_live(self.player.before_call(place, self._ended_places))
@@ -365,25 +365,25 @@ class TurnTape:
     # -- what an outside agent does itself -----------------------------------------------------
 
     def was_decided(self, call: ToolCall) -> bool:
-        """Return whether, in the recording, the user decided about the call, or the call was not run."""
+        """Return whether, in the recording, the user allowed or denied the tool call, or the call did not run."""
         return self.player is not None and self.player.was_decided(self.calls.places.get(call.id, (0, 0)))
 
     def plan(self, entries: Sequence[Sequence[str]]) -> None:
-        """Record the plan of an outside agent: the text and the status of each entry."""
+        """Record the task plan of an agent that runs in another process: the text and the status of each entry."""
         if self.recorder is not None:
             self.recorder.write({"plan": [blank_secrets(list(entry)) for entry in entries]})
 
     def plans(self, *, settled: bool) -> Sequence[Sequence[Sequence[str]]]:
-        """Return the recorded plans of the last step: before its first result, or if `settled`, after that result."""
+        """Return the recorded plans of the last step: those before its first tool result, or if `settled`, after it."""
         return () if self.player is None else self.player.plans.get((self._request_count, settled), ())
 
     # -- the user, and what happens ------------------------------------------------------------
 
     def ask(self, ask: Ask) -> Ask:
-        """Return a function that asks the user: the answers are recorded, or come from the recording."""
+        """Return a function to use in place of `ask`: the user's answers are recorded, or come from the recording."""
 
         async def on_tape(question: ApprovalAsked | QuestionAsked) -> Intent | None:
-            # Never replay the answer to a pause of step mode or to trust in files: files may come with a cassette.
+            # Never replay an answer about trusting files, which may come with the cassette, or to a pause of step mode.
             if question.step or (isinstance(question, QuestionAsked) and question.files):
                 return await ask(question)
             call = question.call.id if isinstance(question, ApprovalAsked) else ""
@@ -398,7 +398,7 @@ class TurnTape:
         return on_tape
 
     def process(self, event: Event) -> Event:
-        """Process an event of the turn, and return the event to emit."""
+        """Record an event of the turn, or replace its data with recorded data. Return the event to emit."""
         self.calls.feed(event)
         if isinstance(event, ToolFinished):
             self._ended_places.add(self.calls.places.get(event.result.call_id, (0, 0)))
@@ -415,19 +415,19 @@ class TurnTape:
         try:
             try:
                 event = event if self.recorder is None else self.recorder.event(event, self.calls)
-            finally:  # also if the end cannot be written: the file is not read again while a turn is being recorded
+            finally:  # also if `event` raises: until then, the cassette file is not read again
                 self.settle(self)
         except CassetteError as error:
-            self.notices.append(Notice("warning", str(error)))  # the turn is over, so the next turn shows it
+            self.notices.append(Notice("warning", str(error)))  # too late for this turn: the next turn shows it
         return event
 
     async def play(self, turn: TurnContext, channel: Channel, run: PlayTurn = run_turn) -> Outcome:
-        """Run the turn on tape, and return its outcome, with an error if a recorded request was not played."""
+        """Run the turn, recorded or replayed. The outcome has an error if a recorded request was not played."""
         if self.player is not None and (task := asyncio.current_task()) is not None:
             self.player.halt = task.cancel
         on_tape = replace(channel, ask=self.ask(channel.ask), ask_inside=channel.ask_inside or channel.ask)
         outcome = await run(replace(turn, tape=self.process), on_tape)
-        whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # a user can stop a replay
+        whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # False if the user stopped it
         if whole and (error := self.unplayed_error()) is not None:
             error.result = outcome.result
             outcome = replace(outcome, error=error)
@@ -436,7 +436,7 @@ class TurnTape:
         return outcome
 
     def unplayed_error(self) -> ReplayMismatch | None:
-        """Return an error if recorded requests were not played, or None."""
+        """Return an error if the replayed turn has ended before all recorded requests were played, or None."""
         player = self.player
         if player is None or self.recorder is not None or self.mode != "replay" or not player.unplayed_count:
             return None
@@ -446,7 +446,7 @@ class TurnTape:
 
 
 class TapedModel:
-    """The model of a turn on tape. `real` is the live model, or None if the recording answers."""
+    """The model in a recorded or replayed turn. `real` is the live model, or None if the recording answers."""
 
     def __init__(self, tape: TurnTape, real: Model | None) -> None:
         head = {} if tape.player is None else tape.player.take.head
@@ -469,13 +469,13 @@ class TapedModel:
         return here
 
     def advice(self) -> str:
-        """Return the model's advice, a sentence for the user, or the recorded advice."""
+        """Return a sentence of advice for the user: the model's, or the recorded one."""
         if self.real is None:
             return self._advice
         return self.real.advice() if isinstance(self.real, Advising) else ""
 
     def choose(self, tools: Sequence[ToolDef], question: str) -> Sequence[ToolDef]:
-        """Return the tools that the model chooses, or chose in the recording, for a question."""
+        """Return the tools that the model selects for a question, or selected in the recording."""
         player = self._tape.player
         if self.real is None and player is not None:
             return [tool for tool in tools if player.chosen_tools is None or tool.name in player.chosen_tools]
@@ -486,11 +486,11 @@ class TapedModel:
         return choice
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Yield the answer to a request."""
+        """Yield the answer to a request: the live model's, or the recorded one."""
         return self._tape.stream(request)
 
     def price_usage(self, usage: Usage) -> Usage:
-        """Return the usage of one request; its cost is set already. The usage is empty for an outside client's call."""
+        """Return the usage unchanged: it has its cost already. Return no usage for a tool call by an outside client."""
         return Usage() if self.name.startswith(SERVED) else usage
 
     @property
@@ -499,7 +499,7 @@ class TapedModel:
         return self.real is not None or self._tape.forked
 
     async def rest(self, seconds: float) -> None:
-        """Wait before a request is sent again."""
+        """Wait before a failed request is sent again."""
         await self._tape.rest(seconds)
 
     async def aclose(self) -> None:
@@ -508,5 +508,5 @@ class TapedModel:
 
 class _PreparedModel(TapedModel):
     async def prepare(self) -> None:
-        """Load the live model."""
+        """Load the live model, for example from its file."""
         await cast("Preparing", self.real).prepare()

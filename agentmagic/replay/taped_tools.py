@@ -1,4 +1,4 @@
-"""The toolsets of a turn or map on tape: their lists and calls are recorded, or come from the recording."""
+"""Toolsets whose tool lists and calls are recorded to a cassette file, or come from it in a replay."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,22 +22,25 @@ from agentmagic.tools.base import (
 
 
 class ToolTape(Protocol):
-    """The part of a turn's or map's tape that its tools need.
+    """What tools need of the object that records or replays their turn or map (`TurnTape`, `MapTape`).
 
-    `sources` has the list of tools of each toolset, by the toolset's number. `tools_on_tape` has the tools on tape, by
-    the `id()` of the real tool.
+    `sources` has the tool list of each toolset, by the toolset's number. `tools_on_tape` has the recorded or replayed
+    tools, by the `id()` of the real tool.
     """
 
     sources: dict[int, Json]
     tools_on_tape: dict[int, Tool]
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Run a call, or return its recorded result."""
+        """Run a tool call, or return its recorded result."""
         ...
 
 
 def on_tape_toolsets(tape: ToolTape, sources: Sequence[Toolset], lists: Sequence[Json] | None) -> tuple[Toolset, ...]:
-    """Return toolsets on a tape. If recorded `lists` are given, use them, except for toolsets of local functions."""
+    """Return the toolsets, wrapped for recording or replay.
+
+    If recorded tool `lists` are given, the toolsets have these tools. Toolsets of local functions keep their own.
+    """
     numbers = count()
     away = iter([one for one in lists or () if not one.get("local")])
 
@@ -63,13 +66,13 @@ async def real_tool(tool: Tool, source: Toolset) -> Tool:
 
 
 async def not_callable(_call: ToolCall, _context: ToolContext) -> ToolResult:
-    """Raise ServerError: a tool from a recorded list has this function in place of its call, and cannot run."""
+    """Raise ServerError. A tool that is known only from a recorded list has this function as its `invoke`."""
     message = "The tool is known from its recording alone."
     raise ServerError(message)
 
 
 class TapedTools:
-    """A toolset on a tape. `listing` is its recorded list of tools, or None if the real toolset lists its tools."""
+    """A toolset for recording or replay. `listing` is its recorded tool list, or None to list the real tools."""
 
     def __init__(self, tape: ToolTape, source: Toolset, number: int, listing: Json | None) -> None:
         self._tape = tape
@@ -79,7 +82,7 @@ class TapedTools:
         self.notices: Sequence[str] = ()
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools. Raises ServersUnreachable if tools are missing, now or in the recording."""
+        """Return the tools. Raises ServersUnreachable if a server did not list its tools, now or in the recording."""
         listing = self._listing
         if listing is None:
             tools, problems = await list_source(self._source)
@@ -98,11 +101,11 @@ class TapedTools:
         async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
             return await self._tape.call(tool, self._source, call, context)
 
-        # A tool that two toolsets offer, for example the notebook and its agent, must stay one object.
+        # If two toolsets offer the same tool, for example the notebook's and the agent's, return one object for both.
         return self._tape.tools_on_tape.setdefault(id(tool), replace(tool, invoke=invoke))
 
     async def aclose(self) -> None:
-        """Do nothing: the session closes the source."""
+        """Do nothing: the session closes the real toolset."""
 
 
 def _recorded_tools(source: Json) -> list[Tool]:

@@ -1,8 +1,8 @@
-"""Recorded turns that no cell has asked for, in the cassettes that this process replays.
+"""Finds recorded turns that no cell has asked for in a replay, for example because the cell was deleted.
 
-Only the end of a run shows that a turn was not asked for. `%agent replay --report` lists such turns at any time, the
-pytest fixture at the end of a test, and a script or kernel on stderr when its process ends. A program that runs
-notebooks in kernels, which may be killed, sets AGENTMAGIC_UNASKED to a folder: each process writes its turns there.
+Such turns are certain only when the run ends. `%agent replay --report` lists them at any time, the pytest fixture at
+the end of a test, and a script or kernel on stderr when its process ends. A kernel may be killed before that. So a
+program that runs notebooks sets AGENTMAGIC_UNASKED to a folder, and each process writes its list there.
 """
 
 import atexit
@@ -28,31 +28,31 @@ _failed_cassettes: set[Path] = set()
 
 
 def add_played(cassette: Cassette, take: Take) -> None:
-    """Store that a turn of a cassette is played."""
+    """Store that a cell of this process has asked for a recorded turn."""
     _played_keys.setdefault(cassette.path, set()).add(take.key)
     _failed_cassettes.discard(cassette.path)
     _keep()
 
 
 def add_recorded(cassette: Cassette, take: Take) -> None:
-    """Store that a turn was recorded, so that no cell has to ask for it in this process."""
+    """Store that this process has recorded a turn, so that the turn does not count as not asked for."""
     if cassette.path in _played_keys:
         add_played(cassette, take)
 
 
 def note_failure(cassette: Cassette) -> None:
-    """Store that a turn of a cassette differed from the recording."""
+    """Store that a replayed turn differed from its recording: no unasked turns of this cassette are reported then."""
     _failed_cassettes.add(cassette.path)
     _keep()
 
 
 def forget(path: Path) -> None:
-    """Forget which turns of a cassette were played."""
+    """Forget which turns of this cassette file were played."""
     _played_keys.pop(path, None)
 
 
 def unasked_takes(path: Path) -> list[Take]:
-    """Return the recorded turns that this process has not asked for; [] if the cassette was not replayed."""
+    """Return the turns of a cassette file that no cell of this process asked for; [] if it was not replayed."""
     with suppress(CassetteError):
         return (
             [take for take in Cassette.at(path).takes if take.key not in _played_keys[path]]
@@ -63,7 +63,7 @@ def unasked_takes(path: Path) -> list[Take]:
 
 
 def summary(path: Path) -> str:
-    """Return a sentence that names the recorded turns that were not asked for; "" if there are none."""
+    """Return a sentence that names the recorded turns that no cell asked for; "" if there are none."""
     if not (takes := unasked_takes(path)):
         return ""
     names = ", ".join(repr(clip(single_line(sanitize(take.prompt), 200), 60)) for take in takes[:MOST_NAMED])
@@ -75,7 +75,7 @@ def summary(path: Path) -> str:
 
 
 def collect(folder: Path) -> Iterator[str]:
-    """Yield the sentences that other processes wrote to a folder, one for each cassette, and delete the files."""
+    """Yield the sentences about unasked turns that other processes wrote to files in a folder. Delete the files."""
     for file in sorted(folder.glob("*.txt")):
         if file.stem != str(os.getpid()):
             yield from file.read_text(encoding="utf-8").splitlines()
