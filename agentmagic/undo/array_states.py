@@ -82,7 +82,7 @@ class Memory(_OwnedArray):
 
     @property
     def memory(self) -> ObjectState:
-        """The state of the memory: this object itself."""
+        """This object, which is also the state of the array's memory."""
         return self
 
     def keep(self, *, copy: bool) -> None:

@@ -158,7 +158,7 @@ class Changes:
         return bool(self.touched_names or self.unwatched)
 
     def rows(self) -> list[VariableChange]:
-        """Return the changes that the code made, sorted by variable name."""
+        """Return one change for each variable that the code changed, sorted by variable name."""
         return [self._row(name) for name in sorted(self.touched_names)]
 
     def _row(self, name: str) -> VariableChange:

@@ -137,7 +137,7 @@ def _kind_of(thing: Any) -> Any:
 
 
 def _is_users(value: Any) -> bool:
-    """Return whether the user made this new attribute. Some packages create attributes themselves on first use."""
+    """Return whether the user made a new attribute with this value. Some packages make attributes on first use."""
     kind = cast("type[Any]", type(value))
     owner = value if isinstance(value, type) or kind is FunctionType else kind
     return is_own(str(owner.__module__)) or (owner is kind and kind.__module__ == "builtins" and not callable(value))

@@ -255,7 +255,7 @@ def pickled_state(thing: Any) -> ObjectState:
 
 
 class _ShallowPickler(pickle.Pickler):
-    """Pickles one object without the objects inside it, which are collected in `inner`."""
+    """Pickles one object without the objects inside it. These are collected in `inner`."""
 
     thing: Any
     inner: list[Any]

@@ -36,7 +36,7 @@ PAST_COPIES = frozenset(
 )
 """Names that code needs to write to the array of a table directly, without the copy that the table makes first."""
 MOST = 20_000
-"""Largest number of objects in the picture for one program."""
+"""Largest number of objects in the snapshot for one program."""
 MOST_BESIDE = 2_000
 """Largest number of objects that are searched for other names that reach a changed object."""
 TOO_LARGE = "it holds arrays that are too large to be compared"
