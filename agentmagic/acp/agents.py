@@ -82,7 +82,7 @@ _ROWS = (
     OutsideAgent(
         "claude",
         "claude-agent-acp",
-        package="@agentclientprotocol/claude-agent-acp",  # version 0.101
+        package="@agentclientprotocol/claude-agent-acp",  # tested with version 0.101
         login="claude-agent-acp --cli auth login",  # from the agent's auth methods; with --console, users pay by use
         own=frozenset({"CLAUDE_CODE_OAUTH_TOKEN"}),  # printed by `claude setup-token`
         node=22,  # from the agent's package.json; Node.js 20.20 also ran the agent
@@ -93,7 +93,7 @@ _ROWS = (
     OutsideAgent(
         "codex",
         "codex-acp",
-        package="@agentclientprotocol/codex-acp",  # version 2.6
+        package="@agentclientprotocol/codex-acp",  # tested with version 2.6
         login="codex-acp login",
         own=frozenset({"CODEX_API_KEY"}),  # from the agent's README; used if DEFAULT_AUTH_REQUEST is api-key
         asks_in="read-only",  # a new session is in the mode "agent", where a model reviews the actions
@@ -104,7 +104,7 @@ _ROWS = (
         "gemini",
         "gemini",
         ("--acp",),  # from docs/cli/acp-mode.md; older versions call it --experimental-acp
-        package="@google/gemini-cli",  # version 0.61
+        package="@google/gemini-cli",  # tested with version 0.61
         login="gemini",  # offers the login methods at its first start (docs/get-started/authentication)
         own=frozenset({"GOOGLE_APPLICATION_CREDENTIALS"}),  # the path of a credentials file, for Vertex AI
         node=20,
@@ -113,8 +113,8 @@ _ROWS = (
     OutsideAgent(
         "opencode",
         "opencode",
-        ("acp",),  # opencode.ai/docs/cli/acp
-        package="opencode-ai",  # version 1.18
+        ("acp",),  # from opencode.ai/docs/cli/acp
+        package="opencode-ai",  # tested with version 1.18
         login="opencode auth login",
         own=frozenset({"OPENCODE_API_KEY"}),
         is_seen=True,
@@ -122,7 +122,7 @@ _ROWS = (
     OutsideAgent(
         "copilot",
         "copilot",
-        ("--acp",),  # docs.github.com/en/copilot/reference/copilot-cli-reference/acp-server
+        ("--acp",),  # from docs.github.com/en/copilot/reference/copilot-cli-reference/acp-server
         package="@github/copilot",
         login="copilot login",
         own=frozenset({"COPILOT_GITHUB_TOKEN"}),
@@ -130,7 +130,7 @@ _ROWS = (
     OutsideAgent(
         "goose",
         "goose",
-        ("acp",),  # block.github.io/goose/docs/guides/acp-clients
+        ("acp",),  # from block.github.io/goose/docs/guides/acp-clients
         install="curl -fsSL https://github.com/aaif-goose/goose/releases/download/stable/download_cli.sh | bash",
         login="goose configure",
     ),
@@ -145,7 +145,7 @@ _ROWS = (
     OutsideAgent(
         "kimi",
         "kimi",
-        ("acp",),  # moonshotai.github.io/kimi-cli/en/reference/kimi-acp
+        ("acp",),  # from moonshotai.github.io/kimi-cli/en/reference/kimi-acp
         install="uv tool install kimi-cli",
         login="kimi login",
     ),

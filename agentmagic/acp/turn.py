@@ -66,7 +66,7 @@ class OutsideTape(CallTape, Protocol):
 
 
 class OutsideTurn:
-    """One turn of the outside agent `name`. `make` creates the agent's model, and is not called during a replay."""
+    """One turn of the outside agent `name`. `make` creates the `OutsideModel`, and is not called during a replay."""
 
     def __init__(self, name: str, make: Callable[[], Model]) -> None:
         self.name = name
