@@ -41,13 +41,13 @@ _UNREACHABLE = re.compile(r"\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ENETUNREACH|ET
 class OutsideAgent:
     """An outside agent: a program that speaks the Agent Client Protocol on its standard input and output.
 
-    `own`: the agent's own environment variables, passed to it although their names look like secrets. They include no
-    key that agentmagic uses: the agent would bill a turn to that key instead of using the user's login.
+    `own`: the agent's own environment variables, passed to it although their names look like secrets. A key that
+    agentmagic uses is never among them, because the agent would bill the turn to it instead of using the user's login.
     `login`: the command that the user types once, in a terminal, to log in.
     `node`: the oldest Node.js version that the package requires, 0 if it does not use Node.js.
     `asks_in`: the session mode in which the agent asks before it acts, "" if it has no modes.
-    `wraps`: the program that this agent is only an adapter for.
-    `is_seen`: whether the row was tested with the real program.
+    `wraps`: the program that this agent only connects to the protocol, "" if it is no such adapter.
+    `is_seen`: whether these values were tested with the real program.
     """
 
     name: str
@@ -64,7 +64,7 @@ class OutsideAgent:
 
     @property
     def label(self) -> str:
-        """The short name under which the agent's calls are shown; for a command, the name of its program."""
+        """The short name under which the agent's calls are shown; for "acp:COMMAND", the name of the program."""
         name = self.name if self.name in KNOWN else PurePath(_program((self.command, *self.args))[-1]).name
         return f"{PREFIX}{redact(single_line(name, LONGEST_SHOWN))}"
 
@@ -82,21 +82,21 @@ _ROWS = (
     OutsideAgent(
         "claude",
         "claude-agent-acp",
-        package="@agentclientprotocol/claude-agent-acp",  # version 0.101
-        login="claude-agent-acp --cli auth login",  # from `args` of its auth methods; --console bills by use
+        package="@agentclientprotocol/claude-agent-acp",  # tested with version 0.101
+        login="claude-agent-acp --cli auth login",  # from the agent's auth methods; with --console, users pay by use
         own=frozenset({"CLAUDE_CODE_OAUTH_TOKEN"}),  # printed by `claude setup-token`
-        node=22,  # from its package.json; version 20.20 ran it, too
-        asks_in="default",  # a session starts in "auto", where the agent decides by itself
+        node=22,  # from the agent's package.json; Node.js 20.20 also ran the agent
+        asks_in="default",  # a new session is in the mode "auto", where the agent does not ask
         wraps="claude",
         is_seen=True,
     ),
     OutsideAgent(
         "codex",
         "codex-acp",
-        package="@agentclientprotocol/codex-acp",  # version 2.6
+        package="@agentclientprotocol/codex-acp",  # tested with version 2.6
         login="codex-acp login",
-        own=frozenset({"CODEX_API_KEY"}),  # from its README; used if DEFAULT_AUTH_REQUEST is api-key
-        asks_in="read-only",  # a session starts in "agent", where a model reviews the actions
+        own=frozenset({"CODEX_API_KEY"}),  # from the agent's README; used if DEFAULT_AUTH_REQUEST is api-key
+        asks_in="read-only",  # a new session is in the mode "agent", where a model reviews the actions
         wraps="codex",
         is_seen=True,
     ),
@@ -104,17 +104,17 @@ _ROWS = (
         "gemini",
         "gemini",
         ("--acp",),  # from docs/cli/acp-mode.md; older versions call it --experimental-acp
-        package="@google/gemini-cli",  # version 0.61
-        login="gemini",  # docs/get-started/authentication: at its first start it offers the login methods
-        own=frozenset({"GOOGLE_APPLICATION_CREDENTIALS"}),  # the path of a file, needed for Vertex AI
+        package="@google/gemini-cli",  # tested with version 0.61
+        login="gemini",  # offers the login methods at its first start (docs/get-started/authentication)
+        own=frozenset({"GOOGLE_APPLICATION_CREDENTIALS"}),  # the path of a credentials file, for Vertex AI
         node=20,
         is_seen=True,
     ),
     OutsideAgent(
         "opencode",
         "opencode",
-        ("acp",),  # opencode.ai/docs/cli/acp
-        package="opencode-ai",  # version 1.18
+        ("acp",),  # from opencode.ai/docs/cli/acp
+        package="opencode-ai",  # tested with version 1.18
         login="opencode auth login",
         own=frozenset({"OPENCODE_API_KEY"}),
         is_seen=True,
@@ -122,7 +122,7 @@ _ROWS = (
     OutsideAgent(
         "copilot",
         "copilot",
-        ("--acp",),  # docs.github.com/en/copilot/reference/copilot-cli-reference/acp-server
+        ("--acp",),  # from docs.github.com/en/copilot/reference/copilot-cli-reference/acp-server
         package="@github/copilot",
         login="copilot login",
         own=frozenset({"COPILOT_GITHUB_TOKEN"}),
@@ -130,7 +130,7 @@ _ROWS = (
     OutsideAgent(
         "goose",
         "goose",
-        ("acp",),  # block.github.io/goose/docs/guides/acp-clients
+        ("acp",),  # from block.github.io/goose/docs/guides/acp-clients
         install="curl -fsSL https://github.com/aaif-goose/goose/releases/download/stable/download_cli.sh | bash",
         login="goose configure",
     ),
@@ -145,7 +145,7 @@ _ROWS = (
     OutsideAgent(
         "kimi",
         "kimi",
-        ("acp",),  # moonshotai.github.io/kimi-cli/en/reference/kimi-acp
+        ("acp",),  # from moonshotai.github.io/kimi-cli/en/reference/kimi-acp
         install="uv tool install kimi-cli",
         login="kimi login",
     ),
@@ -155,10 +155,10 @@ KNOWN: Mapping[str, OutsideAgent] = {row.name: replace(row, install=row.install 
 
 
 def outside_agent(model: str) -> OutsideAgent:
-    """Return the agent of "acp:NAME" or "acp:COMMAND ARGUMENTS"; a command is split as a shell splits it.
+    """Return the agent that the model name "acp:NAME" or "acp:COMMAND ARGUMENTS" stands for.
 
-    If the command starts the program or the package of a known agent, the other fields are taken from that row.
-    Raises UnknownModel.
+    A command is split as a shell splits it. If it starts the program or the package of a known agent, other
+    fields, such as `own` and `asks_in`, are those of the known agent. Raises UnknownModel.
     """
     name = model.strip().removeprefix(PREFIX).strip()
     try:
@@ -194,7 +194,7 @@ def _program(words: Sequence[str]) -> Sequence[str]:
 
 
 def _is_of(program: Sequence[str], row: OutsideAgent) -> bool:
-    """Return whether a program belongs to a row; a version after the package name ("@1.0") is ignored."""
+    """Return whether a command's program is that of a known agent; a version ("@1.0" after the package) is ignored."""
     name = program[-1]
     if len(program) == 1:
         return PurePath(name).stem == row.command
@@ -285,7 +285,7 @@ def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
 
 
 def end_problem(agent: OutsideAgent, status: int | None, tail: "Tail") -> str:
-    """Return a message that the agent's process has ended; `tail` is its last output. Blocks like `node_problem`."""
+    """Return a message that the agent's process has ended; `tail` is its last output. Can block for `NODE_SECONDS`."""
     if _is_fetched(agent) and _UNREACHABLE.search(tail.text()):
         return f"{agent.model} could not be fetched: {agent.command} did not reach its registry. {_install_once(agent)}"
     if old := node_problem(agent):
@@ -319,6 +319,6 @@ def trial(agent: OutsideAgent) -> str:
 
 
 def _locate(command: str) -> str | None:
-    from agentmagic.tools.mcp.stdio import locate  # imported late: it loads pydantic, and the table needs none
+    from agentmagic.tools.mcp.stdio import locate  # imported only when needed, because it loads pydantic
 
     return locate(command)

@@ -1,4 +1,4 @@
-"""The calls in an outside agent's turn: those that the agent runs itself, and calls of our tools, which we run."""
+"""The tool calls in an outside agent's turn: the agent runs its own tools, and agentmagic runs calls of its tools."""
 
 import asyncio
 import uuid
@@ -33,7 +33,7 @@ NO_TURN = "No turn of this agent is running, so no tool can be called."
 
 @dataclass(slots=True)
 class DeskCall:
-    """A call of one of our tools that the agent made over MCP; `answer` is the future for its result."""
+    """A call of an agentmagic tool that an outside agent made over MCP; `answer` is the future for the result."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -42,11 +42,11 @@ class DeskCall:
 
 @dataclass(slots=True)
 class LiveCall:
-    """The state of one call while the agent's turn runs.
+    """The state of one tool call while the outside agent's turn runs.
 
-    `requests`: the agent's permission requests for the call. `desk`: set if the call is one of our tools, called over
-    MCP. `late`: calls that began inside this one. `progress`: the latest progress text. `changed` is set on every
-    change.
+    `requests`: the agent's permission requests for the call. `desk`: set if the agent called an agentmagic tool over
+    MCP. `late`: calls that began inside this one. `progress`: the latest progress text. `changed` is set each time
+    another field changes.
     """
 
     id: str
@@ -60,7 +60,7 @@ class LiveCall:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait_until_begun(self) -> None:
-        """Wait until the agent asks for permission, makes the call over MCP, runs it, or has finished it."""
+        """Wait until the agent asks for permission for this call, makes it over MCP, runs it, or has finished it."""
         while not (self.requests or self.desk or self.runs or self.result):
             await self.wait_for_change()
 
@@ -71,9 +71,9 @@ class LiveCall:
 
 
 class OutsideCalls:
-    """The calls of a turn while its agent runs.
+    """The tool calls of an outside agent's turn, while the agent runs.
 
-    `reader` reads the updates of the current prompt. `emit` passes news about calls that came over MCP to the turn.
+    `reader` reads what the agent reports on the current prompt. `emit` tells the turn about calls made over MCP.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class OutsideCalls:
         self._unclaimed: list[tuple[ToolCall, LiveCall]] = []
 
     def claim(self, call: ToolCall) -> LiveCall | None:
-        """Return the state of a call that the turn now carries out; None if the agent is not running."""
+        """Return the state of a call that the turn is about to carry out; None if the agent is not running."""
         if self.reader is None:
             return None
         for index, (late, live) in enumerate(self._unclaimed):
@@ -106,14 +106,14 @@ class OutsideCalls:
         live.changed.set()
 
     def add_late_call(self, late: LateCall) -> None:
-        """Store a call that began inside another call of the agent, which is still running."""
+        """Store a call that began inside another call of the agent, while that other call is still running."""
         live, parent = self._live_call(late.call.id), self._live_call(late.parent)
         self._unclaimed.append((late.call, live))
         parent.late.append(late.call)
         parent.changed.set()
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Run a call of one of our tools that came over MCP, as part of the turn, and return its result."""
+        """Run an agentmagic tool that the agent called over MCP, as part of the turn, and return the result."""
         reader, tell = self.reader, self.emit
         call = ToolCall(f"call_{uuid.uuid4().hex}", name, arguments)
         if reader is None or tell is None:
@@ -149,7 +149,7 @@ class OutsideCalls:
                 live.desk.answer.set_result(failure(ToolCall(live.id, live.desk.name, {}), NO_TURN))
 
     def finish(self, live: LiveCall) -> None:
-        """Mark a call as finished; later updates about it are ignored."""
+        """Mark a call as finished; what the agent reports about it later is ignored."""
         if self.reader is not None and live.report is not None:
             self.reader.end(live.report)
 
@@ -158,12 +158,12 @@ class OutsideCalls:
 
 
 class CallTape(Protocol):
-    """The recording of a turn (its tape), as `OutsideExecutor` uses it; `frozen` recordings are only replayed."""
+    """The recording of a turn, with the methods that `OutsideExecutor` uses. A `frozen` recording is only replayed."""
 
     frozen: bool
 
     def was_decided(self, call: ToolCall) -> bool:
-        """Return whether the user decided about this call, or the call was not run, when it was recorded."""
+        """Return whether, during the recording, the user decided about this call, or the call was not run."""
         ...
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
@@ -184,9 +184,9 @@ class _NoTools:
 
 @dataclass
 class OutsideExecutor(ToolExecutor):
-    """Follows the calls that an outside agent runs itself, and runs the agent's calls of our tools.
+    """Follows the tool calls that an outside agent runs itself, and runs the agent's calls of agentmagic tools.
 
-    The agent's own calls are shown under the name `server`. `tape` records the calls, or replays recorded ones.
+    Calls that the agent runs itself are shown under the name `server`. `tape` records calls, or replays recorded ones.
     """
 
     calls: OutsideCalls = field(default_factory=OutsideCalls)
@@ -260,9 +260,9 @@ class OutsideExecutor(ToolExecutor):
         return permit
 
     def _tool(self, call: ToolCall, live: LiveCall | None) -> Tool:
-        """Return a tool that stands for the agent's own action.
+        """Return a `Tool` that stands for an action that the agent carries out itself.
 
-        The tool needs permission, and the user cannot change its arguments.
+        Its call needs permission, and the user cannot change the arguments.
         """
 
         async def follow(call: ToolCall, context: ToolContext) -> ToolResult:
@@ -280,9 +280,9 @@ class OutsideExecutor(ToolExecutor):
         return tool if self.tape is None else replace(tool, invoke=on_tape)
 
     async def _wait(self, tool: Tool, call: ToolCall, live: LiveCall, context: ToolContext) -> ToolResult:
-        """Report the progress of a call and start the calls inside it, until the agent sends its result."""
+        """Report the progress of a call, and start the calls inside it, until the agent sends the call's result."""
         inner_calls: list[asyncio.Task[Any]] = []
-        await asyncio.sleep(0)  # let all calls of the step begin before one ends, as in a replay
+        await asyncio.sleep(0)  # let all calls of this step begin before one of them ends, as in a replay
         try:
             while True:
                 while live.late:
@@ -307,10 +307,10 @@ class OutsideExecutor(ToolExecutor):
 
 
 def _option_id(options: "Sequence[PermissionOption]", permit: Granted | Refused, *, code: bool) -> str | None:
-    """Return the id of the option that expresses the decision, None if the agent offers no such option."""
+    """Return the id of the agent's option that expresses the decision `permit`, None if there is no such option."""
     if isinstance(permit, Refused):
         kinds = ("reject_once", "reject_always")
-    elif permit.decision.startswith("approved always") and not code:  # for code, the user approved only this program
+    elif permit.decision.startswith("approved always") and not code:  # an approval of code is for this program only
         kinds = ("allow_always", "allow_once")
     else:
         kinds = ("allow_once", "allow_always") if not code else ("allow_once",)

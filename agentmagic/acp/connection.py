@@ -32,7 +32,7 @@ PROTOCOL = 1
 
 @dataclass(slots=True)
 class PermissionRequest:
-    """An agent's request for permission to run a call.
+    """An agent's request for permission to run a tool call.
 
     `answer` is the future for the id of the chosen option, or for None to cancel the request.
     """
@@ -43,7 +43,7 @@ class PermissionRequest:
 
 
 class _PacedTransport:
-    """Message transport that reads at most `PER_SECOND` messages a second; a faster agent blocks on its full pipe."""
+    """Message transport that reads at most `PER_SECOND` messages a second, so that a faster agent has to wait."""
 
     def __init__(self, process: AgentProcess) -> None:
         self._process = process
@@ -55,7 +55,7 @@ class _PacedTransport:
             await self._process.send(message)
 
     async def receive(self) -> Json | None:
-        """Return the next message, or None at the end of the output. Messages nested too deep are skipped."""
+        """Return the agent's next message, or None at the end of its output. Messages nested too deep are skipped."""
         while True:
             await self._keep_pace()
             message = await self._process.receive()
@@ -70,10 +70,10 @@ class _PacedTransport:
         if self._count > bounds.PER_SECOND:
             await asyncio.sleep(self._second + 1.0 - now)
         elif self._count % 50 == 0:
-            await asyncio.sleep(0)  # let other tasks of the engine's loop run during a flood of messages
+            await asyncio.sleep(0)  # let other tasks of the event loop run while many messages come in
 
     async def close(self) -> None:
-        """End the process."""
+        """End the agent's process."""
         await self._process.aclose()
 
 
@@ -100,7 +100,8 @@ class AgentConnection:
     async def start(self, folder: Path) -> None:
         """Start the agent in a folder, and exchange protocol versions and capabilities.
 
-        Raises MissingExtra, and ProviderError if the program does not answer as an agent.
+        Raises MissingExtra if the acp library is not installed, and ProviderError if the program does not answer as
+        an agent.
         """
         self._process = await start_agent(self.agent, folder)
         from acp.connection import Connection
@@ -126,9 +127,10 @@ class AgentConnection:
         self.capabilities = answer.agent_capabilities
 
     async def open(self, folder: Path, servers: Sequence[Any], resume: str = "") -> bool:
-        """Open a session in a folder, with MCP servers. Return whether the session `resume` was resumed.
+        """Open a session of the agent in a folder, with MCP servers that the agent can use.
 
-        If the agent cannot resume sessions, or no longer has this one, it opens a new session.
+        `resume` is the id of an earlier session. Return whether that session was resumed. If the agent cannot resume
+        sessions, or no longer has that one, a new session is opened.
         """
         from acp.schema import NewSessionRequest, NewSessionResponse
 
@@ -141,7 +143,7 @@ class AgentConnection:
         return False
 
     async def _set_asking_mode(self, modes: "SessionModeState | None") -> None:
-        """Switch the session to the mode in which the agent asks before it acts. Raises ProviderError if it refuses."""
+        """Switch the session to the mode in which the agent asks before it acts. Raises ProviderError on refusal."""
         from acp.schema import SetSessionModeRequest, SetSessionModeResponse
 
         asking_mode = self.agent.asks_in
@@ -179,7 +181,7 @@ class AgentConnection:
         return True
 
     async def prompt(self, blocks: Sequence[Any]) -> "PromptResponse":
-        """Send a prompt, and return the answer when the agent's turn is over. Raises ProviderError."""
+        """Send a prompt, wait until the agent's turn is over, and return its response. Raises ProviderError."""
         from acp.schema import PromptRequest, PromptResponse
 
         request = PromptRequest(prompt=list(blocks), session_id=self.session)
@@ -191,7 +193,7 @@ class AgentConnection:
             await self._connection.send_notification("session/cancel", {"sessionId": self.session})
 
     async def aclose(self) -> None:
-        """End the process; can be called twice."""
+        """End the agent's process; can be called twice."""
         self.listener, self.is_over = None, True
         if hasattr(self, "_process"):
             await self._process.aclose()

@@ -1,4 +1,4 @@
-"""The MCP endpoint (desk) where an outside agent calls the tools of its turn; our policy decides on each call."""
+"""The desk: an MCP endpoint where an outside agent calls agentmagic tools; each call needs permission as usual."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TurnDesk:
-    """Serves the tools of the running turn over MCP to the sessions of one agent; between turns, every call fails."""
+    """An MCP endpoint that serves the tools of the running turn to an outside agent. Between turns, calls fail."""
 
     instructions = "Tools of the user's notebook. The user may be asked before a call."
     pages: Sequence[Page] = ()
@@ -34,12 +34,12 @@ class TurnDesk:
         return [tool.definition for tool in self._tools.values()]
 
     async def call(self, exchange: Exchange, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Run a call as part of the turn, and return its result."""
+        """Run a call of a tool as part of the turn, and return the result."""
         del exchange
         return await self._calls.call_tool(name, arguments)
 
     async def servers(self, capabilities: "AgentCapabilities | None") -> Sequence[Any]:
-        """Return the MCP servers for a session of the agent: this desk, or none if the agent lacks MCP over HTTP."""
+        """Return the MCP servers for a session of the agent: this one, or none if the agent lacks MCP over HTTP."""
         from acp.schema import HttpHeader, HttpMcpServer
 
         if capabilities is None or capabilities.mcp_capabilities is None or not capabilities.mcp_capabilities.http:
@@ -50,7 +50,7 @@ class TurnDesk:
         return [HttpMcpServer(type="http", name=SERVER, url=shared_server().url, headers=headers)]
 
     async def aclose(self) -> None:
-        """Close the desk; can be called twice."""
+        """Close the MCP endpoint; can be called twice."""
         token, self._token = self._token, ""
         if token:
             await shared_server().close(token)

@@ -1,7 +1,8 @@
-"""An outside agent behind the interface of a model: `stream` yields one step of the agent's turn at a time.
+"""An outside agent with the interface of a model: `stream` yields one step of the agent's turn at a time.
 
-The agent runs its own loop: it is sent a prompt once, and reports updates until its turn is over. `stream` divides
-these updates into steps, in an order that can be recorded and replayed. `calls` follows the calls between two steps.
+The agent runs its own agent loop: it gets one prompt, and reports updates until its turn is over. `stream` divides
+these updates into steps, in an order that can be recorded and replayed. Between two steps, the module `calls` follows
+the agent's tool calls.
 """
 
 import asyncio
@@ -31,18 +32,18 @@ PROVIDER = "acp"
 
 
 class FollowingTurn(Protocol):
-    """The turn that prompts the agent: it follows the agent's calls, shows its plan, and enforces the budgets."""
+    """The turn that prompts an outside agent. It follows the agent's tool calls, shows its plan, and keeps budgets."""
 
     calls: OutsideCalls
     tools: dict[str, Tool]
 
     @property
     def session(self) -> tuple[str, Sequence[Message]]:
-        """The id of the agent's session in an earlier kernel, "" if none, and the messages that the agent has seen."""
+        """The id of the agent's session in an earlier kernel ("" if none), and the messages that this session had."""
         ...
 
     def note_activity(self) -> None:
-        """Note that the agent has sent an update, which may extend the deadline of the turn."""
+        """Record that the agent has sent an update, which may extend the deadline of the turn."""
         ...
 
     def unique_id(self, call_id: str) -> str:
@@ -64,10 +65,10 @@ class FollowingTurn(Protocol):
 
 @dataclass(slots=True)
 class _RunningPrompt:
-    """A prompt that the agent is working on.
+    """A prompt that an outside agent is working on.
 
-    `steps` holds the events for `OutsideModel.stream`. `quiet` is the timer that ends a step after a silence.
-    `is_marked`: whether a part of the answer already carries the session id.
+    `steps`: the events that `OutsideModel.stream` yields. `quiet`: the timer that ends a step if the agent sends
+    nothing for a while. `is_marked`: whether a part of the answer already carries the id of the agent's session.
     """
 
     reader: UpdateReader
@@ -77,7 +78,7 @@ class _RunningPrompt:
     is_marked: bool = False
 
     def wake(self) -> None:
-        """Cancel the timer that ends a step after a silence."""
+        """Cancel the timer that ends a step if the agent sends nothing for a while."""
         if self.quiet is not None:
             self.quiet.cancel()
             self.quiet = None
@@ -86,7 +87,8 @@ class _RunningPrompt:
 class OutsideModel:
     """An outside agent with its process and its agent session, for all turns of one agentmagic session.
 
-    `turn` is the turn that is prompting the agent. The agent uses its own model settings and ignores ours.
+    `turn` is the turn that is prompting the agent, or None. The agent uses its own model settings, and ignores those
+    of the agentmagic session.
     """
 
     def __init__(self, name: str) -> None:
@@ -107,7 +109,7 @@ class OutsideModel:
         self._reports_cost = False
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
-        """Return (): the agent honours none of our model settings."""
+        """Return (): an outside agent honours none of agentmagic's model settings."""
         del settings
         return ()
 
@@ -127,13 +129,13 @@ class OutsideModel:
             self._folder = await engine().in_pool(lambda: current_host().folder)
             await connection.start(self._folder)
         except BaseException:
-            self._ending = asyncio.create_task(connection.aclose())  # in a task, so that Stop does not wait for it
+            self._ending = asyncio.create_task(connection.aclose())  # as a task, so that stopping a turn does not wait
             self._ending.add_done_callback(retrieve_exception)
             raise
         self._connection = connection
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent]:
-        """Yield the events of the next step; if the request ends with a prompt, begin a new turn of the agent.
+        """Yield the events of the next step. If the request ends with a user's prompt, the agent begins a new turn.
 
         Raises ProviderError. Raises BadRequest outside a turn, or if the request continues a recorded turn.
         """
@@ -172,7 +174,7 @@ class OutsideModel:
         self._ending.add_done_callback(retrieve_exception)
 
     async def aclose(self) -> None:
-        """End the agent's process, and close its desk; can be called twice."""
+        """End the agent's process, and close the MCP endpoint that serves it tools; can be called twice."""
         self.stop()
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -223,7 +225,7 @@ class OutsideModel:
     async def _open(
         self, connection: AgentConnection, before: Sequence[Message], turn: FollowingTurn
     ) -> Sequence[Message]:
-        """Open or resume the agent's session. Return the messages before the prompt that the agent has not seen."""
+        """Open or resume the agent's session. Return those messages in `before` that the agent has not seen."""
         session, seen = (self._session, self._seen) if self._session else turn.session
         goes_on = session and tuple(before[: len(seen)]) == tuple(seen)
         self._desk.serve(turn.tools, turn.calls)
@@ -236,7 +238,7 @@ class OutsideModel:
         resumed = await connection.open(self._folder, servers, session if goes_on else "")
         if not resumed:
             self._total_cost, self._instructions = 0.0, ""
-        elif not self._session:  # the cost so far is unknown: it was reported to an earlier kernel
+        elif not self._session:  # the session's cost so far is unknown: it was reported to an earlier kernel
             self._total_cost = None
         self._session = connection.session
         return before[len(seen) :] if resumed else before
@@ -251,7 +253,7 @@ class OutsideModel:
 
     @property
     def _prompt_cost(self) -> float | None:
-        """The cost of the prompt in US dollars, None if the agent has not reported it."""
+        """The cost of the running prompt in US dollars, None if the agent has not reported it."""
         if self._total_cost is None or self._cost_before is None or not self._reports_cost:
             return None
         return max(self._total_cost - self._cost_before, 0.0)
@@ -280,7 +282,7 @@ class OutsideModel:
         self._pass_on(prompt, reader.call(request.call))
         report = reader.report_of(request.call.tool_call_id)
         if turn is None or report is None or report.tool:
-            # Permission for our own tools is decided when they are called over MCP.
+            # Allow calls of agentmagic tools here: their permission is decided when the agent calls them over MCP.
             kinds = {one.kind: one.option_id for one in request.options}
             request.answer.set_result(kinds.get("allow_once") or kinds.get("allow_always"))
             return
@@ -317,7 +319,7 @@ def _with_session(event: PartFinished, session: str) -> PartFinished:
 
 
 def session_in(part: Part) -> str:
-    """Return the agent's session id that a part of an answer carries, or ""."""
+    """Return the id of the agent's session that is stored in a part of an answer, or ""."""
     match getattr(part, "provider_data", None):
         case ProviderData(provider="acp", data={"session": str() as session}):
             return session
@@ -326,5 +328,5 @@ def session_in(part: Part) -> str:
 
 
 def make(name: str) -> OutsideModel:
-    """Return the model of an outside agent. Raises UnknownModel if its command cannot be parsed."""
+    """Return the outside agent `name` as a model. Raises UnknownModel if the agent's command cannot be parsed."""
     return OutsideModel(name)

@@ -1,6 +1,6 @@
 """The process of an outside agent: JSON-RPC messages are lines of JSON on its standard input and output.
 
-It is started, watched and ended like the process of an MCP server, and its output is read with the same limits. The
+The process is started, watched and ended like that of an MCP server, and its output is read with the same limits. The
 acp library alone would read lines of any length, and would close the connection on a line that is not a JSON object or
 has an invalid id. So `AgentProcess` is a message transport for that library, and passes on only valid messages.
 """
@@ -44,7 +44,7 @@ class _EnvelopeError(BaseModel):
 
 
 class _RpcMessage(BaseModel):
-    """The fields that must be valid so that the acp library can continue; it checks the parameters itself."""
+    """The fields of a JSON-RPC message that must be valid for the acp library, which checks the parameters itself."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     id: int | str | None = None
@@ -53,7 +53,7 @@ class _RpcMessage(BaseModel):
 
 
 def environment_for(agent: OutsideAgent, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables for an agent, without secrets except the agent's own.
+    """Return those `variables` that an agent may see: no secrets, except the ones in `OutsideAgent.own`.
 
     Proxy addresses stay, although they can contain a password: without them the agent may have no network.
     """
@@ -63,7 +63,7 @@ def environment_for(agent: OutsideAgent, variables: Mapping[str, str]) -> dict[s
 
 
 async def start_agent(agent: OutsideAgent, folder: Path) -> "AgentProcess":
-    """Start an agent in a folder. A watchdog (the guardian) ends the agent and its children when this process ends.
+    """Start an agent in a folder. A watchdog process ends it and its children when the present Python process ends.
 
     Raises MissingExtra if the acp library is not installed, and Unavailable if the program cannot be started.
     """
@@ -116,7 +116,7 @@ class AgentProcess:
         return self._tail.text()[-limits.STDERR_SHOWN :]
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message, None at the end of the output."""
+        """Return the agent's next message, None at the end of its output."""
         while True:
             while self._ready:
                 if (message := self._message(self._ready.popleft())) is not None:
@@ -126,7 +126,7 @@ class AgentProcess:
                 return None
 
     async def _fill(self) -> bool:
-        """Read the next chunk of output. Return False at the end of the output."""
+        """Read the next chunk of the agent's output. Return False at the end of the output."""
         import anyio
 
         try:
@@ -137,7 +137,7 @@ class AgentProcess:
         return True
 
     def _message(self, line: bytes | stdio.TooLong) -> dict[str, Any] | None:
-        """Return the message in a line; an error response in place of one that is too long; None if it is invalid."""
+        """Return the message in a line, None if invalid. A response that is too long becomes an error response."""
         if isinstance(line, stdio.TooLong):
             self._tail.write(b"[agentmagic: a message over the limits was dropped]\n")
             if line.request is None:
@@ -190,7 +190,7 @@ class AgentProcess:
     async def _end(self, action: str, error: Exception) -> ProviderError:
         if isinstance(error, pydantic.ValidationError):
             return ProviderError(f"{self.agent.model} did not {action} in a form that is of the Agent Client Protocol.")
-        with suppress(TimeoutError):  # wait for its exit status and last output
+        with suppress(TimeoutError):  # wait for the agent's exit status and last output
             async with asyncio.timeout(limits.EXIT_SECONDS):
                 await self._process.wait()
                 await asyncio.wait((self._draining,), timeout=limits.LAST_OUTPUT_SECONDS)
@@ -198,7 +198,7 @@ class AgentProcess:
         return Unavailable(message)
 
     async def close(self) -> None:
-        """Call `aclose`; the acp library calls it by this name."""
+        """End the process, as `aclose` does. The acp library calls a method of this name."""
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -217,14 +217,14 @@ class AgentProcess:
             await self._process.aclose()
 
     async def _watch(self) -> None:
-        """Close the output soon after the agent has exited, even if a child process still holds it open."""
+        """Close the agent's output soon after the agent has exited, even if a child process still holds it open."""
         await self._process.wait()
         await asyncio.sleep(limits.LAST_OUTPUT_SECONDS)
         await cast("ByteReceiveStream", self._process.stdout).aclose()
 
 
 def _login_methods(data: Any) -> list[str]:
-    """Return the names of the login methods in the data of an error."""
+    """Return the names of the login methods in the `data` field of an agent's error response."""
     match data:
         case {"authMethods": [*methods]}:
             names = (cast("dict[str, Any]", one).get("name") for one in methods if isinstance(one, dict))

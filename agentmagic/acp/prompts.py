@@ -56,7 +56,7 @@ def _block(part: Content, capabilities: "AgentCapabilities | None") -> Any:
 
 
 def earlier_text(messages: Sequence[Message]) -> str:
-    """Return messages that the agent has not seen, as text; a long text loses its middle. "" without messages."""
+    """Return messages as text for an agent that has not seen them. A long text loses its middle."""
     lines = [line for message in messages for line in _lines(message)]
     if not lines:
         return ""

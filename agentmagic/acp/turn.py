@@ -1,4 +1,4 @@
-"""The turn of an outside agent: the agent runs its own loop, and the turn reports it with the usual events."""
+"""The turn of an outside agent. The agent runs its own agent loop; the turn reports it with the usual turn events."""
 
 import asyncio
 import re
@@ -52,21 +52,21 @@ CONCLUDE = "You ended your turn without an answer. Answer now."
 
 
 class OutsideTape(CallTape, Protocol):
-    """The recording (tape) of a turn of an outside agent; it also keeps the agent's plans."""
+    """The recording of an outside agent's turn. It also keeps the agent's plans."""
 
     mode: Replay
 
     def plan(self, entries: Sequence[Sequence[str]]) -> None:
-        """Record the agent's plan."""
+        """Add a plan of the agent to the recording. Each entry is a text and its status."""
         ...
 
     def plans(self, *, settled: bool) -> Sequence[Sequence[Sequence[str]]]:
-        """Return the plans recorded after the last step: those before its first result, or with `settled` the rest."""
+        """Return plans recorded after the last step: those before its first tool result, or with `settled` the rest."""
         ...
 
 
 class OutsideTurn:
-    """One turn of the outside agent `name`. `make` creates the agent's model, and is not called during a replay."""
+    """One turn of the outside agent `name`. `make` creates the `OutsideModel`, and is not called during a replay."""
 
     def __init__(self, name: str, make: Callable[[], Model]) -> None:
         self.name = name
@@ -84,7 +84,7 @@ class OutsideTurn:
         return self.agent
 
     def on_tape(self, tape: "OutsideTape | None") -> None:
-        """Record the turn on a tape, or replay it from there. Raises UsageError for an unsupported replay mode."""
+        """Record the turn in `tape`, or replay it from that recording. Raises UsageError for an unsupported mode."""
         if tape is not None and tape.mode in ("replay-model", "replay-tools"):
             name = display_name(self.name)
             raise UsageError(
@@ -104,7 +104,7 @@ class OutsideTurn:
 
 
 class _OutsideSteps(Steps):
-    """The steps of an outside agent's turn: pieces of its one stream, without retries and without compaction.
+    """The steps of an outside agent's turn: pieces of the agent's one stream of updates. No retries, no compaction.
 
     `charged` is the cost of the running prompt, in US dollars, as last reported by the agent.
     """
@@ -112,7 +112,7 @@ class _OutsideSteps(Steps):
     charged = 0.0
 
     async def take(self, tool_choice: str, *extra: Message, closing: bool = False) -> ModelFinished:
-        """Emit the events of the next step. Raises ProviderError; before a prompt, also BudgetExhausted."""
+        """Emit the events of the next step. Raises ProviderError, and BudgetExhausted before a prompt is sent."""
         del tool_choice, extra, closing
         turn = self._turn
         request = Request(
@@ -138,19 +138,19 @@ class _OutsideSteps(Steps):
         return step_end
 
     def check_budgets(self, dollars: float) -> None:
-        """Raise BudgetExhausted if a budget does not allow the cost of the running prompt, in US dollars."""
+        """Raise BudgetExhausted if a budget does not allow the running prompt to cost so many US dollars."""
         for budget in self._turn.budgets:
             usage = self.usage if budget.live is None else budget.live()
-            before = replace(budget.before, cost=budget.before.cost or 0.0)  # an unknown cost counts as 0
+            before = replace(budget.before, cost=budget.before.cost or 0.0)  # an unknown earlier cost counts as 0
             usage = replace(usage, cost=(usage.cost or 0.0) + dollars)
             message = replace(budget, before=before, live=None).why_exhausted(usage)
-            if not message and isinstance(budget, PeriodBudget):  # its ledger lacks this prompt's cost
+            if not message and isinstance(budget, PeriodBudget):  # its ledger does not have the running prompt yet
                 message = budget.why_refused(usage, dollars, 0)
             if message:
                 raise BudgetExhausted(message)
 
     def add_unfinished(self) -> None:
-        """Add the reported cost of an unfinished prompt to the usage."""
+        """Add the cost that the agent reported for an unfinished prompt to the usage of the turn."""
         if self.charged:
             self.usage += (used := Usage(requests=1, cost=self.charged))
             self._pay(used)
@@ -161,7 +161,7 @@ class _OutsideSteps(Steps):
             self._turn.account.pay(self._model.name, usage)
 
     def _step_usage(self, step_end: ModelFinished) -> Usage:
-        """Return the usage of a step: zero except for the last step, with which the agent reports the whole."""
+        """Return the usage of a step: for the last step of a prompt the usage of the whole prompt, otherwise zero."""
         return Usage() if step_end.reason == CONTINUES else usage_with_cost(self._model, step_end.usage)
 
 
@@ -179,7 +179,7 @@ class _OutsideLoop(TurnLoop):
     _outside_steps: _OutsideSteps = field(init=False)
 
     def equip(self, gate: Gate) -> None:
-        """Create the objects that take the steps and follow the calls."""
+        """Create `steps`, which takes the steps of the turn, and `executor`, which follows the tool calls."""
         turn, stepper = self.turn, Stepper(gate, on=False)
         self.steps = self._outside_steps = _OutsideSteps(turn, self.tools, self.fold, self.emit, stepper)
         self.executor = OutsideExecutor(
@@ -195,7 +195,7 @@ class _OutsideLoop(TurnLoop):
         )
 
     async def prepare(self) -> None:
-        """Start the agent before the deadline of the turn begins: npx may have to download it first."""
+        """Start the agent before the time limit of the turn begins, because npx may have to download it first."""
         if isinstance(self.turn.model, Preparing):
             self.emit(Working(f"starting {self.turn.model.name}"))
             await self.turn.model.prepare()
@@ -229,7 +229,7 @@ class _OutsideLoop(TurnLoop):
             self.warn(f"{name} refused to go on with this prompt.")
         if step_end.reason == "max_turn_requests":
             self.warn(f"{name} has reached its own limit of steps. Ask it to go on.")
-        if self.fold.messages[-1].role != "assistant":  # no text came after the agent's last calls
+        if self.fold.messages[-1].role != "assistant":  # no text came after the agent's last tool calls
             if self.turn.agent.output_schema is None:
                 return False
             if self.repairs == REPAIRS:
@@ -240,7 +240,7 @@ class _OutsideLoop(TurnLoop):
         return await self.continues(step_end)
 
     async def _step(self) -> ModelFinished:
-        """Take one step, and carry out its calls."""
+        """Take one step of the agent's turn, and carry out the tool calls in it."""
         self._in_step = True
         try:
             step_end = await self.steps.take("auto")
@@ -253,7 +253,7 @@ class _OutsideLoop(TurnLoop):
         return step_end
 
     def _check_options(self) -> None:
-        """Raise UsageError for options that need our own loop, and warn if max_iterations is set."""
+        """Raise UsageError for options that an outside agent cannot follow, and warn if max_iterations is set."""
         agent, name = self.turn.agent, self.turn.model.name
         if self.turn.plan is not None:
             raise UsageError(f"{name} makes its own plans. Leave out plan (--plan), or choose a model for the plan.")
@@ -277,17 +277,17 @@ class _OutsideLoop(TurnLoop):
 
     @property
     def session(self) -> tuple[str, Sequence[Message]]:
-        """The id of the agent's session in an earlier kernel, "" if none, and the messages that the agent has seen."""
+        """The id of the agent's session in an earlier kernel ("" if none), and the messages that this session had."""
         history = self.turn.history
         return ("", ()) if history.journal is None else last_session(history, self.turn.model.name)
 
     def note_activity(self) -> None:
-        """Restart the default timeout, so that only an agent that sends no updates is stopped."""
+        """Restart the default timeout of the turn, so that it stops only an agent that sends no updates."""
         if self.turn.agent.timeout == TIMEOUT and class_settings().timeout is None:
             self.deadline.restart()
 
     def show_plan(self, plan: PlanNews) -> None:
-        """Show the agent's plan: now, or after the running step."""
+        """Show the agent's plan: at once, or after the running step if a step is running."""
         self._plans.append(plan)
         if not self._in_step:
             self._show_plans(settled=True)
@@ -303,7 +303,7 @@ class _OutsideLoop(TurnLoop):
                 self._task.cancel()
 
     def turn_changes(self, changes: VariablesChanged | None) -> VariablesChanged | None:
-        """Return the changes made by our tools, plus the files in the agent's diffs."""
+        """Return `changes`, which agentmagic tools made, with the files in the diffs that the agent reported."""
         results = (event.result for event in self.channel.events if isinstance(event, ToolFinished))
         files = [path for result in results if result.name not in self.tools for path in changed_files(result)]
         if not files:
@@ -326,7 +326,7 @@ class _OutsideLoop(TurnLoop):
             self._show_plan(entries)
 
     def _show_plan(self, entries: Sequence[tuple[str, str]]) -> None:
-        """Emit the plan as checklist events: a new list if its tasks differ, otherwise changes of their states."""
+        """Emit the agent's plan as checklist events: a new list if the tasks differ, otherwise their new states."""
         tasks = {f"t{number}": entry for number, entry in enumerate(entries, 1)}
         before = self._tasks
         if [words for words, _ in before.values()] != [words for words, _ in entries]:
@@ -350,20 +350,20 @@ class _OutsideLoop(TurnLoop):
     # -- the end -------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Stop the agent if it is still working, and record the messages that it has seen."""
+        """Stop the agent if it is still working, and record which messages it has seen."""
         agent = self.outside_turn.agent
         self.calls.end()
         if agent is None:
             return
         agent.turn = None
         agent.stop()
-        # A prompt without an answer is not sent again.
+        # A prompt without an answer is left out of later requests, so it does not count as seen.
         has_answer = any(message.role != "user" for message in self.fold.messages)
         agent.remember((*self.turn.history.sent_messages, *(self.fold.messages if has_answer else ())))
 
 
 def last_session(history: History, name: str) -> tuple[str, Sequence[Message]]:
-    """Return the id of an agent's last session in a conversation, "" if none, and the messages that it has seen."""
+    """Return the id of an agent's last session in a conversation ("" if none), and the messages that it had."""
     for index in reversed(range(len(history.turns))):
         events = history.turns[index].events
         marks = [session_in(event.part) for event in events if isinstance(event, PartFinished)]

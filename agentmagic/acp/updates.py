@@ -1,4 +1,4 @@
-"""Translates the updates of an outside agent into steps, calls with their results, plans and costs.
+"""Translates the updates that an outside agent sends into steps, tool calls with results, plans and costs.
 
 The functions here do no I/O: each turns an update into the events and news that it stands for, in order.
 
@@ -34,7 +34,7 @@ PlanStatus = Literal["pending", "in_progress", "completed"]
 
 @dataclass(frozen=True, slots=True)
 class LateCall:
-    """A call that began while calls of an earlier step were running, most likely inside the call `parent`."""
+    """A tool call that began while calls of an earlier step ran, most likely inside the call with the id `parent`."""
 
     call: ToolCall
     parent: str
@@ -42,7 +42,7 @@ class LateCall:
 
 @dataclass(frozen=True, slots=True)
 class CallNews:
-    """The progress text of a running call, or the result of a finished one."""
+    """The progress text of a running tool call, or the result of a finished one."""
 
     call_id: str
     progress: str = ""
@@ -51,14 +51,14 @@ class CallNews:
 
 @dataclass(frozen=True, slots=True)
 class PlanNews:
-    """The agent's whole plan, each entry with its status."""
+    """The whole plan of an outside agent, each entry with its status."""
 
     entries: tuple[tuple[str, PlanStatus], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CostNews:
-    """The cost of the agent's session so far, in US dollars."""
+    """The cost of an outside agent's session so far, in US dollars."""
 
     dollars: float
 
@@ -68,10 +68,10 @@ News = ModelEvent | LateCall | CallNews | PlanNews | CostNews
 
 @dataclass(slots=True)
 class CallReport:
-    """A call, as reported by the agent so far.
+    """A tool call, as an outside agent has reported it so far.
 
-    `tool` is the name of our tool, "" for an action of the agent itself. `is_over`: it has its result. `is_made`: our
-    tool was called over MCP.
+    `tool` is the name of an agentmagic tool, "" for an action of the agent itself. `is_over`: the call has its result.
+    `is_made`: the agentmagic tool was called over MCP.
     """
 
     id: str
@@ -86,7 +86,7 @@ class CallReport:
     is_made: bool = False
 
     def merge(self, update: Any) -> None:
-        """Merge an update; fields that are missing in it keep their values."""
+        """Merge what an update says about the call; fields that the update does not have keep their values."""
         self.title = update.title or self.title
         self.kind = update.kind or self.kind
         self.raw = update.raw_input if update.raw_input is not None else self.raw
@@ -95,11 +95,11 @@ class CallReport:
 
     @property
     def name(self) -> str:
-        """The name of our tool, or the kind of the agent's own action."""
+        """The name of the agentmagic tool, or the kind of the agent's own action."""
         return self.tool or self.kind
 
     def call(self) -> ToolCall:
-        """Return the call, named after our tool or after the kind of the agent's own action."""
+        """Return the call, named after the agentmagic tool or after the kind of the agent's own action."""
         if self.tool:
             tool_arguments = _arguments_of(self.raw, self.tool)
             return ToolCall(self.id, self.tool, tool_arguments)
@@ -127,11 +127,11 @@ class CallReport:
 
 
 class UpdateReader:
-    """Reads the updates of one prompt.
+    """Reads the updates that an outside agent sends during one prompt.
 
-    `tools`: the names of our tools that the agent can call. `fresh`: returns a call id that is unique in the
-    conversation, from the agent's id. Paths inside `folder` are shown relative to it. Raises ProviderError if the agent
-    sends more than the limits allow.
+    `tools`: the names of the agentmagic tools that the agent can call. `fresh`: a function that returns a call id that
+    is unique in the conversation, given the agent's id of the call. Paths inside `folder` are shown relative to it.
+    Raises ProviderError if the agent sends more than the limits allow.
     """
 
     def __init__(
@@ -141,8 +141,8 @@ class UpdateReader:
         self._tools = tools
         self._fresh = fresh
         self._folder = folder
-        self._calls: dict[str, CallReport] = {}  # by the agent's id of the call
-        self._announced: list[tuple[int, CallReport]] = []  # calls of the open step, with their part indexes
+        self._calls: dict[str, CallReport] = {}  # the keys are the agent's ids of the calls
+        self._announced: list[tuple[int, CallReport]] = []  # calls of the unfinished step, with their part indexes
         self._early_ids: set[str] = set()  # the agent's ids of calls that came over MCP before their report
         self._unmatched: list[ToolCall] = []
         self._running: list[CallReport] = []
@@ -157,7 +157,7 @@ class UpdateReader:
         return bool(self._announced)
 
     def feed(self, update: "schema.SessionNotification") -> Iterator[News]:
-        """Yield the events and news of an update; none for commands, modes, titles and the user's messages."""
+        """Yield the events and news in an update; nothing for commands, modes, titles and the user's messages."""
         content: Any = update.update
         match content.session_update:
             case "agent_message_chunk":
@@ -178,7 +178,7 @@ class UpdateReader:
                 pass
 
     def call(self, update: Any) -> Iterator[News]:
-        """Yield the events and news of a call's update, or of the call in a permission request."""
+        """Yield the events and news in an update about a tool call, or in the call of a permission request."""
         key, status = update.tool_call_id[: bounds.ID], getattr(update, "status", None)
         report = self._calls.get(key)
         if key in self._early_ids or (report is not None and report.is_over):
@@ -203,11 +203,11 @@ class UpdateReader:
             yield CallNews(report.id, _progress(report))
 
     def report_of(self, call_id: str) -> "CallReport | None":
-        """Return a call by the agent's id; None if unknown, or if the call came over MCP before its report."""
+        """Find a call by the agent's id of it. Return None if unknown, or if it came over MCP before its report."""
         return None if call_id in self._early_ids else self._calls.get(call_id[: bounds.ID])
 
     def match_call(self, name: str, arguments: Mapping[str, Any]) -> "CallReport | None":
-        """Find the report of a call of our tool, and mark it as made. None if the agent has not reported the call."""
+        """Find the agent's report of a call that came over MCP, and mark it as made. None if there is no report yet."""
         open_calls = [one for one in self._calls.values() if one.tool == name and not (one.is_over or one.is_made)]
         same = [one for one in open_calls if one.call().arguments == arguments]
         match = next(iter((*same, *open_calls)), None)
@@ -216,7 +216,7 @@ class UpdateReader:
         return match
 
     def announce_call(self, call: ToolCall) -> Iterator[News]:
-        """Yield the announcement of a call of our tool that the agent has not reported yet."""
+        """Yield the announcement of a call that came over MCP and that the agent has not reported yet."""
         report = self._new(call.id)
         report.tool, report.raw, report.is_made = call.name, dict(call.arguments), True
         self._unmatched.append(call)
@@ -224,18 +224,18 @@ class UpdateReader:
         yield from self.close(report)
 
     def end(self, report: "CallReport") -> None:
-        """Mark a call as finished; later updates about it are ignored."""
+        """Mark a call as finished; what the agent reports about it later is ignored."""
         report.is_over = True
         if report in self._running:
             self._running.remove(report)
 
     def close(self, report: "CallReport | None" = None) -> Iterator[News]:
-        """End the step if this call was announced in it; without an argument, if any call was."""
+        """End the running step if the call `report` was announced in it; without `report`, if any call was."""
         if self._announced and (report is None or self._is_announced(report)):
             yield from self._end(ModelFinished(Usage(), CONTINUES))
 
     def finish(self, reason: str, usage: Usage) -> Iterator[News]:
-        """End the last step, because the agent's turn is over. Calls without a result get one that says so."""
+        """End the last step, because the agent's turn is over. Unfinished calls get a result that says so."""
         unfinished = [*self._running, *(one for _, one in self._announced)]
         yield from self._end(ModelFinished(usage, reason, cut=reason == "max_tokens"))
         for report in unfinished:
@@ -289,8 +289,9 @@ class UpdateReader:
 
     def _announce(self, report: "CallReport") -> Iterator[News]:
         parent = next((one for one in reversed(self._running) if not one.tool), None)
-        # A call inside a running one must begin now, because the running one may need it to end. Calls of our tools
-        # need no other call to end, so a call beside them waits for the next step.
+        # A call inside a running call must begin now, because the running call may need its result. Calls of
+        # agentmagic tools never wait for another call of the agent: while only such calls run, a new call waits for
+        # the next step.
         if parent is not None:
             self._running.append(report)
             yield LateCall(report.call(), parent.id)
@@ -301,7 +302,7 @@ class UpdateReader:
         self._index += 1
 
     def _tool_of(self, report: "CallReport", update: Any) -> str:
-        """Return the name of our tool that the agent calls, "" for an action of its own."""
+        """Return the name of the agentmagic tool that the agent calls, "" for an action of its own."""
         raw, meta = _object(report.raw), _object(update.field_meta)
         meta_names = [str(one["toolName"]) for one in map(_object, meta.values()) if "toolName" in one]
         texts = [report.title, *meta_names, *(str(raw.get(key, "")) for key in ("tool", "name", "tool_name"))]
@@ -312,7 +313,7 @@ class UpdateReader:
         return ""
 
     def _match_report(self, report: "CallReport") -> bool:
-        """Return whether this call of our tool came over MCP before its report; if so, match the two."""
+        """Return whether the reported call came over MCP before the report; if so, match call and report."""
         arguments = report.call().arguments
         same = [one for one in self._unmatched if one.name == report.tool]
         match = next((one for one in same if one.arguments == arguments), same[0] if same and not arguments else None)
@@ -339,20 +340,20 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _path(item: Any, folder: Path) -> str:
-    """Return the path of a diff, relative to `folder` if the path is inside it."""
+    """Return the path of the file in a diff, relative to `folder` if the file is inside it."""
     path = clip(clean(item.path), bounds.TITLE)
     return Path(path).relative_to(folder).as_posix() if Path(path).is_relative_to(folder) else path
 
 
 def _names_in(text: str) -> list[str]:
-    """Return the names in a title such as "mcp__server__tool", "server/tool" or "tool (server MCP Server)"."""
+    """Return the tool names in a title such as "mcp__server__tool", "server/tool" or "tool (server MCP Server)"."""
     for mark in ("__", "/", ":", "(", ")", ",", "`", '"', "."):
         text = text.replace(mark, " ")
     return text.split()
 
 
 def _arguments_of(raw: Any, tool: str) -> dict[str, Any]:
-    """Return the arguments of a call of our tool, unwrapped: some agents wrap them in an object that names the tool."""
+    """Return the arguments of an agentmagic tool's call. Some agents wrap them in an object with the tool's name."""
     arguments = _object(raw)
     if tool in (arguments.get("tool"), arguments.get("name"), arguments.get("tool_name")):
         inner = next(
@@ -363,7 +364,7 @@ def _arguments_of(raw: Any, tool: str) -> dict[str, Any]:
 
 
 def _block(block: Any) -> Content:
-    """Return a content block of the protocol as one of our message parts."""
+    """Return a content block of the Agent Client Protocol as a message part of agentmagic."""
     match block.type:
         case "text":
             return Text(encodable(block.text))
@@ -384,7 +385,7 @@ def _content(item: Any, folder: Path) -> list[Content]:
             return [_block(item.content)]
         case "diff":
             return [Text(_diff(item, folder))]
-        case _:  # a terminal: agents get no terminals from us
+        case _:  # a terminal: agentmagic gives no terminals to agents
             return []
 
 

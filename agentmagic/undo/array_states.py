@@ -17,7 +17,10 @@ _PART = 2**20
 
 
 class _ArrayView(ObjectState):
-    """The form of an array that uses its base's memory. `data` ends with the field names and the writeable flag."""
+    """The state of an array that uses the memory of its base array: only the form, such as the shape and the type.
+
+    `data` ends with the field names and the writeable flag.
+    """
 
     def obstacle(self, now: ObjectState) -> str:
         return "" if now.data[:-2] == self.data[:-2] else "the form of an array was changed in place"
@@ -28,7 +31,10 @@ class _ArrayView(ObjectState):
 
 
 class _OwnedArray(_ArrayView):
-    """An array that owns its memory. `copy` is the content to restore; arrays of objects are copied at once."""
+    """The state of an array that owns its memory. `copy` is the content to restore.
+
+    It is made at once for an array of objects, and later for an array of numbers: see `Memory`.
+    """
 
     copy: Any = None
 
@@ -43,7 +49,8 @@ class _OwnedArray(_ArrayView):
         try:
             _set_writeable(array, True)
         except ValueError:
-            # The memory belongs to another object. Either that object is restored, or `verify` reports this array.
+            # The memory belongs to another object. If undo does not restore that object, `_Undoing.verify` reports
+            # that this array still differs.
             return
         _restore_field_names(array.dtype, self.data[-2])
         _copy(self.copy, array)
@@ -56,7 +63,7 @@ def _set_writeable(array: Any, value: bool) -> None:
 
 
 def _copy(source: Any, target: Any) -> None:
-    """Copy the memory of `source` into `target`, an array of the same form, with the padding between record fields."""
+    """Copy the memory of `source`, with the padding between record fields, into `target`, an array of the same form."""
     if target.dtype.names is None:
         target[...] = source
     else:
@@ -69,13 +76,13 @@ def _restore_field_names(dtype: Any, fields: Any) -> None:
 
 
 class Memory(_OwnedArray):
-    """An array of numbers. No content is stored until `keep` stores a copy or a digest of the memory."""
+    """The state of an array of numbers. It has no content until `keep` stores a copy or a digest of the memory."""
 
     digest: bytes | None = None
 
     @property
     def memory(self) -> ObjectState:
-        """The state of the memory: this object itself."""
+        """This object, which is also the state of the array's memory."""
         return self
 
     def keep(self, *, copy: bool) -> None:
@@ -88,7 +95,7 @@ class Memory(_OwnedArray):
             self.digest = _digest(self.array)
 
     def is_unchanged(self) -> bool:
-        """Return whether the form is the same, and the memory too if a copy or digest of it is stored."""
+        """Return whether the array has the same form, and the same content if a copy or digest of it is stored."""
         if self._form() != self.data:
             return False
         if self.copy is not None:
@@ -99,7 +106,7 @@ class Memory(_OwnedArray):
         return form_of(self.thing)
 
     def same(self, other: ObjectState) -> bool:
-        """Return whether form and digest are equal. If a digest is missing, only the form is compared.
+        """Return whether both states have the same form and digest. If a digest is missing, only compare the form.
 
         A missing digest means that no code could write to the memory.
         """
@@ -124,7 +131,7 @@ class Memory(_OwnedArray):
 
 
 class _FieldNames(ObjectState):
-    """The data type of a record array; `data` are its field names, which code can change in place."""
+    """The state of the data type of a record array; `data` are its field names, which code can change in place."""
 
     def restore(self) -> None:
         _restore_field_names(self.thing, self.data)
@@ -143,7 +150,7 @@ def numpy_maker(kind: type[Any]) -> Maker | None:
 
 
 class RandomNumbers(Randomness):
-    """A random number generator of NumPy."""
+    """The state of a random number generator of NumPy."""
 
     def set_state(self, state: Any) -> None:
         """Set the generator to an earlier state, so that it draws the same numbers again."""
@@ -163,7 +170,7 @@ def _array(thing: Any) -> ObjectState:
     ndarray = sys.modules["numpy"].ndarray
     if type(thing) is ndarray:
         return _content(thing, thing)
-    # A subclass (masked array, record array, matrix): keep its attributes, and its memory through a plain view.
+    # For a subclass (masked array, record array, matrix), keep the attributes, and the memory of a plain view.
     return with_attributes(thing, _content(thing, ndarray.view(thing, ndarray)))
 
 

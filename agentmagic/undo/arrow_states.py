@@ -1,4 +1,4 @@
-"""States of pyarrow objects, and a map of the objects that share memory with writable arrays.
+"""Makes the states (`ObjectState`) of pyarrow objects, and finds objects that share memory with writable arrays.
 
 Arrow and polars never write to their data, so undo keeps a reference to their objects instead of a copy. But both can
 use the memory of a NumPy array without copying it. If code writes to such an array, the Arrow data change with it.
@@ -15,14 +15,14 @@ from agentmagic.undo.object_states import Fixed, MemoryBlock, ObjectState, with_
 
 
 class _ArrowData(Fixed):
-    """An array or a table of Arrow, which cannot be changed."""
+    """The state of an array or a table of Arrow, which cannot be changed."""
 
     def readable_memory(self) -> Collection[MemoryBlock]:
         return arrow_memory(self.thing)
 
 
 class _ArrowBuffer(Memory):
-    """A writable buffer of Arrow."""
+    """The state of a writable buffer of Arrow."""
 
     @property
     def array(self) -> Any:
@@ -66,7 +66,7 @@ def arrow_memory(thing: Any) -> list[MemoryBlock]:
 
 
 def memory_writers(states: Collection[ObjectState]) -> dict[int, list[int]]:
-    """Map the id of each object to the ids of the other objects that can write to the memory it uses."""
+    """Return, by the id of each object, the ids of the other objects that can write to the memory it uses."""
     blocks = sorted(
         (start, start + size, id(state.thing)) for state in states for start, size in state.writable_memory() if size
     )

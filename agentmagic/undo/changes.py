@@ -1,8 +1,8 @@
 """The variables that tool calls created, changed or removed, and how to restore them.
 
-Three pictures (snapshots) of the variables are compared: `before` and `after` the code ran, and `now`, taken when the
-user runs undo. The code made the changes between the first two. Changes between the last two were made later; the
-variables concerned are left alone.
+Three snapshots (`Picture`) of the variables are compared: `before` and `after` the tool's code ran, and `now`, taken
+when the user runs undo. Changes between `before` and `after` were made by that code. If a variable differs between
+`after` and `now`, it was changed later, and undo leaves it alone.
 """
 
 import threading
@@ -34,7 +34,7 @@ class RestoreResult:
     """The result of restoring variables.
 
     `restored` are the names that have their earlier values again. `refused` are the names that were left alone, each
-    with the reason. `back` are the changes that redo applies.
+    with the reason. `back` are the changes with which redo reverses this restore.
     """
 
     restored: tuple[str, ...]
@@ -46,9 +46,9 @@ class RestoreResult:
 class Changes:
     """The changes that tool calls made to the variables of a namespace, and the files that they wrote.
 
-    Calls that run at the same time share one object; `calls` are their ids. `names` are the variables that they can
-    change, or None for all. When the last call has ended, `ended` is set, the variables are compared, `on_compared` is
-    called, and `settled` is set. If the comparison `failed`, the changes are unknown.
+    Calls that run at the same time share one object; `calls` are the ids of the calls. `names` are the variables that
+    the calls can change, or None for all. When the last call has ended, `ended` is set, the variables are compared with
+    those before, `on_compared` is called, and `settled` is set. If this comparison `failed`, the changes are unknown.
     """
 
     namespace: Variables
@@ -70,10 +70,11 @@ class Changes:
 
     @no_garbage_collection()
     def expect(self, names: Iterable[str] | None, roots: Iterable[object] = (), words: Iterable[str] = ()) -> None:
-        """Take a picture of the variables that a call can change, before the call begins.
+        """Take a snapshot of the variables that a call can change, before the call begins.
 
         `names` are those variables, or None for all; `roots` are other objects that the call can reach. `words` are the
-        words of its program. They show whether it can write to a table's array without the copy that the table makes.
+        words of the program that it runs. They show whether the program can write to the array inside a table
+        directly, without the copy that the table makes first.
         """
         self._roots += [*roots, *generators(self.before.bindings)]
         self.names = None if names is None or self.names is None else self.names | set(names)
@@ -86,14 +87,14 @@ class Changes:
 
     @property
     def size(self) -> int:
-        """The approximate number of bytes that are stored."""
+        """The approximate number of bytes that the snapshot `before` takes."""
         memories = (cast("Memory | None", state.memory) for state in self.before.states.values())
         copies = (memory.copy.nbytes for memory in memories if memory is not None and memory.copy is not None)
         return sum(copies) + 100 * len(self.before.states)
 
     @no_garbage_collection()
     def settle(self) -> "Changes":
-        """Compare the variables, now that the code has ended, with those before. Return this object."""
+        """Compare the variables with those before, because all calls have ended. Return this object."""
         self.ended = True
         try:
             self.after = _picture_now(self.namespace, self.names, [self.before], 0)
@@ -109,12 +110,15 @@ class Changes:
         return self
 
     def wait(self, seconds: float) -> None:
-        """Wait up to `seconds` for interrupted calls to end. If they have ended, also wait for the comparison."""
+        """Wait up to `seconds` for interrupted calls to end. If they have, wait until the variables are compared."""
         if not self.settled.wait(seconds) and self.ended:
             self.settled.wait(LONGEST_LOOK)
 
     def _add_indirect_changes(self, changed_ids: set[int]) -> None:
-        """Find the other names that reach changed objects, and add the objects on the way as unchanged themselves."""
+        """Add the objects through which names outside `names` reach the changed objects to both snapshots.
+
+        These objects count as unchanged, but the names that reach a changed object through them count as changed.
+        """
         wide = self._with_all_names(self.after)
         ids = wide.reachable_ids(wide.names_reaching(changed_ids))
         states = {object_id: wide.states[object_id] for object_id in ids - self.after.states.keys()}
@@ -125,7 +129,7 @@ class Changes:
         self.before = self.before.with_states(states, beside=states)
 
     def _with_all_names(self, picture: Picture) -> Picture:
-        """Return a picture of now that includes the objects of all other names. Items of `Many` states are not read."""
+        """Return `picture`, a snapshot of now, with the objects of all other names. Items of `Many` are not read."""
         if self.names is None:
             return picture
         camera = Camera(self.namespace, MOST_BESIDE, picture.with_states({}))
@@ -138,7 +142,7 @@ class Changes:
 
     @cached_property
     def unwatched(self) -> dict[str, str]:
-        """The names that the code may have changed unseen, each with the reason."""
+        """The variables that the code may have changed without being noticed, each with the reason."""
         reasons = dict(self.before.unwatched)
         unknown_ids = {
             object_id for object_id, state in self.before.states.items() if state.problem
@@ -150,11 +154,11 @@ class Changes:
 
     @property
     def matters(self) -> bool:
-        """Whether the code changed a variable, or may have changed one unseen."""
+        """Whether the code changed a variable, or may have changed one without being noticed."""
         return bool(self.touched_names or self.unwatched)
 
     def rows(self) -> list[VariableChange]:
-        """Return the changes that the code made, sorted by variable name."""
+        """Return one change for each variable that the code changed, sorted by variable name."""
         return [self._row(name) for name in sorted(self.touched_names)]
 
     def _row(self, name: str) -> VariableChange:
@@ -183,7 +187,7 @@ class Changes:
 def summarize(changes: Sequence[Changes]) -> VariablesChanged | None:
     """Return the combined changes of a turn's calls, which are given in order, or None if nothing changed.
 
-    The result also lists the files written, and the variables that may have changed unseen.
+    The result also lists the files written, and the variables that may have changed without being noticed.
     """
     first: dict[str, VariableChange] = {}
     last: dict[str, VariableChange] = {}
@@ -220,7 +224,7 @@ def _name(name: str) -> str:
 
 
 def _picture_now(namespace: Variables, names: set[str] | None, earlier: list[Picture], limit: int) -> Picture:
-    """Take a picture now. It also has each object of the `earlier` pictures that no name reaches any more."""
+    """Take a snapshot now. It also has the objects in `earlier` snapshots that no name reaches any more."""
     camera = Camera(namespace).again(earlier)
     rebound = earlier[0].rebound_names(camera.picture)
     camera.look(None if names is None else names | rebound, without=earlier[0].unwatched.keys() - rebound)
@@ -228,9 +232,9 @@ def _picture_now(namespace: Variables, names: set[str] | None, earlier: list[Pic
 
 
 class _Undoing:
-    """Decides which variables can be restored, and restores them. `refused` has the reasons for all other variables.
+    """Decides which variables undo can restore, and restores them. `refused`: the others, each with the reason.
 
-    `now` is a picture of the variables that the code could change, `wide` a picture of all variables.
+    `now` is a snapshot of the variables that the code could change, `wide` is a snapshot of all variables.
     """
 
     def __init__(self, changes: Changes, now: Picture, wide: Picture) -> None:
@@ -243,7 +247,7 @@ class _Undoing:
         """The ids of the objects that differ from their state before the code ran."""
 
     def decide(self) -> None:
-        """Refuse the variables that cannot be restored exactly, and those that share objects with a refused one."""
+        """Refuse to restore variables that cannot be restored exactly, or that share objects with a refused one."""
         before, after, now = self._before, self._after, self._now
         for object_id in self._stale:
             if reason := before.states[object_id].obstacle(now.states[object_id]):
@@ -257,7 +261,7 @@ class _Undoing:
             | after.names_reaching(changed_ids)
         )
         self._refuse(since & self.names_to_restore, "it has been changed since")
-        # Names that the code did not touch, but that reach the objects to restore now, were changed later.
+        # Names that the code did not touch, but that now reach an object to restore, were changed later.
         since |= self._wide.names_reaching(self._ids_to_restore()) - self.touched_names
         while conflict := self._ids_to_restore() & self._wide.reachable_ids(since | self.refused.keys()):
             shared = before.names_reaching(conflict) & self.names_to_restore
@@ -266,9 +270,9 @@ class _Undoing:
             self._refuse([name], reason)
 
     def restore_variables(self, namespace: Variables) -> None:
-        """Restore the objects in place, then the bindings of the names."""
+        """Restore the objects in place, then bind the names to their earlier values."""
         states = [self._before.states[object_id] for object_id in self._ids_to_restore()]
-        # Restore keys before the containers that hash them.
+        # Restore objects that serve as keys before the containers that hash these keys.
         for state in sorted(states, key=lambda state: can_change(state.hashed_objects)):
             try:
                 state.restore()
@@ -285,7 +289,7 @@ class _Undoing:
                 namespace.pop(name, None)
 
     def verify(self, later: Picture) -> None:
-        """Refuse the variables that still differ in `later`, a picture taken after the restore."""
+        """Record as refused the variables that still differ in `later`, a snapshot taken after the restore."""
         wrong_ids = {
             object_id
             for object_id in self._before.changed_ids(later)

@@ -1,7 +1,7 @@
-"""States of functions, classes and modules. See `object_states`.
+"""Makes the states (`ObjectState`) of functions, classes and modules, which undo compares and restores.
 
-Functions, classes and modules of the user are kept completely. Of those in a package, only changes made by the notebook
-count: a replaced function or constant, or an attribute that the user added.
+For functions, classes and modules of the user, all attributes count. For those of a package, only changes made by the
+notebook count: a replaced function or constant, or an attribute that the user added.
 """
 
 import sys
@@ -18,7 +18,7 @@ _ABC: Any = import_module("_abc")
 
 
 class _Definition(ObjectState):
-    """The attributes of a function that code can change. Closure variables have states of their own, in cells."""
+    """The state of a function: the attributes that code can change. Closure variables have a `_CellState` each."""
 
     def is_unchanged(self) -> bool:
         return all(getattr(self.thing, name) is value for name, value in zip(_OF_FUNCTION, self.refs, strict=False))
@@ -33,7 +33,7 @@ _OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
 
 
 class _CellState(ObjectState):
-    """A cell: one variable that functions close over."""
+    """The state of a closure cell: one variable that functions close over."""
 
     def restore(self) -> None:
         if self.refs:
@@ -43,10 +43,10 @@ class _CellState(ObjectState):
 
 
 class _Cache(NoCopy):
-    """A function with a cache. `data` is its cache info, `refs` are its attributes and the wrapped function."""
+    """The state of a function with a cache. `data`: its cache info. `refs`: its attributes and the wrapped function."""
 
     def obstacle(self, now: ObjectState) -> str:
-        """Return "" if the cache was empty, because it can be cleared; else the reason why it cannot be restored."""
+        """Return "" if the cache was empty, because undo can empty it again; else why it cannot be restored."""
         return "" if not self.data.currsize else super().obstacle(now)
 
     def restore(self) -> None:
@@ -55,7 +55,10 @@ class _Cache(NoCopy):
 
 
 class _Names(ObjectState):
-    """The attributes of a class or module of the user. `data` has their names, and the classes registered with it."""
+    """The state of a class or module of the user: `refs` are the values of its attributes.
+
+    `data` has the names of the attributes, and the classes registered with an abstract class.
+    """
 
     def same(self, other: ObjectState) -> bool:
         return _pairs(self) == _pairs(other) and self.data[1] == other.data[1]
@@ -81,7 +84,7 @@ def _pairs(state: ObjectState) -> set[tuple[str, int]]:
 
 
 class _PackageNames(ObjectState):
-    """The attributes of a class or module of a package; `data` are their names. See the module docstring."""
+    """The state of a class or module of a package: attributes that a notebook may replace. `data` are their names."""
 
     @property
     def inner(self) -> Collection[Any]:
@@ -99,7 +102,7 @@ class _PackageNames(ObjectState):
         """Return the earlier values of the attributes that differ in `other`; `UNSET` for an attribute new there."""
         before = dict(zip(self.data, self.refs, strict=False))
         after = dict(zip(other.data, other.refs, strict=False))
-        if before == after:  # dict equality checks identity first
+        if before == after:  # fast, because dict equality checks identity first
             return {}
         differences = {name: value for name, value in before.items() if after.get(name, UNSET) is not value}
         differences |= {name: UNSET for name, value in after.items() if name not in before and _is_users(value)}
@@ -115,7 +118,7 @@ class _PackageNames(ObjectState):
 
 
 def _is_of_packages(value: Any) -> bool:
-    """Return whether a package set this attribute: a module, or a function by which IPython replaces another one."""
+    """Return whether a package set an attribute to this value: a module, or IPython's replacement of a function."""
     is_function = type(value) is FunctionType
     return isinstance(value, ModuleType) or (is_function and value.__module__.partition(".")[0] in OUTSIDE)
 
@@ -129,32 +132,32 @@ def _delete(thing: Any, name: str) -> None:
 
 
 def _kind_of(thing: Any) -> Any:
-    """Return the base class whose methods set attributes. The methods of a user's class are not called."""
+    """Return the built-in type that sets the attributes of a class or module, so that no code of the user runs."""
     return type if isinstance(thing, type) else ModuleType
 
 
 def _is_users(value: Any) -> bool:
-    """Return whether the user made this new attribute. Some packages create attributes themselves on first use."""
+    """Return whether the user made a new attribute with this value. Some packages make attributes on first use."""
     kind = cast("type[Any]", type(value))
     owner = value if isinstance(value, type) or kind is FunctionType else kind
     return is_own(str(owner.__module__)) or (owner is kind and kind.__module__ == "builtins" and not callable(value))
 
 
 def function_state(thing: FunctionType) -> ObjectState:
-    """Return the state of a function."""
+    """Return the state of a function, for undo."""
     return _Definition(thing, (*(getattr(thing, name) for name in _OF_FUNCTION), *(thing.__closure__ or ())))
 
 
 def cell_state(thing: CellType) -> ObjectState:
-    """Return the state of a cell: one variable that functions close over."""
+    """Return the state of a closure cell: one variable that functions close over."""
     try:
         return _CellState(thing, (thing.cell_contents,))
-    except ValueError:  # the cell is empty
+    except ValueError:  # the closure cell is empty
         return _CellState(thing)
 
 
 def cache_state(thing: Any) -> ObjectState:
-    """Return the state of a function with a cache of `functools`."""
+    """Return the state of a function that `functools` has given a cache."""
     return _Cache(thing, (thing.__dict__, thing.__wrapped__), thing.cache_info())
 
 
@@ -166,7 +169,7 @@ def class_state(thing: type[Any]) -> ObjectState | None:
 
 
 def module_state(thing: ModuleType) -> ObjectState | None:
-    """Return the state of a module. For one of a package, this includes its shared random generator or settings."""
+    """Return the state of a module. For a package's module, it includes a shared random generator or settings."""
     return _names(thing) if is_own(thing.__name__) else _package_names(thing)
 
 
@@ -220,9 +223,9 @@ def _settings(module: Any) -> tuple[Any, ...]:
 
 
 def generators(variables: Mapping[str, Any]) -> list[Any]:
-    """Return the shared random generators of `random` and NumPy, if variables refer to these modules.
+    """Return the random generators that all callers of `random` and NumPy share, if variables are these modules.
 
-    Any function can draw numbers from them.
+    Undo must watch them for every call, because any function can draw numbers from them.
     """
     modules = [value for value in variables.values() if type(value) is ModuleType and value.__name__ in _DRAWN]
     return [generator for module in modules for generator in _settings(module)]

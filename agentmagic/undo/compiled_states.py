@@ -1,4 +1,4 @@
-"""States of scikit-learn objects written in C, such as the trees of a forest.
+"""Makes the states (`ObjectState`) of scikit-learn objects written in C, such as the trees of a forest.
 
 Their attributes cannot be read, but `__getstate__` returns their arrays for pickling. If these are the arrays that the
 object works on, and not copies, undo keeps their memory like that of any other array.
@@ -14,9 +14,9 @@ from agentmagic.undo.object_states import HEAP_TYPE, ObjectState, with_attribute
 
 
 class _Compiled(ObjectState):
-    """An object written in C. `data` has the forms of its arrays and the pickled rest, `refs` the arrays.
+    """The state of an object written in C. `data` has the forms of its arrays and all else as a pickle.
 
-    `refs` are not compared, because `__getstate__` returns new array objects each time.
+    `refs` are the arrays. They are not compared, because `__getstate__` returns new array objects each time.
     """
 
     pickle_state: Any = None
@@ -49,7 +49,7 @@ def _content(thing: Any, c_class: type[Any]) -> ObjectState:
     arrays, rest = _parts(pickle_state)
     forms = list(map(form_of, arrays))
     if forms != list(map(form_of, _parts(thing.__getstate__())[0])):
-        return ObjectState(thing, problem=_problem(thing))  # `__getstate__` returns copies
+        return ObjectState(thing, problem=_problem(thing))  # `__getstate__` returns copies of the arrays
     state = _Compiled(thing, tuple(arrays), (forms, pickle.dumps(rest)))
     state.pickle_state = pickle_state
     return state

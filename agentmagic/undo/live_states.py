@@ -1,6 +1,6 @@
-"""States of objects with behaviour: files, locks, generators, widgets, loggers, exceptions. Also for unknown types.
+"""Makes the states (`ObjectState`) of files, locks, generators, widgets, loggers, exceptions, and unknown types.
 
-For most of these objects, undo can only check that they did not change. A changed one is reported and left alone.
+For most of these objects, undo can only check whether they changed. A changed object is reported and left alone.
 """
 
 import pickle
@@ -22,21 +22,21 @@ LARGEST_PICKLE = 2**20
 
 
 class _FilePosition(NoCopy):
-    """A file on disk; `data` is its position, or None once it is closed. The content of the file is not watched."""
+    """The state of an open file: `data` is its position, None once it is closed. The content is not watched."""
 
     def obstacle(self, now: ObjectState) -> str:  # noqa: ARG002  (that it moved is enough)
         return "it holds a file that was read, written or closed"
 
 
 class _Exception(ObjectState):
-    """An exception: its arguments, its attributes, its cause and its context."""
+    """The state of an exception: its arguments, its attributes, its cause and its context."""
 
     def restore(self) -> None:
         self.thing.args, _, self.thing.__cause__, self.thing.__context__ = self.refs[:4]
 
 
 class _MemoryFile(ObjectState):
-    """A stream in memory; `data` is its content and position."""
+    """The state of a stream in memory, such as a `StringIO`; `data` is its content and position."""
 
     def restore(self) -> None:
         content, position = self.data
@@ -47,7 +47,7 @@ class _MemoryFile(ObjectState):
 
 
 class _Logger(ObjectState):
-    """The attributes of a logger, except its place in the logger hierarchy; `data` are their names."""
+    """The state of a logger: its attributes, except its place in the logger hierarchy. `data` are their names."""
 
     def restore(self) -> None:
         attributes = dict_of(self.thing)
@@ -58,7 +58,7 @@ class _Logger(ObjectState):
 
 
 class _Environment(ObjectState):
-    """The environment variables of the process."""
+    """The state of `os.environ`: the environment variables of the process."""
 
     def restore(self) -> None:
         for name in self.thing.keys() - self.data.keys():
@@ -67,13 +67,13 @@ class _Environment(ObjectState):
 
 
 class _Traits(ObjectState):
-    """The traits of a widget, and its other attributes; `data` are the names of both.
+    """The state of a widget: its traits, and its other attributes; `data` are the names of both.
 
-    Restoring a trait also updates the widget in the page.
+    Restoring a trait also updates the widget in the browser.
     """
 
     def same(self, other: ObjectState) -> bool:
-        """Return whether traits and attributes are equal. A trait that was not set yet counts as its default value."""
+        """Return whether both states have equal traits and attributes. A trait not set yet has its default value."""
         return self.data[1] == other.data[1] and not self._differences(_by_name(other))
 
     def _differences(self, now: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,11 +101,11 @@ def _by_name(state: ObjectState) -> dict[str, Any]:
 
 
 class _Pickled(NoCopy):
-    """An object of another library. `data` is the digest of its own pickle, `refs` are the objects inside."""
+    """The state of another library's object. `data` is a digest of its pickle, `refs` are the objects inside it."""
 
 
 class _Iterator(ObjectState):
-    """An iterator over a sequence; `data` is its position, or None if it has ended.
+    """The state of an iterator over a sequence; `data` is its position, or None if it has ended.
 
     An ended iterator cannot be restored.
     """
@@ -121,7 +121,7 @@ def _iterator(thing: Any) -> ObjectState:
     _, arguments, *place = thing.__reduce__()
     sequences = [
         argument for argument in arguments if type(argument) in (list, tuple)
-    ]  # a range is left out: each call makes a new one
+    ]  # a range is left out, because each call of `__reduce__` makes a new one
     return _Iterator(thing, tuple(sequences) if place else (), place[0] if place else None)
 
 
@@ -159,7 +159,7 @@ def _random(thing: Random) -> ObjectState:
 
 
 def exception_state(thing: BaseException) -> ObjectState:
-    """Return the state of an exception."""
+    """Return the state of an exception, for undo."""
     return _Exception(thing, (thing.args, thing.__dict__, thing.__cause__, thing.__context__))
 
 
@@ -203,7 +203,7 @@ def _environment(thing: Any) -> ObjectState:
 
 
 class _Settings(ObjectState):
-    """The settings of matplotlib; `data` are their names."""
+    """The state of matplotlib's settings (`rcParams`); `data` are the names of the settings."""
 
     def same(self, other: ObjectState) -> bool:
         names: tuple[str, ...] = self.data
@@ -216,9 +216,9 @@ class _Settings(ObjectState):
 
 
 def _settings(thing: Any) -> ObjectState:
-    """Return the state of matplotlib's settings.
+    """Return the state of matplotlib's settings (`rcParams`).
 
-    Before the first figure, the settings that IPython sets with the first figure are left out.
+    Before the first figure, the backend and interactive mode are left out, because IPython sets them with that figure.
     """
     has_figure = getattr(sys.modules.get("matplotlib.pyplot"), "_backend_mod", None) is not None
     settings = {
@@ -241,7 +241,7 @@ NAMED: dict[str, Callable[[Any], ObjectState | None]] = {
 
 
 def pickled_state(thing: Any) -> ObjectState:
-    """Return the state of a library object, read from its pickle. If it cannot be pickled, the state has a problem."""
+    """Return the state of a library object, read from its pickle. If it has no pickle, the state has a `problem`."""
     if any(is_own(base.__module__) for base in cast("type[Any]", type(thing)).__mro__):
         return unknown_state(thing)  # pickling would run code of the user
     digest = _Digest()
@@ -255,13 +255,13 @@ def pickled_state(thing: Any) -> ObjectState:
 
 
 class _ShallowPickler(pickle.Pickler):
-    """Pickles one object without the objects inside it, which are collected in `inner`."""
+    """Pickles one object without the objects inside it. These are collected in `inner`."""
 
     thing: Any
     inner: list[Any]
 
     def persistent_id(self, obj: Any) -> Any:
-        """Return a number for an object inside, or None for a part of the pickle itself."""
+        """Return a number in place of an object inside the pickled object, None for what the pickle itself contains."""
         if obj is self.thing or type(obj) in _PARTS:
             return None
         self.inner.append(obj)
@@ -289,5 +289,5 @@ class _Digest:
 
 
 def unknown_state(thing: Any) -> ObjectState:
-    """Return the state of an object that cannot be watched."""
+    """Return the state of an object whose changes undo cannot see."""
     return ObjectState(thing, problem=f"it holds {a_type(thing)}, which cannot be watched")

@@ -1,7 +1,7 @@
 """The state of one object of the notebook: its own content, in a form that can be compared and restored in place.
 
-A state refers to the objects inside and never copies them. The states of all objects that the variables reach are
-therefore a picture of the variables. Restoring all of them keeps identities and aliases.
+A state refers to the objects inside the object, and never copies them. So the states of all objects that the variables
+reach form a snapshot of the variables, and restoring all states keeps identities and aliases.
 """
 
 import pickle
@@ -43,11 +43,11 @@ class ObjectState:
     arrays_copied_on_write: tuple[Any, ...] = ()
 
     def same(self, other: "ObjectState") -> bool:
-        """Return whether the object had the same content at both times."""
+        """Return whether the object has the same content in this state and in `other`."""
         return type(self) is type(other) and self.data == other.data and self.same_refs(other)
 
     def same_refs(self, other: "ObjectState") -> bool:
-        """Return whether the object held the identical objects at both times."""
+        """Return whether the object holds the identical objects in this state and in `other`."""
         return identical(self.refs, other.refs)
 
     def is_unchanged(self) -> bool:
@@ -56,12 +56,12 @@ class ObjectState:
 
     @property
     def inner(self) -> Collection[Any]:
-        """The objects inside that have states of their own."""
+        """The objects inside this object that have states of their own."""
         return self.refs
 
     @property
     def memory(self) -> "ObjectState | None":
-        """The state of the memory that the object owns, or None if it owns no memory of this kind."""
+        """The state of the array memory that the object owns, or None if it owns none."""
         return None
 
     @property
@@ -115,7 +115,7 @@ class NoCopy(ObjectState):
 
 
 class _Items(ObjectState):
-    """The items of a list or deque."""
+    """The state of a list or deque: its items."""
 
     def is_unchanged(self) -> bool:
         return identical(_items(self.thing), self.refs)
@@ -129,7 +129,7 @@ class _Items(ObjectState):
 
 
 class _Members(ObjectState):
-    """The members of a set, in any order."""
+    """The state of a set: its members, whose order does not matter."""
 
     def same(self, other: ObjectState) -> bool:
         return set(map(id, self.refs)) == set(map(id, other.refs))
@@ -147,7 +147,7 @@ class _Members(ObjectState):
 
 
 class _Entries(ObjectState):
-    """The entries of a dictionary: all keys, then all values, then the factory of a defaultdict."""
+    """The state of a dictionary: `refs` are all keys, then all values, then the factory of a defaultdict."""
 
     def is_unchanged(self) -> bool:
         thing = cast("dict[Any, Any]", self.thing)
@@ -170,7 +170,7 @@ class _Entries(ObjectState):
 
 
 class _Buffer(ObjectState):
-    """The content of a bytearray or `array.array`."""
+    """The state of a bytearray or `array.array`; `data` is its content."""
 
     def restore(self) -> None:
         self.thing[:] = self.data
@@ -181,10 +181,10 @@ class _Buffer(ObjectState):
 
 
 class _Attributes(ObjectState):
-    """The class, `__dict__` and slots of an object.
+    """The state of an object with attributes: its class, `__dict__` and slots.
 
-    `data` has the slots, and the state of its built-in content, or None. For an object of a subclass of `list`, for
-    example, the built-in content is the items of the list.
+    `data` has the slots, and the state of the object's built-in content, or None. In an object of a subclass of
+    `list`, for example, the built-in content is the items of the list.
     """
 
     @property
@@ -241,7 +241,7 @@ _EMPTY = ObjectState(None)
 
 
 class Randomness(ObjectState):
-    """A random number generator; `data` is its pickled state."""
+    """The state of a random number generator; `data` is a pickle of its internal state."""
 
     def restore(self) -> None:
         """Restore the state of the generator, so that it draws the same numbers again."""
@@ -253,20 +253,21 @@ class Randomness(ObjectState):
 
 
 class Many(ObjectState):
-    """A list or dictionary of many small containers, as one state. `data` is its own state, and the containers' class.
+    """One state for a list or dictionary and the many small containers in it.
 
-    `hold` stores how many keys and values each container has, all keys, and all values, which are plain.
+    `data` has the state of the list or dictionary alone, and the class of the containers. `hold` stores the size of
+    each container, and the keys and values of all. Undo does not watch the values, because they never change.
     """
 
     holdings: tuple[list[int], list[Any], list[Any]] | None = None
 
     def hold(self) -> None:
-        """Store the content of the containers."""
+        """Store the content of the small containers."""
         own, kind = self.data
         self.holdings = _holdings(kind, _containers(own))
 
     def same(self, other: ObjectState) -> bool:
-        """Return whether all containers had the same content, in the same order."""
+        """Return whether all small containers have the same content in both states, in the same order."""
         if not (isinstance(other, Many) and self.holdings and other.holdings):
             return False
         (own, kind), (others, other_kind) = self.data, other.data
@@ -279,7 +280,7 @@ class Many(ObjectState):
         )
 
     def is_unchanged(self) -> bool:
-        """Return whether the list and all its containers are unchanged, in one pass over all of them."""
+        """Return whether the list or dictionary and all containers in it are unchanged, in one pass over all."""
         own, kind = self.data
         if not (own.is_unchanged() and self.holdings):
             return False
@@ -288,11 +289,11 @@ class Many(ObjectState):
 
     @property
     def inner(self) -> Collection[Any]:
-        """The class of the containers, or nothing if they are of a built-in class."""
+        """The class of the small containers, or nothing if it is a built-in class."""
         return () if self.data[1] in _SMALL else (self.data[1],)
 
     def restore(self) -> None:
-        """Restore the list, and the containers that differ."""
+        """Restore the list or dictionary, and those containers in it that differ."""
         own, kind = self.data
         sizes, keys, values = self.holdings or ([], [], [])
         own.restore()
@@ -360,7 +361,7 @@ def _items(thing: Any) -> tuple[Any, ...]:
 
 
 def _entries(thing: Any) -> ObjectState:
-    entries = dict(thing)  # one step: no other thread can change the dict in between
+    entries = dict(thing)  # copied in one step: no other thread can change it meanwhile
     factory = (thing.default_factory,) if isinstance(thing, defaultdict) else ()
     return _Entries(thing, (*entries.keys(), *entries.values(), *factory))
 
@@ -416,7 +417,7 @@ def _slot(slot: MemberDescriptorType, thing: Any) -> Any:
 def is_simple(kind: type[Any], base: type[Any] = object) -> bool:
     """Return whether objects of a class hold only attributes, slots, and the content of the base class.
 
-    Objects of a class written in C are larger in memory. `pickle` uses a similar test.
+    This is tested by their size in memory: objects of a class written in C are larger. `pickle` has a similar test.
     """
     room = base.__basicsize__ + _POINTER * len(_slots(kind))
     room += _POINTER * (kind.__dictoffset__ > 0 and not base.__dictoffset__)

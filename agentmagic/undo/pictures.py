@@ -1,4 +1,4 @@
-"""A picture (snapshot) of a namespace: the value of each name, and the state of each object that the values reach."""
+"""Snapshots (`Picture`) of a namespace: the value of each name, and the state of each object that the values reach."""
 
 import gc
 from collections import defaultdict
@@ -36,7 +36,7 @@ PAST_COPIES = frozenset(
 )
 """Names that code needs to write to the array of a table directly, without the copy that the table makes first."""
 MOST = 20_000
-"""Largest number of objects in the picture for one program."""
+"""Largest number of objects in the snapshot for one program."""
 MOST_BESIDE = 2_000
 """Largest number of objects that are searched for other names that reach a changed object."""
 TOO_LARGE = "it holds arrays that are too large to be compared"
@@ -45,10 +45,10 @@ TOO_MANY = f"it holds more objects than can be watched ({MOST:,})"
 
 @dataclass(eq=False, repr=False)
 class Picture:
-    """The bindings of a namespace, and the states of the objects that code can change, by the id of the object.
+    """A snapshot of a namespace: its bindings, and the states of the objects that code can change, by object id.
 
-    `unwatched` are the names that were not looked at completely, each with the reason. `beside` are the ids of objects
-    that the code cannot change, although it can change objects that they reach.
+    `unwatched` are the names of which not all objects were looked at, each with the reason. `beside` are the ids of
+    objects that the code cannot change, although it can change objects inside them.
     """
 
     bindings: dict[str, Any]
@@ -57,16 +57,16 @@ class Picture:
     beside: set[int] = field(default_factory=set[int])
 
     def names_reaching(self, ids: Collection[int]) -> set[str]:
-        """Return the names whose values are one of these objects, or reach one."""
+        """Return the names whose values are one of these objects, or contain one at any depth."""
         reaching = self.ids_reaching(ids)
         return {name for name, value in self.bindings.items() if id(value) in reaching}
 
     def ids_reaching(self, ids: Collection[int]) -> set[int]:
-        """Return these ids, and the ids of all objects that reach one of them."""
+        """Return these ids, and the ids of all objects that contain one of these objects at any depth."""
         return _closure(ids, self._outer) if ids else set()
 
     def reachable_ids(self, names: Iterable[str]) -> set[int]:
-        """Return the ids of the objects that these names reach."""
+        """Return the ids of the values of these names, and of all objects inside the values at any depth."""
         roots = {id(self.bindings[name]) for name in names if name in self.bindings}
         return _closure(roots & self.states.keys(), self._inner)
 
@@ -79,7 +79,7 @@ class Picture:
         return _outer(self._inner)
 
     def touched_names(self, later: "Picture") -> set[str]:
-        """Return the names that are bound to another object in a later picture, or that reach a changed object."""
+        """Return the names that are bound to another object in a later snapshot, or that reach a changed object."""
         names = self.rebound_names(later)
         if changed_ids := self.changed_ids(later):
             others = (state for object_id, state in later.states.items() if self.states.get(object_id) is not state)
@@ -89,11 +89,11 @@ class Picture:
         return names
 
     def with_states(self, states: Mapping[int, ObjectState], beside: Collection[int] = ()) -> "Picture":
-        """Return this picture with more states. `beside` are the ids of those that were taken after the code ran."""
+        """Return this snapshot with more states. `beside`: ids of the objects with a state taken after the code ran."""
         return replace(self, states={**self.states, **states}, beside=self.beside | set(beside))
 
     def changed_ids(self, later: "Picture") -> set[int]:
-        """Return the ids of the objects whose states differ in the later picture."""
+        """Return the ids of the objects whose states differ in the later snapshot."""
         return {
             object_id
             for object_id, state in self.states.items()
@@ -112,7 +112,7 @@ class Picture:
                 limit -= memory.array.nbytes
 
     def rebound_names(self, later: "Picture") -> set[str]:
-        """Return the names that are bound to another object in a later picture, or that only one picture has."""
+        """Return the names that are bound to another object in a later snapshot, or that only one of the two has."""
         names = self.bindings.keys() | later.bindings.keys()
         return {name for name in names if self.bindings.get(name, UNSET) is not later.bindings.get(name, UNSET)}
 
@@ -125,7 +125,7 @@ def _same(state: ObjectState, other: ObjectState) -> bool:
 
 
 def _inner(states: Collection[ObjectState]) -> dict[int, list[int]]:
-    """Return, for each object, the ids of the objects inside it and of those that can write to its memory."""
+    """Return, by object id, the ids of the objects inside the object, and of objects that can write to its memory."""
     ids = {id(state.thing) for state in states}
     inner_ids = {object_id: list[int]() for object_id in ids}
     for state in states:
@@ -138,7 +138,7 @@ def _inner(states: Collection[ObjectState]) -> dict[int, list[int]]:
 
 
 def _outer(inner: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
-    """Return, for each object, the ids of the objects around it: the inverse of `_inner`."""
+    """Return, by object id, the ids of the objects that directly contain the object: the inverse of `_inner`."""
     outer_ids: defaultdict[int, list[int]] = defaultdict(list)
     for object_id, others in inner.items():
         for inner_id in others:
@@ -158,10 +158,11 @@ def _closure(starts: Iterable[int], following: Mapping[int, Iterable[int]]) -> s
 
 
 class Camera:
-    """Takes a picture of the objects that code can change: those that names and other roots reach, `most` at most.
+    """Takes a `Picture`, a snapshot of the objects that code can change, `most` at most.
 
-    `everything` is True if the code can reach all names. `writes_past_copies` is True if it can write to the array of a
-    table directly, without the copy that the table makes first. Functions that the code can call also set these flags.
+    These are the objects that names and other roots reach. `everything` is True if the code can reach all names.
+    `writes_past_copies` is True if the code can write to the array inside a table directly, without the copy that the
+    table makes first. Functions that the code can call also set these flags.
     """
 
     def __init__(self, namespace: Mapping[str, Any], most: int = MOST, picture: Picture | None = None) -> None:
@@ -193,7 +194,7 @@ class Camera:
         without: Collection[str] = (),
         follow: bool = True,
     ) -> "Camera":
-        """Add the states of all objects that `names` and `roots` reach to the picture. Return this camera.
+        """Add the states of all objects that `names` and `roots` reach to the snapshot. Return this `Camera`.
 
         `names` is None for all names; those in `without` are skipped. With `follow`, the code can call the functions
         that are found, so the variables that they use are looked at too.
@@ -217,9 +218,9 @@ class Camera:
         return self
 
     def again(self, earlier: Iterable[Picture]) -> "Camera":
-        """Reuse the states of earlier pictures for unchanged objects, and take new states of the others.
+        """Reuse the states in earlier snapshots for unchanged objects, and take new states of the others.
 
-        If several pictures have a state of an object, the first picture in the list counts.
+        If several snapshots have a state of an object, that of the first snapshot counts. Return this `Camera`.
         """
         states, waiting = self.picture.states, list[Any]()
         for picture in earlier:
@@ -235,7 +236,7 @@ class Camera:
         return self
 
     def _walk(self, waiting: list[Any], most: int) -> list[Any]:
-        """Add the states of objects and of all that they reach, `most` at most. Return the objects that are left."""
+        """Add the states of objects and of all that they reach, `most` at most. Return the objects not looked at."""
         states, behind, shielded_arrays = self.picture.states, self._ids_behind_copies, self._arrays_behind_copies
         remaining, lookup = most, cast("Callable[[Any, Any], Maker | None]", MAKERS.get)
         while waiting or shielded_arrays:
@@ -278,7 +279,7 @@ class Camera:
     def _globals(self, function: FunctionType) -> list[Any]:
         """Return the global variables that a function of the user can use.
 
-        Those of the namespace are added to `_names` instead.
+        For a function that was defined in the watched namespace, add the names to `_names`, and return nothing.
         """
         variables = function.__globals__
         if variables is not self._namespace and not is_own(str(variables.get("__name__"))):
@@ -292,7 +293,7 @@ class Camera:
         return [] if variables is self._namespace else [variables[name] for name in names or () if name in variables]
 
     def develop(self, limit: int) -> Picture:
-        """Store the memory of arrays: a copy if the code can write to it and `limit` bytes suffice, else a digest."""
+        """Store the memory of arrays: a copy if code can write to it and `limit` bytes suffice, or a digest."""
         digest_limit, states = COMPARED, self.picture.states
         is_deep = self.everything or self.writes_past_copies
         for object_id in self._new:

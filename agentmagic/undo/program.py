@@ -1,7 +1,7 @@
 """Predicts what a program would do to the notebook: names read, written and removed, imports, risks.
 
-The prediction is made from the syntax tree. It is shown on the card that asks the user, and decides which variables are
-watched while the program runs. The card states only what is certain; the real changes are found after the run. The
+The prediction is made from the syntax tree. It is shown when the user is asked whether the program may run, and decides
+which variables are watched during the run. Only what is certain is shown; the real changes are found after the run. The
 analysis is not a sandbox.
 """
 
@@ -105,8 +105,8 @@ class Program:
 def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
     """Return what a program would do. The code may contain IPython lines, such as `%time` and `!ls`.
 
-    `namespace` is the one in which the program would run. It is needed to find out that a program only reads: then all
-    values used must have types of Python or the data libraries. Without a namespace, no value is known.
+    `namespace` is the one in which the program would run. It is needed for `only_reads`, which requires that all values
+    used have types of Python or the data libraries. Without a namespace, no value is known.
     """
     walk = _Walk(namespace or {})
     only_reads = False
@@ -133,7 +133,7 @@ def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
 
 
 def names_of(code: CodeType) -> frozenset[str] | None:
-    """Return the global names that a compiled function can use, or None if it could reach others.
+    """Return the global names that a compiled function can use, or None if it could reach names not in its code.
 
     Names of attributes are included, because compiled code does not separate them from global names.
     """
@@ -153,7 +153,7 @@ def _is_door(name: str) -> bool:
 
 @dataclass(slots=True)
 class _Walk:
-    """Visits the nodes of a program in the order in which they run, as far as the tree shows it."""
+    """Visits the nodes of a program's syntax tree, as far as possible in the order in which they run."""
 
     namespace: Mapping[str, Any]
     reads: set[str] = field(default_factory=set[str])
@@ -183,7 +183,7 @@ class _Walk:
     # -- lines of IPython ----------------------------------------------------------------------
 
     def parse(self, code: str) -> ast.Module:
-        """Return the tree of a program. Its IPython lines are replaced, and their effects are recorded."""
+        """Return the syntax tree of a program. IPython lines are replaced by Python, and their effects are recorded."""
         try:
             return ast.parse(code)
         except SyntaxError:
@@ -234,7 +234,7 @@ class _Walk:
     # -- the tree ------------------------------------------------------------------------------
 
     def visit(self, node: ast.AST) -> None:  # noqa: C901, PLR0912  (one arm for each kind)
-        """Record what a node does."""
+        """Record what a node of the syntax tree does."""
         match node:
             case ast.Constant() | ast.expr_context() | ast.operator() | ast.cmpop() | ast.unaryop() | ast.boolop():
                 pass
@@ -275,7 +275,7 @@ class _Walk:
                 self._block(node)
 
     def _block(self, node: ast.AST) -> None:
-        """Record what a statement does that opens a scope, or that binds a name without an expression."""
+        """Record what a node does that opens a scope (`def`, `class`) or binds a name (`except E as name`)."""
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._all([*node.decorator_list, *([node.returns] if node.returns else ())])
@@ -287,7 +287,7 @@ class _Walk:
                 self._bind(node.name)
                 with self._scope(_assigned_names(node.body)):
                     self._all(node.body)
-            case ast.ExceptHandler(name=str(name)) if not self._scopes:  # Python removes the name after the handler
+            case ast.ExceptHandler(name=str(name)) if not self._scopes:  # Python removes `name` after the handler
                 self._bind(name)
                 self.removes.add(name)
                 self._all(ast.iter_child_nodes(node))
@@ -342,7 +342,7 @@ class _Walk:
             self.visit(base)
         if isinstance(node, ast.Subscript):
             self.visit(node.slice)
-        elif not (called and node.attr in ("eval", "query")):  # `_call` checks their text argument
+        elif not (called and node.attr in ("eval", "query")):  # `_call` checks the text given to `eval` or `query`
             self.is_open |= node.attr in _DOORS
         if not is_load:
             self._write(base)
@@ -351,7 +351,7 @@ class _Walk:
         self.is_open |= self.path(node) == "sys.modules"
 
     def _callee(self, node: ast.expr) -> None:
-        """Visit a called function, or the environment variables. The caller records the risks."""
+        """Visit an expression that is called, or `os.environ`, without its risks: the caller records them."""
         match node:
             case ast.Name():
                 self._name(node, called=True)
@@ -435,7 +435,7 @@ class _Walk:
     def path(self, node: ast.AST | None) -> str:
         """Return the dotted path of the object that an expression stands for, such as `os.remove`.
 
-        It is "" if unknown.
+        The path is "" if unknown.
         """
         if (path := self._path_cache.get(node)) is None:
             path = self._path_cache[node] = self._resolve_path(node)
@@ -483,7 +483,7 @@ class _Walk:
     def text(self, node: ast.AST | None) -> str | None:  # noqa: PLR0911  (one arm for each kind)
         """Return the constant text that an expression stands for, or None.
 
-        Expressions in an f-string keep their braces.
+        In an f-string, expressions without a constant text stay in braces.
         """
         match node:
             case ast.Constant(value=str(text)):
@@ -517,7 +517,7 @@ class _Walk:
     # -- names ---------------------------------------------------------------------------------
 
     def _follow(self, target: ast.expr, value: ast.expr | None) -> None:
-        """Record the path and the text of the value that is assigned to a name."""
+        """Record the dotted path and the constant text of the value that is assigned to a name, if known."""
         if isinstance(target, ast.Name):
             path, text = self.path(value), self.text(value)
             if path and not path.startswith("."):
@@ -540,7 +540,7 @@ class _Walk:
 
     @contextmanager
     def _function(self, parameters: ast.arguments, body_names: Iterable[str]) -> Generator[None]:
-        """Enter the scope of a function. Its defaults are visited first, because they are evaluated outside."""
+        """Enter the scope of a function. Parameter defaults are visited first, because they are evaluated outside."""
         all_parameters = [
             *parameters.posonlyargs,
             *parameters.args,
@@ -559,7 +559,7 @@ class _Walk:
 
 
 def _hands_on(node: ast.Call) -> bool:
-    """Return whether a call passes arguments to a method that a text can name, such as an expression for `eval`."""
+    """Return whether a call passes arguments on to a method that a text names, as in `apply("eval", expr=text)`."""
     return len(node.args) > 2 or any(keyword.arg in ("args", "expr", None) for keyword in node.keywords)  # noqa: PLR2004
 
 
@@ -588,7 +588,7 @@ def _path_of_value(value: object) -> str:
 
 
 def _as_load(target: ast.expr) -> ast.expr:
-    """Return the target of an augmented assignment as an expression that is read."""
+    """Return the target of an augmented assignment, such as `x += 1`, as an expression that reads the name."""
     is_name = isinstance(target, ast.Name)
     return ast.copy_location(ast.Name(target.id, ast.Load()), target) if is_name else target
 

@@ -1,9 +1,9 @@
 """Tables of operations that certainly change nothing, for values of known types.
 
 A program only reads if all its operations are in these tables, and all its data have types of Python, NumPy, pandas or
-polars, so that no code of the user runs. A name is in a table only if it changes nothing for each of these types that
-has it. Arguments must be data too, not functions or buffers. Parameters for a path, for the name of a method, or for
-the place of the result are in no table.
+polars, so that no code of the user runs. The name of a method or attribute is in a table only if it changes nothing for
+any of these types that has it. Arguments must be data too, not functions or buffers. Parameters for a path, for the
+name of a method, or for an object that receives the result are in no table.
 """
 
 import ast
@@ -46,7 +46,7 @@ Values of types in the last row can hold functions: a program may create them, b
 
 @cache
 def _kinds(_modules: frozenset[str]) -> Mapping[type, str]:
-    """Return the kind of each data type of the loaded libraries. `_modules` only serves as the key of the cache."""
+    """Return the kind ("list", "frame" and so on) of each data type of loaded libraries. `_modules`: the cache key."""
     kinds: dict[type, str] = dict.fromkeys(_SCALARS, "scalar")
     for kind, paths in _TYPES.items():
         for path in paths.split():
@@ -98,7 +98,7 @@ def is_container(value: object) -> bool:
 
 
 def _inside(value: Any, kind: str) -> list[Any] | None:  # noqa: PLR0911  (one arm for each kind)
-    """Return the values inside a value whose types must still be checked, or None if they are not data."""
+    """Return those values inside a value that must still be checked, or None if the value is not only data."""
     match kind:
         case "list":
             return list(value)
@@ -109,9 +109,9 @@ def _inside(value: Any, kind: str) -> list[Any] | None:  # noqa: PLR0911  (one a
             return None if any("Object" in str(one) for one in dtypes) else []
         case "array":
             return [] if not value.dtype.hasobject else None if value.dtype.names else value.ravel().tolist()
-        case "frame" if _has_only_data(value):  # an attribute set by the user looks like a column
+        case "frame" if _has_only_data(value):  # not with attributes set by the user, which look like columns
             columns = [value.iloc[:, place] for place, dtype in enumerate(value.dtypes) if not _is_plain(dtype)]
-            return [value.index, value.columns, value.attrs, *columns]  # `attrs` is copied with the frame
+            return [value.index, value.columns, value.attrs, *columns]  # pandas copies `attrs` with the frame
         case "series":
             return _inside_series(value)
         case "slice":
@@ -129,7 +129,7 @@ def _has_only_data(value: object) -> bool:
 def _inside_series(value: Any) -> list[Any] | None:
     kind = cast("type[Any]", type(value))
     inner = [value.name] if hasattr(kind, "name") else []
-    if hasattr(kind, "_constructor_expanddim"):  # a series has its labels as attributes, too
+    if hasattr(kind, "_constructor_expanddim"):  # a series, whose labels look like attributes
         if not _has_only_data(value):
             return None
         inner += [value.index, value.attrs]
@@ -157,7 +157,7 @@ def _is_known_zone(zone: object) -> bool:
 
 
 def word_set(text: str) -> frozenset[str]:
-    """Return the words in a row of a table as a set."""
+    """Return the words of a text, such as a row of a table of names, as a set."""
     return frozenset(text.split())
 
 
@@ -322,7 +322,7 @@ _OF_QUERY = (ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Name, ast.Cons
 
 
 class _UnknownOperation(Exception):
-    """Raised at the first operation that is not in the tables."""
+    """Raised at the first operation of a program that is not in the tables of operations that change nothing."""
 
 
 def only_reads(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable[[str], bool]) -> bool:
@@ -338,9 +338,9 @@ def only_reads(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable
 
 
 def keeps_binding(value: object, path: str, module_name: str) -> bool:
-    """Return whether an import of a loaded module binds a name to its present value.
+    """Return whether an import from a loaded module would bind a name to `value`, the present value of the name.
 
-    `path` is the path of the value.
+    `path` is the dotted path of what is imported.
     """
     module, _, name = path.rpartition(".")
     return (
@@ -354,7 +354,7 @@ def _require(condition: object) -> None:
 
 
 class _ReadCheck:
-    """Checks that a whole program is in the tables. Methods raise _UnknownOperation for a part that is not."""
+    """Checks that all operations of a program are in the tables. Methods raise _UnknownOperation if one is not."""
 
     def __init__(self, namespace: Mapping[str, Any], is_exit: Callable[[str], bool]) -> None:
         self._namespace = namespace
@@ -365,7 +365,7 @@ class _ReadCheck:
         """The variables that hold data. True if their data belong to polars."""
 
     def block(self, body: Iterable[ast.stmt]) -> None:
-        """Check statements."""
+        """Check that statements change nothing. Raises _UnknownOperation."""
         for node in body:
             match node:
                 case ast.Pass():
@@ -386,7 +386,7 @@ class _ReadCheck:
                     raise _UnknownOperation
 
     def data(self, node: ast.AST) -> bool:  # noqa: PLR0911  (one arm for each kind)
-        """Check an expression that must have data as its value. Return whether the data belong to polars."""
+        """Check that an expression changes nothing and that its value is data. Return whether it belongs to polars."""
         match node:
             case ast.Constant():
                 return False
@@ -475,7 +475,7 @@ class _ReadCheck:
         return of_polars
 
     def _aggregate(self, node: ast.Call) -> None:
-        """Check the arguments of a pandas method that calls the methods named in its arguments."""
+        """Check the arguments of a pandas method, such as `agg`, that calls the methods named in its arguments."""
         _require(len(node.args) + bool(node.keywords) == 1)
         for argument in node.args:
             self._reductions(argument)
@@ -499,7 +499,7 @@ class _ReadCheck:
                 _require(isinstance(node, ast.Constant) and node.value in _REDUCTIONS)
 
     def _query(self, node: ast.Call) -> None:
-        """Check a text that pandas evaluates."""
+        """Check the text that pandas evaluates in `query` or `eval`."""
         match node:
             case ast.Call(args=[ast.Constant(value=str(text))], keywords=[]):
                 try:
@@ -511,7 +511,7 @@ class _ReadCheck:
                 raise _UnknownOperation
 
     def _key(self, node: ast.expr) -> None:
-        """Check a function that a built-in function calls with data."""
+        """Check a function that a built-in function calls with data, such as the key of `sorted`."""
         match node:
             case ast.Constant(value=None):
                 pass
@@ -528,7 +528,7 @@ class _ReadCheck:
     # -- names ---------------------------------------------------------------------------------
 
     def _path(self, node: ast.AST) -> str:
-        """Return the path of the module, or module member, of the tables that an expression names; else ""."""
+        """Return the dotted path of the module or member that an expression names, "" if the tables do not have it."""
         match node:
             case ast.Name(id=name) if name not in self._local:
                 value = self._namespace.get(name, vars(builtins).get(name, self))
@@ -541,7 +541,7 @@ class _ReadCheck:
 
 
 def _places() -> dict[int, str]:
-    """Return the paths of all loaded modules, functions and types in the tables, by the id of the object."""
+    """Return the dotted paths of all loaded modules, functions and types that the tables have, by object id."""
     members = ((_member(*path.rpartition(".")[::2]), path) for path in _PATHS)
     modules = ((sys.modules[module], module) for module in _MODULES if module in sys.modules)
     return {id(value): path for value, path in (*members, *modules) if value is not None}
@@ -567,7 +567,7 @@ def _is_part(node: ast.AST) -> bool:
 
 
 def _is_column(name: str) -> bool:
-    """Return whether an attribute of this name can only be a column."""
+    """Return whether an attribute of this name can only be a column, because no data type has such an attribute."""
     return not (name.startswith("_") or any(hasattr(kind, name) for kind in _known_kinds()))
 
 
@@ -590,7 +590,7 @@ Comparing a type with this record takes a tenth of the time of a full check.
 
 
 def _foreign_names() -> frozenset[str]:
-    """Return the names under which the data types have functions that are not the libraries' own.
+    """Return the names of functions that were put into data types, such as DataFrame, by code outside the libraries.
 
     `__repr__` is included if pandas or NumPy call a function of the user for each number that they show.
     """
@@ -611,12 +611,12 @@ def _foreign_names() -> frozenset[str]:
 
 
 def _is_of(own: set[str], member: Any) -> bool:
-    """Return whether a member of a class is a plain value, or a function of one of these packages."""
+    """Return whether a member of a class is a plain value, or a function of one of the packages in `own`."""
     member = member.fget if type(member) is property else member
     match member:
         case FunctionType():
             return _root(member.__module__) in own
-        case BuiltinFunctionType():  # `__new__` of a type, or a bound method that the user put there
+        case BuiltinFunctionType():  # `__new__` of a type, or a bound method that the user put into a class
             return isinstance(member.__self__, type)
         case _:
             return type(member) is not MethodType and _root(type(member).__module__) != "__main__"

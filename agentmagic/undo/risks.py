@@ -196,7 +196,7 @@ Act = tuple[str, str | None]
 
 
 def phrase(act: str, argument: str | None, source: str) -> str:
-    """Return the text for the user about an act, with its argument if known, else with the source of the call."""
+    """Return a text for the user about an act, such as "deletes", with its argument or else the source of the call."""
     if act == OPENS:
         return _short_line(argument or source)
     with_argument, without = PHRASES[act]
@@ -204,17 +204,17 @@ def phrase(act: str, argument: str | None, source: str) -> str:
 
 
 def _short_line(text: str) -> str:
-    """Return a text of a program on one short line, with secrets blanked and invisible characters escaped."""
+    """Return a part of a program as one short line, with secrets blanked and invisible characters escaped."""
     return clip(" ".join(exact(text[: 20 * LONGEST]).split()), LONGEST)
 
 
 def entry(path: str) -> tuple[str, str] | None:
-    """Return the act of a function or method and the place of the argument to show, or None if the table lacks it."""
+    """Return the act of a function or method and the place of the argument to show; None if it is not in the table."""
     return _TABLE.get(path) or (_TABLE.get(f".{path.rpartition('.')[2]}") if "." in path else None)
 
 
 def of_mention(path: str) -> Act | None:
-    """Return the act of a function that a program names without calling it, because it can be called elsewhere."""
+    """Return the act of a function that a program only names, because the function can then be called elsewhere."""
     act = (entry(path) or (OPENS,))[0]
     if act == "environment":
         return ("credential", None) if path in ENVIRONMENT else None
@@ -225,7 +225,7 @@ def of_mention(path: str) -> Act | None:
 
 @dataclass(frozen=True)
 class ProgramCall:
-    """A call of a function with a dotted path.
+    """A call in a program, of a function with a dotted path.
 
     `path_of` and `text_of` return the path and the text that an expression stands for, if known.
     """
@@ -236,7 +236,7 @@ class ProgramCall:
     text_of: Callable[[ast.AST | None], str | None]
 
     def acts(self) -> Iterator[Act]:
-        """Yield everything that the call does, as acts."""
+        """Yield what the call does, each as an act, such as "deletes", with its argument."""
         if (row := entry(self.path)) is not None:
             yield from self._acts_in_table(*row)
         elif "." in self.path:
@@ -276,7 +276,7 @@ class ProgramCall:
         return self.text_of(self._argument(place))
 
     def _acts_in_table(self, act: str, place: str) -> Iterator[Act]:
-        """Yield what a function in the table does."""
+        """Yield what a function that is in the table of risks does."""
         text = self._text(place)
         match act:
             case "opens":
@@ -295,7 +295,7 @@ class ProgramCall:
             case "ends" | "inside":
                 yield act, None
             case "credential" if not self.path.startswith(("dotenv", "keyring", "google")):
-                yield act, None  # not shown: the argument is a prompt
+                yield act, None  # not shown, because the argument is only the text of a prompt
             case "fetches" | "sends" if text is not None and not _ADDRESS.search(text):
                 yield act, None
             case _:
@@ -319,7 +319,7 @@ class ProgramCall:
         return ("fetches" if _REMOTE.match(path) else "credential" if _CREDENTIALS.search(path) else OPENS), path
 
     def _acts_by_arguments(self, text: str | None) -> Iterator[Act]:
-        """Yield what a method of an unknown object does. Its name has many meanings, so the arguments decide."""
+        """Yield what a method of an unknown object does. Its name can mean many things, so the arguments decide."""
         match self._name:
             case name if name in _FETCHING | _SENDING:
                 texts = map(self.text_of, [*self.node.args[:2], self._keywords.get("url")])
@@ -342,7 +342,7 @@ class ProgramCall:
                 pass
 
     def _acts_of_named_methods(self) -> Iterator[Act]:
-        """Yield what the methods do that are named by texts in the arguments."""
+        """Yield what the methods do that texts in the arguments name, as in `apply("to_csv")`."""
         for argument in (*self.node.args, *self._keywords.values()):
             for part in (
                 ast.walk(argument) if isinstance(argument, (ast.List, ast.Dict, ast.Tuple, ast.Constant)) else ()
@@ -360,7 +360,7 @@ def of_shell(command: str) -> Act:
 
 
 def of_magic(command: str) -> Iterator[Act]:
-    """Yield what an IPython magic does. `command` has no percent signs, and contains all lines of the cell."""
+    """Yield what an IPython magic does. `command` has no percent signs, and all lines if it is a cell magic."""
     name, rest = (*command.split(maxsplit=1), "", "")[:2]
     match _MAGIC.get(name, "magic"):
         case "":

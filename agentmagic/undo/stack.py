@@ -48,7 +48,7 @@ class UndoStack(Generic[T]):
         self._cut: tuple[T, ...] | None = None
 
     def add(self, before: tuple[T, ...], turn: T) -> tuple[T, ...]:
-        """Add a new turn. It replaces the turns that `cut` removed just before."""
+        """Add a new turn. If `cut` has just removed turns, the new turn replaces them."""
         after = (*before, turn)
         self._push(Change("turn" if self._cut is None else "edit", before if self._cut is None else self._cut, after))
         return after
@@ -67,7 +67,7 @@ class UndoStack(Generic[T]):
         """Undo the last change and return it, or return None if there is no change."""
         if self._cut is not None:
             self._push(Change("edit", self._cut, turns))
-        if not self.done and turns:  # the turn was not added here, or has left the stack
+        if not self.done and turns:  # the last turn was never added to the stack, or has left it
             self.done.append(Change("turn", turns[:-1], turns))
         self.last_change = self.done.pop() if self.done else None
         self.undone += [self.last_change] if self.last_change is not None else []
@@ -80,7 +80,7 @@ class UndoStack(Generic[T]):
         return self.last_change
 
     def follow(self, turns: tuple[T, ...], cut: HistoryCut) -> tuple[T, ...]:
-        """Apply a journal record that turns were cleared, cut, undone or redone. Return the turns after it."""
+        """Apply a history record that turns were cleared, cut, undone or redone. Return the resulting turns."""
         if cut.cleared:
             return self.clear(turns)
         if not cut.step:
@@ -92,7 +92,7 @@ class UndoStack(Generic[T]):
     def store_variables(self, variables: Iterable[Changes]) -> None:
         """Store the changed variables with the last change.
 
-        Drop those of older changes, if they are too many or too large.
+        Drop the variables of older changes if too many changes have variables, or they take too much memory.
         """
         changes = [record for record in variables if record.failed or not record.settled.is_set() or record.matters]
         self.done[-1].variables = None if any(record.failed for record in changes) else changes
@@ -108,12 +108,12 @@ class UndoStack(Generic[T]):
             change.variables = None
 
     def drop_unsaved(self) -> None:
-        """Drop the changes that a new journal file, which has only the current turns, does not contain."""
+        """Drop the changes that are not in a new journal file, because such a file has only the current turns."""
         last = max((index for index, change in enumerate(self.done) if change.kind != "turn"), default=-1)
         self.done, self.undone, self._cut = self.done[last + 1 :], [], None
 
     def map_turns(self, function: Callable[[T], S | None]) -> "UndoStack[S]":
-        """Return this stack with each turn replaced by `function(turn)`. Turns for which that is None are left out."""
+        """Return this stack with each turn replaced by `function(turn)`. Turns for which it is None are left out."""
 
         def turns(old: tuple[T, ...]) -> tuple[S, ...]:
             return tuple(new for turn in old if (new := function(turn)) is not None)
@@ -137,7 +137,7 @@ class Undone:
 
     `prompt` is the prompt of the turn that was removed or restored. `restored` are the variables that have their
     earlier values again; `refused` are those that were left alone, each with the reason. `problem` is the reason why no
-    variables could be restored. `looks` is the number of later read-only calls of clients that were removed too.
+    variables could be restored. `looks`: how many later calls by MCP clients, which only read, were removed too.
     """
 
     kind: ChangeKind
@@ -152,7 +152,7 @@ class Undone:
 
     @property
     def problems(self) -> list[str]:
-        """What was not restored, and why, one sentence each."""
+        """Sentences that say what was not restored, and why."""
         refusals = [f"{sanitize(name)} was left alone: {sanitize(reason)}." for name, reason in self.refused.items()]
         return [self.problem, *refusals] if self.problem else refusals
 
@@ -164,7 +164,7 @@ STILL_RUNNING = "The variables are as they are: a tool of this turn still runs. 
 
 
 def restore_turn(changes: list[Changes] | None, outcome: Undone) -> tuple[Undone, list[Changes] | None]:
-    """Restore variables, the latest change first. Return the outcome, and the changes that undo this restore."""
+    """Restore variables, the latest change first. Return the completed `outcome`, and changes that reverse it."""
     if not outcome.tools:
         return outcome, []
     if changes is not None and not all(record.settled.is_set() for record in changes):

@@ -1,4 +1,4 @@
-"""Chooses how the state of an object is made, by the object's type, and caches the choice."""
+"""Chooses the function that makes an object's state (`ObjectState`) by the object's type, and caches the choice."""
 
 import gc
 import sys
@@ -75,13 +75,13 @@ def maker_of(kind: type[Any]) -> Maker | None:
     try:
         return MAKERS[kind]
     except KeyError:
-        if len(MAKERS) > MOST_TYPES:  # so that classes of the user can be freed
+        if len(MAKERS) > MOST_TYPES:  # clear the cache, so that classes of the user can be freed
             MAKERS.clear()
         return MAKERS.setdefault(kind, _maker(kind))
 
 
 def can_change(things: Collection[Any]) -> bool:
-    """Return whether one of these objects can change, or can hold objects that change."""
+    """Return whether one of these objects can change, or can hold an object that can change."""
     return any(map(_may_change, set(map(type, things))))
 
 
@@ -144,7 +144,7 @@ def _python_maker(kind: type[Any]) -> Maker:
 
 
 def _solid(kind: type[Any]) -> type[Any]:
-    """Return the C base of a class, if its content is immutable or has a known state; else `object`."""
+    """Return the first base class written in C if undo ignores or can restore its content; else `object`."""
     solid = next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
     return solid if is_unchanging(solid) or solid in _ROWS else object
 
@@ -161,9 +161,9 @@ def is_unchanging(kind: type[Any]) -> bool:  # noqa: PLR0911  (one return for ea
         return True
     numbers = sys.modules.get("numpy")
     if numbers is not None and issubclass(kind, numbers.generic):
-        return not issubclass(kind, numbers.void)  # a record can be written to
+        return not issubclass(kind, numbers.void)  # a record (`numpy.void`) can be written to
     if numbers is not None and issubclass(kind, numbers.dtype):
-        return kind is not numbers.dtypes.VoidDType  # the names of its fields can be changed
+        return kind is not numbers.dtypes.VoidDType  # the field names of a record type can be changed
     arrow = sys.modules.get("pyarrow.lib")
     if arrow is not None and issubclass(kind, (arrow.DataType, arrow.Field, arrow.Schema, arrow.Scalar)):
         return True

@@ -1,4 +1,4 @@
-"""States of pandas tables and polars frames. See `object_states`."""
+"""Makes the states (`ObjectState`) of pandas tables and polars frames, which undo compares and restores."""
 
 import sys
 from collections.abc import Collection, Sequence
@@ -17,7 +17,7 @@ _ARRAYS = ("_ndarray", "_data", "_mask", "_left", "_right", "_sparse_values")
 
 
 class _TableState(ObjectState):
-    """A frame or series of pandas: axes, attributes, arrays of objects, and a copy that pandas does not write to.
+    """The state of a pandas frame or series: axes, attributes, arrays of objects, and a copy that pandas never changes.
 
     `data` has the names of the attributes, the number of axes, the form of the blocks, and the copy.
     """
@@ -37,20 +37,20 @@ class _TableState(ObjectState):
 
 
 class _Holder(ObjectState):
-    """An object of pandas with attributes; `data` are their names. Its caches are not kept, and can be made again."""
+    """The state of another pandas object, such as an index: its attributes without caches; `data` are their names."""
 
     def restore(self) -> None:
         _restore_attributes(self.thing, self.data, self.refs)
 
     def refresh(self) -> None:
-        """Clear caches, such as the engine that finds labels."""
+        """Clear the caches of the pandas object, such as the engine that finds labels."""
         self.thing.__dict__.get("_cache", {}).clear()
 
 
 class _Polars(ObjectState):
-    """A frame or series of polars. `data` is a copy.
+    """The state of a frame or series of polars. `data` is a copy.
 
-    It shares memory with the original, to which polars never writes.
+    The copy shares memory with the original, to which polars never writes.
     """
 
     def same(self, other: ObjectState) -> bool:
@@ -183,7 +183,7 @@ def _extension_array(thing: Any) -> ObjectState:
         return _holder(thing)
     parts = _parts(thing)
     problem = "" if parts else f"it holds an array of {thing.dtype}, which cannot be kept"
-    frequency = getattr(thing, "_freq", None)  # pandas 3 stores it in the index instead
+    frequency = getattr(thing, "_freq", None)  # pandas 3 stores the frequency in the index
     return ObjectState(thing, tuple(parts), (thing.dtype, frequency), problem)
 
 
@@ -198,7 +198,7 @@ def _parts(values: Any) -> list[Any]:
 
 
 def _is_arrow(values: Any) -> bool:
-    """Return whether this is a pandas array with Arrow data. A change gives such an array new data."""
+    """Return whether this is a pandas array with Arrow data, which are never changed but replaced by new data."""
     return "_pa_array" in getattr(values, "__dict__", ())
 
 

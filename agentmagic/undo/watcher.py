@@ -51,10 +51,11 @@ class Watcher:
 
     @contextmanager
     def watch(self, call: ToolCall, function: object, all_changes: list[Changes]) -> Generator[Changes]:
-        """Watch the variables while the function of a call runs, and append its changes to the list.
+        """Watch the variables while the function of a tool call runs, and append its changes to `all_changes`.
 
-        Calls that run at the same time share one `Changes`, which is settled when the last of them ends. If an object
-        of the user makes the comparison fail, the changes have `failed` set, and the call runs normally.
+        Calls that run at the same time share one `Changes`, which is settled when the last of them ends. If the
+        variables cannot be compared, because an object of the user raises an error, the changes have `failed` set, and
+        the call runs normally.
         """
         with self._lock:
             self._running += 1
@@ -90,7 +91,7 @@ def _mark_failure(changes: Changes) -> Generator[None]:
 
 
 def _names(call: ToolCall, namespace: Mapping[str, Any]) -> Collection[str] | None:
-    """Return the names that a call can change: those in its program, or those in its arguments.
+    """Return the names that a call can change: those in its program or, if it runs no program, in its arguments.
 
     None means all names.
     """
@@ -99,7 +100,7 @@ def _names(call: ToolCall, namespace: Mapping[str, Any]) -> Collection[str] | No
 
 
 def _program(call: ToolCall) -> str | None:
-    """Return the program of the model that a call runs, or None if it calls another function."""
+    """Return the Python program that a call of RUN_PYTHON runs, or None for a call of another tool."""
     code = call.arguments.get("code")
     return code if call.name == RUN_PYTHON and isinstance(code, str) else None
 
@@ -141,7 +142,7 @@ def _record_files(files: dict[str, None]) -> Generator[None]:
 
 @cache
 def _listen_to_files() -> None:
-    """Install the audit hook, once. It stays until the process ends, because Python cannot remove audit hooks."""
+    """Install the audit hook that notices opened files, once. It stays, because Python cannot remove audit hooks."""
     sys.addaudithook(_audit_hook)
 
 

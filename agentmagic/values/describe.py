@@ -1,4 +1,4 @@
-"""Turns Python values into parts for a model: text, tables, images, JSON.
+"""Turns Python values into message parts for a model: text, tables, images, JSON.
 
 Results of functions go through `to_content`. Values in a prompt go through `describe`, which limits the characters and
 the time for every value. No library is imported to recognize its values: a value of pandas or Matplotlib exists only if
@@ -52,9 +52,9 @@ def never() -> bool:
 
 
 def to_content(value: Any, should_stop: Callable[[], bool] = never) -> Sequence[Content]:
-    """Return the parts of a result: text, or an image if the value draws itself as one.
+    """Return the message parts of a function's result: text, or an image if the value draws itself as one.
 
-    For a list or tuple that contains an image, a data frame or a part, return one part for each item.
+    For a list or tuple that contains an image, a data frame or a message part, return one part for each item.
 
     A generator is read up to MOST_ITEMS and MOST_BYTES, or until `should_stop` returns True.
     """
@@ -62,7 +62,7 @@ def to_content(value: Any, should_stop: Callable[[], bool] = never) -> Sequence[
 
 
 def to_outputs(value: Any, should_stop: Callable[[], bool] = never) -> Sequence[Output]:
-    """Return the parts of a result, each with the HTML that Jupyter shows for it, or "" if there is none.
+    """Return the message parts of a function's result, each with the HTML that Jupyter shows for it, or "".
 
     A generator is read up to MOST_ITEMS and MOST_BYTES, or until `should_stop` returns True.
     """
@@ -203,7 +203,7 @@ def _inside(value: Any) -> str:
 
 
 def snapshot(value: Any) -> Any:
-    """Return a copy of a dict or list of JSON data, so that later changes do not alter the history; else None."""
+    """Return a copy of a dict or list of JSON data, which later changes do not alter; None for any other value."""
     if not isinstance(value, (dict, list)):
         return None
     try:
@@ -213,7 +213,7 @@ def snapshot(value: Any) -> Any:
 
 
 def _output(value: Any, reader: "_Reader") -> Output:
-    """Return the part of a value, with its HTML. A pyplot figure is closed, because the cell would show it again."""
+    """Return a value as a message part with HTML. A pyplot figure is closed, or Jupyter would show it once more."""
     image = pictures.shown_image(value)
     if (pyplot := sys.modules.get("matplotlib.pyplot")) and (figure := pictures.figure_of(value)) is not None:
         pyplot.close(figure)
@@ -235,7 +235,7 @@ def _part(value: Any, reader: "_Reader") -> Content:
 
 
 def _is_rich(value: Any) -> bool:
-    """Return whether a value becomes a part of its own: content, a figure or a data frame."""
+    """Return whether a value becomes a message part of its own: content, a figure or a data frame."""
     if isinstance(value, (str, int, float, dict, list, tuple, type(None))):
         return False
     return isinstance(value, (Text, Media, Resource)) or _draws(value) or _has_head(frames.without_style(value))

@@ -160,7 +160,7 @@ def _about(value: Any, keys: Sequence[str], step: int) -> str:
 def _row_lines(value: Any, head: "nw.DataFrame[Any]", keys: Sequence[str], write: WriteCell) -> Iterator[str]:
     """Yield the lines of a Markdown table of rows: two head lines, then a line for each row.
 
-    Index levels stand first.
+    In each line, the cells of the index levels stand first.
     """
     levels = _levels(value, head)
     yield from table_head(*(INDEX if label == NO_NAME else f"{label} {INDEX}" for label, _ in levels), *keys)
@@ -170,9 +170,9 @@ def _row_lines(value: Any, head: "nw.DataFrame[Any]", keys: Sequence[str], write
 
 
 def _shown_rows(lines: Iterator[str], total: int, room: int, share: int | None) -> Iterator[str]:
-    """Yield the rows that fit into `room` characters.
+    """Yield a title, the two head lines, and the rows that fit into `room` characters.
 
-    A long frame gets only `share` characters, unless that is None.
+    The rows of a long frame get only `share` characters, unless that is None.
     """
     head = list(islice(lines, 2))
     rows = list(fitting(lines, room, FEWEST_ROWS))
@@ -183,7 +183,7 @@ def _shown_rows(lines: Iterator[str], total: int, room: int, share: int | None) 
 
 
 def rows_of(total: int, step: int) -> list[int]:
-    """Return the positions of about one row in `step`: the first, the last, and a random one in each stretch between.
+    """Return the positions of about one row in `step`: the first, the last, and a random one of each `step` rows.
 
     The positions are the same in each call. They are not evenly spaced, because in periodic data such rows could all be
     alike.
@@ -234,7 +234,7 @@ def _kinds(value: Any) -> list[str]:
     """Return the types of the columns, with the names that the library of the frame uses."""
     frame = _narwhals_frame(value)
     native: Any = frame.to_native()
-    kind = cast("type[Any]", type(native))  # look up attributes here: on a pandas frame they can be columns
+    kind = cast("type[Any]", type(native))  # the type, because attributes of a pandas frame can be columns
     if not hasattr(frame, "collect_schema"):
         return [_type(frame)]
     if hasattr(kind, "collect_schema"):  # polars: `dtypes` of a lazy frame can be slow
@@ -279,7 +279,7 @@ def _levels(value: Any, part: "nw.DataFrame[Any] | None" = None) -> "list[tuple[
 
 
 def _column(label: str, series: "nw.Series[Any]") -> str:
-    """Return the table row of a column: type, missing values, range or values.
+    """Return a table row about a column: its type, its missing values, and its range or distinct values.
 
     Values of a user's types are not compared.
     """
@@ -288,7 +288,7 @@ def _column(label: str, series: "nw.Series[Any]") -> str:
         missing, values = _statistics(series)
     except Exception:  # noqa: BLE001  (of whichever library: a type that it cannot compare, for example)
         missing, values = "", ""
-    # The type of an Enum lists its categories, which `values` shows already.
+    # The text of an Enum type lists the categories, which `values` shows already.
     kind = kind.partition("(")[0] if kind.startswith("Enum(") and values else kind
     return table_row((label, kind, missing, values))
 
@@ -352,7 +352,7 @@ def _range(low: Any, high: Any) -> str:
 
 
 def array(value: Any, write: WriteCell) -> str:
-    """Return the shape, type, range and corner of an array. For a structured array, return the range of each field."""
+    """Return an array as text: shape, type, range and first items; for a structured array, the range of each field."""
     import numpy as np
 
     part, every = sample(value)
@@ -370,7 +370,7 @@ def array(value: Any, write: WriteCell) -> str:
 
 
 def sample(value: Any) -> tuple[Any, str]:
-    """Return an array, or a sample of about MEASURED items, and a phrase about the sample."""
+    """Return an array, or a sample of about MEASURED items of a large one, and a phrase about the sample."""
     import numpy as np
 
     step = max(1, round((value.size / SAMPLE_CELLS) ** (1 / max(value.ndim, 1))))
@@ -432,7 +432,7 @@ def _narwhals_frame(value: Any) -> Any:
     """Return a value as a narwhals frame or series, or None if narwhals cannot read it."""
     import narwhals as nw
 
-    if _column_index(value) is not None:  # narwhals needs texts as names, each only once
+    if _column_index(value) is not None:  # narwhals needs unique texts as column names
         value = value.set_axis(list(map(str, range(value.shape[1]))), axis=1)
     frame = cast("Any", nw).from_native(value, pass_through=True, allow_series=True)
     return cast("Any", frame) if isinstance(frame, (nw.DataFrame, nw.LazyFrame, nw.Series)) else None
@@ -475,7 +475,7 @@ def table_head(*names: str) -> Sequence[str]:
 
 
 def fitting(lines: Iterable[str], characters: int, least: int = 1) -> Iterator[str]:
-    """Yield lines until the characters are used up, but at least the first `least` lines."""
+    """Yield lines until they have that many `characters`, but at least the first `least` lines."""
     for number, line in enumerate(lines):
         characters -= len(line) + 1
         if characters < 0 and number >= least:

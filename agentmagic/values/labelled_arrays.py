@@ -45,7 +45,7 @@ def schema(value: Any) -> str:
 
 
 def _rows(value: Any, *, figures: bool = True) -> Iterator[tuple[str, ...]]:
-    """Yield the table cells of each variable, the coordinates first."""
+    """Yield a table row (a tuple of cells) for each variable, the coordinates first."""
     own = value.data_vars if hasattr(value, "data_vars") else {value.name or frames.NO_NAME: value}
     for suffix, variables in ((" (coordinate)", value.coords), ("", own)):
         for name, array in variables.items():
@@ -56,7 +56,7 @@ def _rows(value: Any, *, figures: bool = True) -> Iterator[tuple[str, ...]]:
 def _statistics(variable: Any) -> tuple[str, str]:
     units = variable.attrs.get("units")
     units_text = f"units: {single_line(str(units), LONGEST_UNITS)}" if isinstance(units, str) else ""
-    if not getattr(variable, "_in_memory", False):  # in a file that is not read yet, or in a dask array
+    if not getattr(variable, "_in_memory", False):  # values are in a file not read yet, or in a dask array
         return "", units_text or "not loaded"
     part, every = frames.sample(variable.values)
     missing, values = frames.array_statistics(part)

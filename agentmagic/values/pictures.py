@@ -90,7 +90,7 @@ def fit_image(data: Any, name: str) -> Media:
 
 
 def figure_of(value: Any) -> Any:
-    """Return the Matplotlib figure that a value is, or has, like the grids of seaborn; else None."""
+    """Return the Matplotlib figure that a value is or, like a seaborn grid, contains; else None."""
     if not hasattr(cast("type[Any]", type(value)), "savefig"):
         return None
     figure: Any = value if "matplotlib" in _packages(value) else getattr(value, "figure", None)
@@ -117,7 +117,7 @@ def shown_image(value: Any) -> Output | None:
 
 
 def display_width(metadata: Any) -> str:
-    """Return the width at which Jupyter shows an image, as HTML, or "" if it is the width of the image itself."""
+    """Return an `<img>` tag with the width at which Jupyter shows an image, "" if it is the image's own width."""
     match metadata:
         case {"width": int(width)} if width > 0:
             return f'<img width="{width}">'
@@ -136,7 +136,7 @@ _IMAGE_METHODS: Mapping[str, str] = {"image/png": "_repr_png_", "image/jpeg": "_
 
 
 def _formatter(kind: str, figure: Any) -> Callable[[Any], Any] | None:
-    """Return the function by which the notebook draws a figure as this type of image, or None if it has none."""
+    """Return the function by which the notebook draws a figure as an image of this type, None if there is none."""
     ipython = sys.modules.get("IPython")
     shell: Any = ipython.get_ipython() if ipython is not None else None
     try:
@@ -146,9 +146,9 @@ def _formatter(kind: str, figure: Any) -> Callable[[Any], Any] | None:
 
 
 def _to_output(result: Any) -> Output | None:
-    """Return the result of a method such as `_repr_png_` as an output: bytes or base64, with or without metadata.
+    """Return the result of a method such as `_repr_png_` as an output, None if the method drew nothing.
 
-    Return None if the method drew nothing.
+    The result is the image as bytes or base64, alone or in a tuple with metadata.
     """
     data, metadata = cast("tuple[Any, Any]", result) if isinstance(result, tuple) else (result, None)
     data = base64.b64decode(data) if isinstance(data, str) else data
@@ -296,7 +296,7 @@ def _axis(axis: Any) -> str:
 
 
 def _place(axis: Any, place: float, other: float) -> str:
-    """Return a position on an axis as text. On an axis of dates, it is a day, with the time if `other` is near."""
+    """Return a position on an axis as text. On an axis of dates: the day, and the time too if `other` is near."""
     if (freq := getattr(axis, "freq", None)) is not None:  # pandas numbers the periods on this axis
         return str(sys.modules["pandas"].Period(ordinal=int(place), freq=freq))
     converter = axis.get_converter() if hasattr(axis, "get_converter") else axis.converter
