@@ -364,7 +364,7 @@ class RemoteModel(Generic[K, C]):
                     yield event
 
     async def whole(self, response: "httpx2.Response") -> object:
-        """Read a whole response, and return its JSON. Raises StreamBroken if it is not JSON, or the connection breaks."""
+        """Read a response and return its JSON. Raises StreamBroken if it is not JSON, or the connection breaks."""
         with self._reading():
             async with aclosing(response):
                 return self._parse(await response.aread())

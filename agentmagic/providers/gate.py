@@ -135,7 +135,7 @@ class ProviderGate:
 
     @property
     def rate(self) -> float:
-        """The requests per minute that may be sent now; infinite until the server names a limit or refuses a request."""
+        """The requests per minute that may be sent now; infinite until the server names a limit or refuses one."""
         return self._requests.rate * 60
 
     def ticket(self, tokens: int, *, row: bool = False) -> Ticket:

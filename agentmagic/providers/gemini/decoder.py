@@ -289,6 +289,9 @@ def _most(before: Json, now: Json) -> Json:
 
 
 def _usage(counts: Json) -> Usage:
-    """Return the usage of a request from Gemini's counts. Thoughts, which Gemini counts apart, are added to the output."""
+    """Return the usage of a request from Gemini's token counts.
+
+    Gemini counts thoughts apart from the answer; here they are part of the output tokens.
+    """
     prompt, beside, cached_tokens, output, thoughts = (count_of(counts.get(f"{name}TokenCount")) for name in _COUNTS)
     return Usage(prompt + beside, cached_tokens, output + thoughts, thoughts, requests=1, cost=None)

@@ -212,7 +212,8 @@ class _GeminiClient:
     async def upload(self, content: bytes) -> "httpx2.Response":
         """Upload `content` as a file, and return the open response, of any HTTP status.
 
-        https://ai.google.dev/gemini-api/docs/files"""
+        https://ai.google.dev/gemini-api/docs/files
+        """
         import httpx2
         from google.genai import types
 
@@ -221,7 +222,7 @@ class _GeminiClient:
         if not start.is_success:
             return start
         await start.aclose()
-        # Only the path of the upload address that the server returned is used, so that the file goes to no other server.
+        # Of the upload address that the server returned, only the path is used: the file must go to no other server.
         upload_url = httpx2.URL(start.headers.get("x-goog-upload-url", "/"))
         url = start.request.url.copy_with(raw_path=upload_url.raw_path)
         headers = {"X-Goog-Upload-Command": "upload, finalize", "X-Goog-Upload-Offset": "0"}
