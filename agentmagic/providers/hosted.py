@@ -57,7 +57,7 @@ def page(url: object, title: object = "", text: object = "", media_type: str = "
 
 
 def pages(contents: Iterable[Content]) -> tuple[Content, ...]:
-    """Return at most `MOST_PAGES` of the pages, without duplicates, and then a line with the number of further pages."""
+    """Return at most `MOST_PAGES` of the pages, without duplicates, and then a line with the number of the others."""
     once = list(dict.fromkeys(contents))
     more = len(once) - MOST_PAGES
     return (*once[:MOST_PAGES], Text(f"({more:,} more)")) if more > 0 else tuple(once)

