@@ -129,7 +129,7 @@ class LocalModel:
         return tool_texts.choose(tools, question)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent]:
-        """Yield the model events of a tool call or of an answer. Only the tools from `choose` are offered to the model."""
+        """Yield the model events of a tool call or of an answer. Only the tools from `choose` are offered."""
         replies = _Replies(await self._ready())
         talk = prompts.read(request)
         decision = request.decision

@@ -289,7 +289,7 @@ def takes_nothing(tool: ToolDef) -> bool:
 
 
 def parse_arguments(reply: str) -> dict[str, Any]:
-    """Return the call's arguments in a reply of the model; a reply that is not a JSON object becomes `{"_raw": "..."}`."""
+    """Return the arguments in a reply of the model; a reply that is not a JSON object becomes `{"_raw": "..."}`."""
     return read_arguments(reply) if reply.strip() else {RAW: reply}
 
 
@@ -337,10 +337,10 @@ def one_tool(steps: Sequence[ToolDef]) -> bool:
 
 
 def task_list(steps: Sequence[ToolDef], values: Sequence[Mapping[str, Any]]) -> str:
-    """Return the task list for a plan as JSON: a task for each call. `values` are the arguments of the first call, or
-    of every call.
+    """Return the task list for a plan as JSON, with a task for each call.
 
-    A task whose arguments are not known yet gets them from the result of the task before it.
+    `values` are the arguments of the first call, or of every call. A task whose arguments are not known yet gets them
+    from the result of the task before it.
     """
     tasks: list[dict[str, Any]] = []
     if one_tool(steps) and len(values) > len(steps):

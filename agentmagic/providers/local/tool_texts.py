@@ -53,8 +53,9 @@ def signature(tool: ToolDef, *, whole: bool = False) -> str:
 
 
 def examples(tool: ToolDef) -> tuple[Example, ...]:
-    """Return the examples (a question and its arguments) of a tool. For a tool of an MCP server, its description has
-    them.
+    """Return the examples of a tool, each a question and its arguments.
+
+    The examples of a tool of an MCP server are in its description.
     """
     return tool.examples or _split_description(tool)[0]
 

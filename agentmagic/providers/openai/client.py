@@ -120,7 +120,7 @@ _ALWAYS_REASONS = re.compile(r"(?:ft:)?(?:o\d|gpt-5(?:-|$)|codex|gpt-5\.\d+-(?:p
 
 
 def reasons(model: str) -> bool:
-    """Return whether a model accepts reasoning, as a setting and in earlier messages. True for other vendors' models."""
+    """Return whether a model accepts reasoning, as a setting and in earlier messages; True for unknown models."""
     return not _DOES_NOT_REASON.match(model)
 
 
@@ -282,8 +282,8 @@ def read_citations(text: str, annotations: object) -> list[Citation]:
     """Return the citations of a text from the server's `annotations`.
 
     Most citations are Markdown links that the model wrote into the text. The API does not document in which units it
-    counts positions, and other servers send no positions, or 0 and 0. So the server's positions are used only if the
-    text between them contains the cited address. If not, the text is searched for a link to this address.
+    counts positions, and other servers send no positions, or 0 and 0. If the text has the cited address, but not
+    between the server's positions, these are wrong, and the text is searched for a link to the address.
     """
     citations: list[Citation] = []
     for one in objects_of(annotations)[:MOST_CITATIONS]:
