@@ -249,7 +249,7 @@ class ModelFinished:
     reason: str = ""
     cut: bool = False
     once: bool = True
-    last: bool = field(default=False, repr=False)  # only the model that calls tools for MCP clients sets it to True
+    last: bool = field(default=False, repr=False)  # True only from the model that stands for an MCP client
     model: str = field(default="", repr=False, compare=False)
 
 
@@ -363,7 +363,7 @@ class Taped(Protocol):
         ...
 
     async def rest(self, seconds: float) -> None:
-        """Wait before the agent loop sends a failed request again; `seconds` is the usual time to wait."""
+        """Wait this many seconds before the agent loop sends a failed request again. A replay need not wait."""
         ...
 
 

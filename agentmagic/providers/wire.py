@@ -108,7 +108,7 @@ def count_of(value: object) -> int:
 
 
 def figures_so_far(before: Json, now: Json) -> Json:
-    """Return the fields of `before`, updated from `now`. A field that is null, missing or 0 in `now` stays unchanged."""
+    """Return the fields of `before`, updated from `now`. A field that is null, missing or 0 in `now` is not changed."""
     return before | {name: figure for name, figure in now.items() if figure}
 
 

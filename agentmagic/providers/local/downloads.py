@@ -324,7 +324,7 @@ def _append(target: Path, offset: int, wheel: Path) -> None:
 def show_progress() -> Generator[Progress]:
     """Yield a callback that shows the progress of a download on standard error.
 
-    It shows a bar; if standard error is not a terminal but a log file, it writes a line for each quarter.
+    In a terminal or a notebook, it shows a bar. Elsewhere, as in a log file, it writes a line for each quarter.
     """
     if sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel."):
         with _bar() as progress:
