@@ -1,6 +1,7 @@
-"""The interface between agentmagic and a provider: the model protocol, the request, the description of a provider.
+"""The interface between agentmagic and a model provider.
 
-A model receives a request, and yields the events of its answer's parts and one closing event.
+Defines the protocol `Model`, the class `Request`, and the class `Provider`, which describes a provider. A model
+receives a request. It yields the events for each part of its answer, and one closing event.
 """
 
 import json
@@ -25,7 +26,7 @@ def _as_it_is(data: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class OutputSchema:
-    """The form of an answer: a JSON Schema of type object, with a name that providers accept.
+    """The form in which a model must answer: a JSON Schema of type object, with a name that providers accept.
 
     `convert` turns the JSON data into the value for the caller, and raises ValueError for data that it cannot convert.
     `wrapped_in` is the only property of the object if the requested value is not an object; `read` then also accepts
@@ -39,12 +40,15 @@ class OutputSchema:
 
     @property
     def instructions(self) -> str:
-        """The sentence for the prompt that describes the schema, for models whose provider does not enforce it."""
+        """A sentence for the prompt with the schema of the answer, for models whose provider does not enforce it."""
         schema = json.dumps(self.schema, ensure_ascii=False)
         return f"Your final answer is one JSON object and nothing else, valid under this JSON Schema: {schema}"
 
     def read(self, text: str) -> Any:
-        """Return the value of an answer. Raises ValueError, with a message for the model, if it breaks the schema."""
+        """Return the value in a model's answer, converted for the caller.
+
+        Raises ValueError, with a message for the model, if the answer is not valid under the schema.
+        """
         data = answer_data(text)
         problem = misfit(self.schema, data)
         if problem and self.wrapped_in and not misfit(self.schema, {self.wrapped_in: data}):
@@ -129,17 +133,23 @@ class ModelSettings:
 
     @property
     def beyond_sampling(self) -> list[str]:
-        """The names of the fields of `extra` that are not in `SAMPLING`. Such a field could make a server do harm."""
+        """The names of the fields of `extra` that are not in `SAMPLING`.
+
+        Such a field does more than affect how an answer is written, so it could make a server do harm.
+        """
         inner = self.extra.get(_INNER)
         names = {*self.extra, *(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else ())}
         return sorted(names - SAMPLING)
 
     def under(self, names: Mapping[str, str]) -> dict[str, Any]:
-        """Return the values of the settings that are set and in `names`, under the names that `names` maps them to."""
+        """Return the values of the settings that are set, each under the provider's name for it.
+
+        `names` maps the attributes of this class to the provider's names. Attributes that it lacks are left out.
+        """
         return {names[name]: getattr(self, name) for name in self.given if name in names}
 
     def only(self, names: Collection[str]) -> "ModelSettings":
-        """Return a copy with the settings of these names; all others are left to the provider."""
+        """Return a copy that has only the settings in `names`; all other settings are left to the provider."""
         return ModelSettings(**{name: getattr(self, name) for name in self.given if name in names})
 
 
@@ -154,7 +164,7 @@ def _check_setting(name: str, value: Any, kinds: tuple[type, ...], least: int, a
 
 
 def merge(body: Mapping[str, Any], extra: Mapping[str, Any], *, nulls: bool = False) -> dict[str, Any]:
-    """Return a copy of `body` with the fields of `extra`: nested objects are merged, other values are replaced.
+    """Return a copy of a request body with the fields of `extra`: objects are merged, other values are replaced.
 
     A field that is None in `extra` is removed from the body; with `nulls` it is set to None.
     """
@@ -173,12 +183,12 @@ def merge(body: Mapping[str, Any], extra: Mapping[str, Any], *, nulls: bool = Fa
 
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
-    """A decision that a planned turn needs, for a model that has its own prompts to make the decision.
+    """A decision that a planned turn asks of the model. In a planned turn, the model first writes a list of tasks.
 
-    Other models read the last message of the request, which asks for the same decision in words. `kind` is the name of
-    the request's `output`, or "parameters" for the arguments of a call. `question` is the user's question. `tool` is
-    the tool of the current task. `calls` are the calls so far, each with its result; a judgement is about the last
-    call.
+    A model with its own prompts for such decisions reads this object. Other models read the last message of the
+    request, which asks for the same decision in words. `kind` is the name of the request's `output` ("judgement" is the
+    check whether the last call did its task), or "parameters" for the arguments of a call. `question` is the user's
+    question. `tool` is the tool of the current task. `calls` are the calls so far, each with its result.
     """
 
     kind: Literal["route", "plan", "parameters", "judgement"]
@@ -191,8 +201,8 @@ class PlanQuestion:
 class ProjectText:
     """A file of the user's project whose `text` is part of the instructions for the model.
 
-    `file` is its path relative to the project's root. `kind` is "rules" or "skill". `digest` is a digest of everything
-    that was read for the file.
+    `file` is its path relative to the project's root. `kind` is "rules" or "skill". `digest` is a hash of all the
+    content that `text` was made from.
     """
 
     kind: str
@@ -207,9 +217,9 @@ class Request:
 
     `messages` is a valid history: after each message with tool calls comes a message of role "tool" that answers all
     of them. `tool_choice` is "auto", "none", "required" or the name of one of `tools`. `output` requests an answer in
-    JSON that matches this schema. Not every model obeys, so the loop checks the answer. `settings` has only settings
-    that the model `honours`. `decision` is the question of a planned turn. `hosted` are tools that the provider runs on
-    its own servers. `project` are the files whose texts are part of the instructions.
+    JSON that matches this schema. Not every model obeys, so the agent loop checks the answer. `settings` has only
+    settings that the model `honours`. `decision` is set if the request asks for a decision of a planned turn. `hosted`
+    are tools that the provider runs on its own servers. `project` are the files whose texts are in `instructions`.
     """
 
     messages: tuple[Message, ...]
@@ -227,10 +237,11 @@ class Request:
 class ModelFinished:
     """The event that ends a complete response; `reason` is the provider's own word for why the response ended.
 
-    `usage` counts this one request; the registry adds the cost. `cut` is True if the response stopped at a length
-    limit, so that its last part can be incomplete. `once` is False if the response took several generations, so that
-    `usage` counts the conversation more than once. `last` is True if the turn ends after the calls of this response,
-    without another answer. `model` is the model that answered, as the provider names it, or "" if that is unknown.
+    `usage` counts the tokens of this one request; `registry` adds the cost. `cut` is True if the response stopped at a
+    length limit, so that its last part can be incomplete. `once` is False if the provider generated several times for
+    this response, so that `usage` counts the conversation more than once. `last` is True if the turn ends after the
+    tool calls of this response, without another answer. `model` is the provider's name of the model that answered, or
+    "" if it is unknown.
     """
 
     type: ClassVar[str] = "model_finished"
@@ -238,7 +249,7 @@ class ModelFinished:
     reason: str = ""
     cut: bool = False
     once: bool = True
-    last: bool = field(default=False, repr=False)  # only the model for MCP clients sets it
+    last: bool = field(default=False, repr=False)  # True only from the model that stands for an MCP client
     model: str = field(default="", repr=False, compare=False)
 
 
@@ -274,7 +285,7 @@ class Model(Protocol):
 
 @runtime_checkable
 class Preparing(Protocol):
-    """A model that is downloaded or loaded before its first request. A turn's time limit is paused meanwhile."""
+    """A model that must be downloaded or loaded before its first request. The turn's time limit is paused meanwhile."""
 
     async def prepare(self) -> None:
         """Download or load the model. Returns at once if the model is ready."""
@@ -286,7 +297,7 @@ class Advising(Protocol):
     """A model that can advise the user to choose a better model."""
 
     def advice(self) -> str:
-        """Return the advice as a sentence for the user, or "". The first call in a process takes up to 50 ms."""
+        """Return a sentence for the user about better models, or "". The first call in a process takes up to 50 ms."""
         ...
 
 
@@ -295,7 +306,7 @@ class FewTools(Protocol):
     """A model that can handle only a small number of tools in one turn."""
 
     def choose(self, tools: Sequence[ToolDef], question: str) -> Sequence[ToolDef]:
-        """Return the tools to offer in a turn with this question."""
+        """Return those `tools` that the model is offered in a turn with this user question."""
         ...
 
 
@@ -338,10 +349,10 @@ class Metered(Protocol):
 
 @runtime_checkable
 class Taped(Protocol):
-    """A model whose answers are recorded in, or played from, a cassette.
+    """A model whose answers are recorded in a cassette (a file of requests and answers), or played from it.
 
-    `live` says whether the last request was sent to the real model. A player can switch to the real model at the first
-    request that differs from the recording.
+    `live` says whether the last request was sent to the real model. A model that plays a cassette can switch to the
+    real model at the first request that differs from the recording.
     """
 
     live: bool
@@ -352,12 +363,12 @@ class Taped(Protocol):
         ...
 
     async def rest(self, seconds: float) -> None:
-        """Wait this many seconds before the loop sends a request again."""
+        """Wait this many seconds before the agent loop sends a failed request again. A replay need not wait."""
         ...
 
 
 def is_played(model: "Model") -> bool:
-    """Return whether the last answer of a model came from a cassette, and so has cost nothing."""
+    """Return whether the last answer of a model was played from a cassette (a recording), and so has cost nothing."""
     return isinstance(model, Taped) and not model.live
 
 
@@ -396,9 +407,10 @@ FREE = ""
 class Family:
     """A group of models whose names match one pattern, and the facts that are true for all of them.
 
-    `takes` are the media that they read. `window` is used if the price table lists none; None means no limit. `maker`
-    is the id of the maker in the price table, which is searched too. `answer` is the number of tokens of the listed
-    window that a prompt cannot use. `output` is the most tokens of one answer if a request does not limit it.
+    `takes` are the media that they read. `window` is the context window in tokens if the price table lists none; None
+    means no limit. `maker` is the id under which the price table lists the maker of the models. `answer` is the number
+    of tokens that a prompt cannot use, although the listed context window includes them. `output` is the most tokens of
+    one answer if a request does not limit it.
     """
 
     names: re.Pattern[str]
@@ -415,12 +427,12 @@ class Provider:
 
     `make` is "module:function" (or class), called with the part of a model's name after the colon. `default` is the
     model to use if the name has none. `keys` are the environment variables that can hold the API key, and `key_begins`
-    is the beginning of such a key. `base_url` is the environment variable with the address of another server. `package`
-    is the SDK, and `extra` is the extra of agentmagic that installs the SDK. `prices` is the provider's id in the price
-    table, FREE if its tokens cost nothing, or None if their price is unknown. `families` are the models that the
-    provider makes, whichever server runs them. `all_models` describes all models that the provider serves, under any
-    name. `installed` returns the names of the models that are installed on a server such as Ollama. It takes a
-    second at most, and returns an empty list if the server does not run.
+    is the beginning of such a key. `base_url` is the environment variable in which the user can set the address of
+    another server. `package` is the SDK's module, and `extra` is the extra of agentmagic that installs the SDK.
+    `prices` is the provider's id in the price table, FREE if its tokens cost nothing, or None if their price is
+    unknown. `families` are the models that the provider makes, whichever server runs them. `all_models` has the facts
+    for every model of the provider, if they do not depend on its name. `installed` returns the names of the models that
+    are installed on a server such as Ollama. It takes a second at most, and returns an empty list if no server runs.
     """
 
     name: str

@@ -83,7 +83,7 @@ class Batches(Protocol):
         ...
 
     def line(self, key: str, request: Request) -> bytes:
-        """Return a request in the form in which it is written into a batch."""
+        """Return a request encoded as the provider's batch API needs it; `key` identifies its result."""
         ...
 
     async def submit(self, requests: Sequence[tuple[str, Request]]) -> str:
@@ -106,21 +106,21 @@ class Batches(Protocol):
         ...
 
     async def cancel(self, batch_id: str) -> None:
-        """Request that the provider stops a batch. It ends some time later, with the answers that it has by then."""
+        """Ask the provider to stop a batch. The batch ends some time later, with the answers that it has by then."""
         ...
 
 
 @runtime_checkable
 class Batching(Protocol):
-    """A model whose provider can have a batch API."""
+    """A model for which the provider may offer a batch API: many requests, answered within a day, at half the price."""
 
     def batches(self) -> Batches | None:
-        """Return the batch API, or None if the provider has none for this model."""
+        """Return the provider's batch API for this model, or None if there is none."""
         ...
 
 
 def batches_of(model: Model) -> Batches | None:
-    """Return the batch API of a model's provider, or None if it has none that agentmagic supports."""
+    """Return the batch API of a model's provider, or None if agentmagic supports none for this model."""
     return model.batches() if isinstance(model, Batching) else None
 
 
@@ -129,7 +129,7 @@ async def split(
 ) -> AsyncIterator[Sequence[tuple[str, Request]]]:
     """Yield the requests in groups that are within the limits of one batch.
 
-    A request that alone exceeds the limit becomes its own group, which the provider will refuse.
+    A single request that is larger than the limit becomes a group of its own. The provider will refuse it.
     """
     limits, piece, size = batches.limits, list[tuple[str, Request]](), 0
     for key, request in requests:
@@ -146,7 +146,10 @@ async def split(
 
 
 def decode_answer(decoder: Decoder, answer: object) -> BatchAnswer:
-    """Return the events of a whole answer (any JSON), or the error that it reports or that decoding raised."""
+    """Return the model events for one answer of a batch, which came as a whole and can be any JSON.
+
+    Returns the error instead, if the answer reports an error or cannot be decoded.
+    """
     try:
         with adding_usage(decoder):
             events = [*decoder.feed(answer), *decoder.close()]
@@ -168,10 +171,10 @@ _NOT_NAMED = "the results of its batch do not name it"
 
 
 class RemoteBatches(ABC):
-    """The base class of batch APIs on a server: checks ids, reads results line by line, adds costs, explains errors.
+    """The base class of the providers' batch APIs: checks ids, reads result files, adds costs and explains errors.
 
-    `frame` has the bytes before, between and after the encoded requests. `cheap_cache` is True if the batch discount
-    applies to cached tokens too. Parameters called `name` are the id of a batch or of a file.
+    `frame` has the bytes to send before, between and after the encoded requests. `cheap_cache` is True if the batch
+    discount applies to cached tokens too. A parameter `name` is the id of a batch or of a file on the server.
     """
 
     limits: ClassVar[BatchLimits]
@@ -188,15 +191,18 @@ class RemoteBatches(ABC):
 
     @abstractmethod
     def line(self, key: str, request: Request) -> bytes:
-        """Return a request in the form in which it is written into a batch."""
+        """Return a request encoded as the provider's batch API needs it; `key` identifies its result."""
 
     @abstractmethod
     async def _submit(self, content: bytes) -> object:
-        """Send the encoded requests, and return the id of their batch as the server sent it, unchecked."""
+        """Create a batch from the encoded requests. Return the id of the batch as the server sent it, unchecked."""
 
     @abstractmethod
     async def _open(self, what: Literal["batch", "cancel", "file"], name: str) -> "httpx2.Response":
-        """Request the state of a batch, its cancellation, or a file, and return the open response."""
+        """Send a request to the server, and return the open response.
+
+        `what` asks for the state of the batch `name`, for its cancellation, or for the content of the file `name`.
+        """
 
     @abstractmethod
     def _state(self, batch: Json) -> BatchState:
@@ -204,18 +210,21 @@ class RemoteBatches(ABC):
 
     @abstractmethod
     def _files(self, batch: Json) -> Iterable[object]:
-        """Return the ids of the files with the results as the server sent them, unchecked; some can be missing."""
+        """Return the ids of a batch's result files, as the server sent them: unchecked, and None for a missing file."""
 
     @abstractmethod
     def _result(self, line: Json) -> tuple[object, Callable[[], BatchAnswer]]:
-        """Return the key in a line of results as the server sent it, and a function that decodes the answer."""
+        """Return the key in one line of a result file, unchecked, and a function that decodes the line's answer."""
 
     def _missing_reason(self, batch: Json) -> ProviderError | None:
-        """Return the error for requests without a result, or None if the server's `batch` gives no reason."""
+        """Return the error for those requests of a batch that got no result.
+
+        `batch` is the server's description of the batch. Returns None if it does not say why results are missing.
+        """
         del batch
 
     async def submit(self, requests: Sequence[tuple[str, Request]]) -> str:
-        """Send requests, each with a key, and return the id of the batch."""
+        """Send requests as one batch, each with its key, and return the id of the batch."""
         keys = [key for key, _ in requests]
         if not all(map(KEY.fullmatch, keys)) or len(set(keys)) < len(keys):
             message = (
@@ -255,7 +264,7 @@ class RemoteBatches(ABC):
             yield key, self._missing_reason(batch) or unanswered_error(self.who, _NOT_NAMED)
 
     async def cancel(self, batch_id: str) -> None:
-        """Request that the provider stops a batch."""
+        """Ask the provider to stop a batch."""
         with self._explain_missing(batch_id):
             await (await self._open("cancel", _check_id(batch_id))).aclose()
 
@@ -266,17 +275,18 @@ class RemoteBatches(ABC):
         return name
 
     async def _batch(self, batch_id: str) -> Json:
-        """Return a batch as the server describes it."""
+        """Fetch and return the server's description of a batch."""
         with self._explain_missing(batch_id):
             return object_of(await self._remote.whole(await self._open("batch", _check_id(batch_id))))
 
     async def _lines(self, batch_id: str, name: str, most: int) -> AsyncGenerator[Json]:
-        """Yield the lines of a file of results that are JSON objects."""
+        """Download a result file, and yield those of its lines that are JSON objects; `most` is its limit in bytes."""
         import httpx2
 
         with self._explain_missing(batch_id):
             response = await self._open("file", name)
-        # The method of the class, not of the instance: `http_client` limits the instance's method to one answer's size.
+        # Call the method of the class: on the instance, `http_client` has replaced it by one that stops after the size
+        # of a single answer, and a result file is longer.
         reads = type(response).aiter_bytes(response)
         try:
             async with aclosing(response), aclosing(_cut_lines(reads, self.who, most)) as lines:
@@ -290,7 +300,7 @@ class RemoteBatches(ABC):
             raise connection_broken(self.who, error) from error
 
     def _add_cost(self, answer: BatchAnswer) -> BatchAnswer:
-        """Return an answer with its cost at the price of a batch added to its usage."""
+        """Return an answer of a batch in which the usage has its cost, at the reduced price of batches."""
         if isinstance(answer, ProviderError):
             answer.usage = answer.usage and self._cost(answer.usage)
             return answer
@@ -298,15 +308,15 @@ class RemoteBatches(ABC):
         return [*parts, replace(last, usage=self._cost(last.usage)) if isinstance(last, ModelFinished) else last]
 
     def _cost(self, usage: Usage) -> Usage:
-        """Return the usage of one answer with its cost at the price of a batch."""
+        """Return the usage of one answer with its cost, at the reduced price of batches."""
         usage = self._price(replace(usage, requests=1))
         if usage.cost is None:
             return usage
         fees = search_fees(self._remote.name, usage, self._remote.base_url) or 0.0
         cost = PRICE * (usage.cost - fees) + fees
         if usage.cached_tokens and not self.cheap_cache:
-            # The price can depend on the prompt's length. So price a prompt of the same length that comes whole from
-            # the cache, and take the share of the tokens that were cached.
+            # Cached tokens get no batch discount, so add it back for them. Their price can depend on the length of the
+            # whole prompt. So compute the price of a fully cached prompt of this length, and take the cached share.
             cached_cost = self._price(Usage(usage.input_tokens, usage.input_tokens, requests=1)).cost or 0.0
             cost += (1 - PRICE) * cached_cost * usage.cached_tokens / usage.input_tokens
         return replace(usage, cost=cost)
@@ -316,7 +326,10 @@ class RemoteBatches(ABC):
 
     @contextmanager
     def _explain_missing(self, batch_id: str = "") -> Generator[None]:
-        """Replace a "not found" error: the usual message is about a model, but here a batch or the API is missing."""
+        """Replace a "not found" error of the `with` block by one about the batch, or about a missing batch API.
+
+        The usual message would say that the model was not found.
+        """
         try:
             yield
         except ProviderError as failure:
@@ -331,7 +344,7 @@ class RemoteBatches(ABC):
 
 
 def _read_id(value: object) -> str | None:
-    """Return an id of a batch or file that a server sent, or None if it is not a legal id."""
+    """Return the id of a batch or file from a server's response, or None if the value cannot be such an id."""
     return name if _ID.fullmatch(name := text_of(value)) else None
 
 
@@ -342,7 +355,10 @@ def _check_id(batch_id: str) -> str:
 
 
 async def _cut_lines(reads: AsyncGenerator[bytes], who: str, most: int) -> AsyncGenerator[bytes]:
-    """Yield the lines of a file; a line over `LONGEST_EVENT` is cut. Raises StreamBroken after `most` bytes in all."""
+    """Yield the lines of a result file from its chunks, `reads`; a line over `LONGEST_EVENT` bytes is cut.
+
+    Raises StreamBroken if the file has more than `most` bytes.
+    """
     line, read = bytearray(), 0
     async with aclosing(reads):
         async for chunk in reads:
@@ -362,7 +378,7 @@ async def _cut_lines(reads: AsyncGenerator[bytes], who: str, most: int) -> Async
 class BatchedModel:
     """A model that answers its first request with an answer from a batch.
 
-    Further requests, such as the repair of a bad answer, go to the model itself. Closing does not close the model.
+    Later requests, such as a request to repair a bad answer, go to the model itself. `aclose` does not close the model.
     """
 
     def __init__(self, model: Model, answer: Sequence[ModelEvent]) -> None:
@@ -376,11 +392,11 @@ class BatchedModel:
         return honoured_settings(self._model, settings).given
 
     def price_usage(self, usage: Usage) -> Usage:
-        """Return the usage of one request with its cost. The answer of the batch has its cost already."""
+        """Return the usage of one request with its cost. The usage of the answer from the batch has it already."""
         return usage_with_cost(self._model, usage) if usage.cost is None else usage
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent]:
-        """Yield the answer of the batch for the first request; send all further requests to the model."""
+        """Yield the answer from the batch for the first request; send all later requests to the model."""
         answer, self._answer = self._answer, None
         if answer is not None:
             for event in answer:
@@ -391,4 +407,4 @@ class BatchedModel:
                 yield event
 
     async def aclose(self) -> None:
-        """Do nothing, because other rows use the model."""
+        """Do nothing: the model is shared with the other rows of a map (one prompt for many rows)."""

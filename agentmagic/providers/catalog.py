@@ -1,8 +1,8 @@
-"""Facts about models: the size of their window, the media that they read, and the price of their tokens.
+"""Facts about models: the size of their context window, the media that they read, and the price of their tokens.
 
-Windows and prices come from the `genai-prices` package, a table that its makers keep up to date and that works offline.
-The media that a model reads come from its family, which its provider's package describes. `register_model` corrects
-and adds facts.
+Context windows and prices come from the price table in the `genai-prices` package, which works offline. The media that
+a model reads come from its `Family`, a group of models that the provider's module in agentmagic describes.
+`register_model` corrects and adds facts.
 """
 
 import math
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelPrice
     from genai_prices.types import Provider as Seller
 
-# Open models, which any server can run.
+# Open models that read images. Any server can run them, so they belong to no provider.
 OPEN_FAMILIES = (Family(re.compile(r"gemma-?[3-9]|.*(vl\b|vision|llava|pixtral)"), frozenset(("images",))),)
 UNKNOWN = Family(re.compile(""))
 
@@ -49,7 +49,7 @@ the price after the free searches of a day or month. Answers do not say which se
 upper bound.
 """
 
-# The kind of media by the part of a media type before the slash; `_kind` handles PDF.
+# Maps the part of a media type before the slash to the kind of media. `_kind` handles PDF, which is not in this table.
 _BY_TYPE: Mapping[str, Kind] = {"image": "images", "audio": "audio", "video": "video", "text": "documents"}
 
 _PATH = re.compile(r"^.*/")
@@ -62,8 +62,9 @@ _DATE = re.compile(r"-\d{4}-?\d{2}-?\d{2}$")
 class ModelInfo:
     """The facts about one model.
 
-    `window` is the most tokens of a prompt, or None for no limit. `takes` are the media that the model reads in
-    addition to text. `priced` says whether the price of its tokens is known. `output` is the most tokens of one answer.
+    `window` is the most tokens that a prompt can have, or None for no limit. `takes` are the media that the model reads
+    in addition to text. `priced` says whether the price of its tokens is known. `output` is the most tokens that one
+    answer can have.
     """
 
     name: str
@@ -73,7 +74,7 @@ class ModelInfo:
     output: int = LONGEST_OUTPUT
 
     def accepts(self, media: Media) -> bool:
-        """Return whether the model reads media of this type. Media of other types are only named in text."""
+        """Return whether the model reads media of this type. In requests, other media are only named in text."""
         kind = _kind(media.media_type)
         return kind is not None and kind in self.takes
 
@@ -84,7 +85,10 @@ def _kind(media_type: str) -> Kind | None:
 
 
 def plain(model: str) -> str:
-    """Return the maker's own name for a model such as "openai/gpt-5.4:free", "models/..." or "ft:...:acme::1"."""
+    """Return the maker's own name for a model: "gpt-5.4" for "openai/gpt-5.4:free", for example.
+
+    Folders such as "models/", the mark "ft:" of a fine-tuned model, and everything after a ":" or "@" are removed.
+    """
     return _TAG.sub("", _TUNED.sub("", _PATH.sub("", model.lower())))
 
 
@@ -98,7 +102,7 @@ class Listing:
 
     @property
     def window(self) -> int | None:
-        """The window in tokens according to the price table. For some families it includes the answer."""
+        """The context window in tokens, as the price table lists it. For some models it includes the answer."""
         row = _row(self)
         return row.context_window if row else None
 
@@ -109,7 +113,7 @@ class Listing:
         price = row.get_prices(datetime.now(UTC)) if row else None
         if price is None or (price.__dict__ and (price.input_mtok is None or price.output_mtok is None)):
             return None
-        return price  # a row without any numbers is the price of a free model
+        return price  # a row of the price table without any numbers means that the model is free
 
     @property
     def search_fee(self) -> float | None:
@@ -128,7 +132,7 @@ def _row(listing: Listing) -> "Row | None":
 @cache
 def _find(listing: Listing) -> "tuple[Seller, Row] | None":
     """Return the seller and the model in the price table, or None. Cached, because a look-up takes a millisecond."""
-    from genai_prices.data_snapshot import get_snapshot  # imported here, because the table takes long to import
+    from genai_prices.data_snapshot import get_snapshot  # imported here, because importing the price table takes long
 
     try:
         return get_snapshot().find_provider_model(listing.model, None, listing.seller, listing.url)
@@ -137,10 +141,10 @@ def _find(listing: Listing) -> "tuple[Seller, Row] | None":
 
 
 def window(model: str, family: Family, listing: Listing | None) -> int | None:
-    """Return the most tokens of a prompt, or None for no limit.
+    """Return the most tokens that a prompt can have, or None for no limit.
 
-    The window is looked up in the price table, under the seller and then under the maker; without an entry, it is the
-    window of the family.
+    The context window is looked up in the price table: under the seller of the model, then under its maker. If the
+    table has no entry, the context window of the model's family counts.
     """
     name = plain(model)
     listings = [listing] if listing else []
@@ -159,7 +163,7 @@ def cost(price: "ModelPrice", usage: Usage) -> float | None:
     """
     from genai_prices import Usage as Tokens
 
-    if usage.requests and not usage.input_tokens:  # every request has input, so the server counted nothing
+    if usage.requests and not usage.input_tokens:  # every request has input, so the server has not counted tokens
         return None
     try:
         tokens = Tokens(
@@ -170,31 +174,34 @@ def cost(price: "ModelPrice", usage: Usage) -> float | None:
             output_tokens=usage.output_tokens,
         )
         return float(price.calc_price(tokens)["total_price"])
-    except ValueError:  # more cached tokens than input, for example
+    except ValueError:  # impossible counts, such as more cached tokens than input tokens
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredFacts:
-    """Facts from calls of `register_model`; `prices` are for input, output and cached tokens, per million tokens."""
+    """The facts about a model that calls of `register_model` gave; None for a fact that was not given.
+
+    `prices` are for input, output and cached tokens, in US dollars per million tokens.
+    """
 
     window: int | None = None
     takes: Mapping[Kind, bool] = field(default_factory=dict[Kind, bool])
     prices: tuple[float, float, float] | None = None
 
     def under(self, later: "RegisteredFacts") -> "RegisteredFacts":
-        """Return the facts of both; a fact in `later` replaces the same fact in this object."""
+        """Return the facts of this object and of `later` together; if both have a fact, the one in `later` counts."""
         return RegisteredFacts(later.window or self.window, {**self.takes, **later.takes}, later.prices or self.prices)
 
     @property
     def price(self) -> "ModelPrice | None":
-        """The prices in the form of the price table, or None without prices."""
+        """The prices as the `ModelPrice` class of the price table, or None if no prices were registered."""
         return None if self.prices is None else _price_row(*self.prices)
 
 
 @cache
 def _price_row(input_price: float, output_price: float, cached_price: float) -> "ModelPrice":
-    """Return prices in the form of the price table. Cached, because each request needs them."""
+    """Return prices as the `ModelPrice` class of the price table. Cached, because each request needs them."""
     from decimal import Decimal
 
     from genai_prices.types import ModelPrice
@@ -217,8 +224,8 @@ _registering = Lock()
 def registered_facts(name: str) -> RegisteredFacts:
     """Return the facts that were registered for a model, under its full name and under patterns that match it.
 
-    An administrator's price replaces a registered price. If the policy fixes prices, only an administrator's price
-    counts.
+    A price that an administrator sets replaces a registered price. If the administrator's policy fixes prices, no
+    registered price counts.
     """
     facts, full_name = RegisteredFacts(), name.strip().lower()
     with _registering:  # another thread can register a model at the same time
@@ -245,9 +252,10 @@ def register_model(  # noqa: PLR0913  (each parameter is a separate fact; most c
 ) -> None:
     """Register facts about a model, until the process ends.
 
-    `name` is a full "provider:model", or the beginning of such names with a `*` at the end. `window` is in tokens,
-    prices are in US dollars per million tokens; `cached_price` defaults to the price of input. A fact that is None
-    stays as it was. If two registrations match a model, the later registration counts. Raises UsageError.
+    `name` is a full "provider:model", or the beginning of such names with a `*` at the end. `window` is the context
+    window in tokens. Prices are in US dollars per million tokens; `cached_price` defaults to the price of input. A fact
+    that is None stays as it was. If two registrations match a model, the later one counts. Raises UsageError for an
+    invalid value.
     """
     pattern = _pattern(name)
     kinds: dict[Kind, bool | None] = {"images": images, "documents": documents, "audio": audio, "video": video}

@@ -1,4 +1,4 @@
-"""Finds by trial how many requests a server accepts: the rate of requests, and the number under way at once."""
+"""Finds by trial how many requests a server accepts: their rate, and the number under way at the same time."""
 
 import math
 
@@ -43,37 +43,42 @@ STALE, ROUNDS = 2, 6
 
 
 class Ceiling:
-    """An upper limit that is found by trial, for a rate of requests or for the number of requests under way.
+    """An upper limit that is found by trial, for the rate of requests or for the number of requests under way.
 
-    Each request is counted in the epoch in which it was sent, so the share of refused requests does not depend on how
-    long answers take. `lag` is the time in seconds to wait for the last refusals of an epoch.
+    `value` is the limit now; it grows and shrinks after each epoch, a time of some seconds. Each request is counted in
+    the epoch in which it was sent, so the share of refused requests does not depend on how long answers take. `lag` is
+    the time in seconds to wait for the last refusals of an epoch.
     """
 
     def __init__(self, value: float, least: float) -> None:
         self.value: float = value
         self.least = least
-        self.limit = math.inf  # the limit that the server names
-        self.binding = False  # whether this limit made requests wait in this epoch
+        self.limit = math.inf  # the limit that the server names in its responses: `value` never exceeds it
+        self.binding = False  # whether `value` made requests wait in this epoch
         self._step = FIRST_STEP
-        self._accepted_value = 0.0  # the last value at which nothing was refused
+        self._accepted_value = 0.0  # the last `value` at which no requests were refused
         self._wait = 0
         self._refused_value = math.inf
         self._patience = PATIENCE
-        self._last_cut: tuple[float, float, float] | None = None  # at the last cut: value, rate and share of refusals
+        # `value`, the rate of sent requests, and the share of refusals, before `value` was last cut
+        self._last_cut: tuple[float, float, float] | None = None
         self._hold_until = 0.0
         self._pool: tuple[int, int] = (0, 0)
         self._epoch = 0
         self.restart(0.0)
 
     def restart(self, now: float) -> None:
-        """Begin a new epoch."""
+        """Begin a new epoch, the time over which the share of refused requests is measured."""
         self._epoch += 1
         self._since, self._until = now, math.inf
         self._request_count = self._refusal_count = 0
         self.binding = False
 
     def send(self, now: float) -> int:
-        """Count a request that is sent. Return its epoch, or 0 if this epoch counts no further requests."""
+        """Count a request that is sent now. Return the number of its epoch, or 0 if the epoch counts no more requests.
+
+        An epoch is the time over which the share of refused requests is measured.
+        """
         if self._until < math.inf:
             return 0
         self._since = self._since if self._request_count else now
@@ -86,11 +91,11 @@ class Ceiling:
         return self._epoch
 
     def refuse(self, epoch: int) -> None:
-        """Count the refusal of a request that was sent in `epoch`; refusals of earlier epochs are ignored."""
+        """Count the refusal of a request; ignored if `epoch`, in which the request was sent, is not the current one."""
         self._refusal_count += epoch == self._epoch
 
     def settle(self, now: float, lag: float) -> None:
-        """Adjust the value and begin a new epoch, if this epoch and the wait for its last refusals are over."""
+        """Adjust `value` and begin a new epoch, if this epoch and the wait for its last refusals are over."""
         if now < self._until + lag:
             return
         span = self._until - self._since
@@ -113,7 +118,7 @@ class Ceiling:
     def _shrink(self, share: float, sent_rate: float) -> None:
         sent_rate = min(self.value, sent_rate)
         self._step = FIRST_STEP
-        if 0 < self._accepted_value < self.value:  # the last step up was too large
+        if 0 < self._accepted_value < self.value:  # the last increase of `value` was too large
             self.value, self._accepted_value, self._refused_value = (
                 self._accepted_value * (1 - CLOSE / 2),
                 0.0,
@@ -122,9 +127,8 @@ class Ceiling:
             return
         if self._last_cut is not None:
             value, rate, before = self._last_cut
-            limited_share = (
-                1 - rate * (1 - before) / sent_rate
-            )  # the share if as many requests are accepted as before the cut
+            # the share of refusals now, if the server accepts the same number of requests as before the cut
+            limited_share = 1 - rate * (1 - before) / sent_rate
             if before < MOST_SHARE and (before + 2 * limited_share) / 3 < share < before + 0.2:
                 self.value, self._hold_until, self._refused_value, self._last_cut = (
                     value,
@@ -156,38 +160,42 @@ class Ceiling:
                 self._patience = PATIENCE
 
     def set_measured(self, value: float) -> None:
-        """Set the value to a measured one, and forget what was learned by trial."""
+        """Set `value` to the measured `value`, and forget what was learned by trial."""
         self.value, self._accepted_value, self._wait, self._refused_value = max(value, self.least), 0.0, 0, math.inf
         self._last_cut, self._hold_until, self._step = None, 0.0, MEASURED_STEP
 
 
 class Window(Ceiling):
-    """The limit for requests under way at once. It grows as long as that brings more answers per second."""
+    """The limit for the number of requests under way. It grows as long as a larger limit brings more answers a second.
+
+    A round is the time in which the answers per second are measured: about as long as one answer takes.
+    """
 
     def __init__(self) -> None:
         super().__init__(FIRST_WINDOW, 1)
         self._growing = True
-        self._full = False  # whether rows waited for the window in this round
-        self._round: tuple[float, int] = (0.0, 0)  # when this round began, and its answers so far
-        self._best_round: tuple[float, float] = (
-            0.0,
-            float(FIRST_WINDOW),
-        )  # answers a second, and the window that brought them
-        self._first: float = self.value  # the window at the beginning of the round
-        self._best_latency = math.inf  # the lowest latency of the rounds so far
-        self._times = FASTEST  # the factor by which the window can grow in a round
+        self._full = False  # whether rows waited in this round because too many requests were under way
+        self._round: tuple[float, int] = (0.0, 0)  # the time at which this round began, and its answers so far
+        # the most answers per second in a round, and the `value` in that round
+        self._best_round: tuple[float, float] = (0.0, float(FIRST_WINDOW))
+        self._first: float = self.value  # `value` at the beginning of this round
+        self._best_latency = math.inf  # the lowest seconds per answer in the rounds so far
+        self._times = FASTEST  # the largest factor by which `value` can grow in one round
         self._largest = _most_sockets()
         self._rounds = 0
 
     def full(self) -> None:
-        """Note that a row of a map waits because the window is full."""
+        """Record that a row of a map (one prompt for many rows) waits, because too many requests are under way."""
         self._full = self.binding = True
 
     def _grow(self) -> None:
         pass
 
     def answer(self, now: float, latency: float) -> None:
-        """Count an answer; `latency` is the usual latency in seconds, which is also the length of a round."""
+        """Count an answer that came at the time `now`, and end the round if it is over.
+
+        `latency` is the usual time in seconds until an answer ends. It is also the length of a round.
+        """
         began, answers = self._round
         self._round = began, answers + 1
         if self._growing and self._full and latency <= self._best_latency * SLOWER:
@@ -215,10 +223,10 @@ class Window(Ceiling):
 
 
 def _most_sockets() -> int:
-    """Return the most requests that can be under way: each takes a socket, which counts as an open file."""
+    """Return the most requests that this process can have under way. Each takes a socket, which is an open file."""
     try:
         from resource import RLIMIT_NOFILE, getrlimit
-    except ImportError:  # Windows, where sockets are not files; in JupyterLite the module is empty
+    except ImportError:  # Windows has no `resource`, and its sockets are not files; in JupyterLite `resource` is empty
         return LARGEST_WINDOW
     file_limit = getrlimit(RLIMIT_NOFILE)[0]
     return max(FIRST_WINDOW, min(LARGEST_WINDOW, file_limit - OTHER_FILES)) if file_limit > 0 else LARGEST_WINDOW

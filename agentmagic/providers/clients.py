@@ -1,7 +1,7 @@
 """The base of all models on a server: address, key, shared HTTP clients, and limits on the size of responses.
 
-Making a client takes 40 ms, most of it for the TLS context, and a new connection takes several round trips. All models
-of an event loop with the same address, key and options therefore share one client.
+Making an HTTP client takes 40 ms, most of it for the TLS context, and a new connection takes several round trips.
+Therefore, models with the same address, key and options share one HTTP client, if they run in the same event loop.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ _REFUSALS = frozenset(range(400, 500)) - {401, 402, 403, 404, 407, 408, 409, 413
 
 @dataclass(slots=True)
 class _SharedClient:
-    """A client that models share: the future that yields the client, and the number of models that use it."""
+    """An HTTP client that several models share: the future of the client, and the number of models that use it."""
 
     client: "asyncio.Future[Any]"
     holders: int = 0
@@ -82,11 +82,11 @@ _clients: dict[tuple[asyncio.AbstractEventLoop, Hashable], _SharedClient] = {}
 
 
 class ClientLease(Generic[K, C]):
-    """A model's share of a client. The client is closed when its last lease is released.
+    """A model's share of an HTTP client. The client is closed when the last lease on it is released.
 
     `find` returns the parameters of the client: address, key and options. `make` makes the client from them. Both are
     called in a thread: importing an SDK takes a second, and a keyring can prompt the user. `close` closes a client.
-    Leases with the same `make`, a module-level function, and equal parameters share a client.
+    Leases share a client if they have the same `make`, a module-level function, and equal parameters.
     """
 
     def __init__(self, find: Callable[[], K], make: Callable[[K], C], close: Callable[[C], Awaitable[None]]) -> None:
@@ -97,7 +97,7 @@ class ClientLease(Generic[K, C]):
         self._slot: tuple[asyncio.AbstractEventLoop, Hashable] | None = None
 
     async def client(self) -> C:
-        """Return the client for this event loop. Errors of `find` and `make` are raised."""
+        """Return the HTTP client for the running event loop; make it if no lease has it. Raises what `make` raises."""
         if self._params is None:
             self._params = await asyncio.to_thread(self._find)
         slot = (asyncio.get_running_loop(), (self._make, self._params, network()))
@@ -108,18 +108,18 @@ class ClientLease(Generic[K, C]):
             _clients[slot].holders += 1
             self._slot = slot
         try:
-            # Shielded: if this request is cancelled, the client is still made, for the next request.
+            # With `shield`, the HTTP client is made even if this request is cancelled, so the next request can use it.
             return await asyncio.shield(_clients[slot].client)
         except Exception:
             await self.release()
             raise
 
     def forget(self) -> None:
-        """Call `find` again at the next request, because the user can have set another address or key."""
+        """Forget the address and key, so that the next request calls `find` again. The user can have changed them."""
         self._params = None
 
     async def release(self) -> None:
-        """Release the client. A later request acquires one again."""
+        """Give up this share of the client, and close it if no other model uses it. A later request makes it again."""
         slot, self._slot = self._slot, None
         if slot is None:
             return
@@ -129,12 +129,12 @@ class ClientLease(Generic[K, C]):
             del _clients[slot]
             # Only the event loop that opened the connections can close them. If that loop has ended, they stay open.
             if slot[0] is asyncio.get_running_loop():
-                with suppress(Exception):  # the client could not be made
+                with suppress(Exception):  # awaiting the future raises if the client could not be made
                     await self._close(await shared.client)
 
 
 class Decoder(Protocol):
-    """Turns the chunks of one response into events: `feed` is called for each chunk, and `close` after the last.
+    """Turns the chunks of one response into model events. `feed` is called for each chunk, `close` after the last one.
 
     Both methods raise a ProviderError if the server reports a failure. `close` raises StreamBroken if the response
     ended before its closing chunk.
@@ -152,17 +152,17 @@ class Decoder(Protocol):
         ...
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:
-        """Return the events of a chunk. The chunk is unchecked: it can be any JSON."""
+        """Return the model events in a chunk of the response. The chunk is unchecked: it can be any JSON."""
         ...
 
     def close(self, *, done: bool = False) -> Iterable[ModelEvent]:
-        """Return the events that are due at the end of the response; `done` is True if the server sent `[DONE]`."""
+        """Return the last model events, at the end of the response; `done` is True if the server sent `[DONE]`."""
         ...
 
 
 @contextmanager
 def adding_usage(decoder: Decoder) -> Generator[None]:
-    """Add the usage so far to a ProviderError of the `with` block: the provider bills a failed answer too."""
+    """Store `usage_so_far` in a ProviderError that the `with` block raises: the provider bills a failed answer too."""
     try:
         yield
     except ProviderError as failure:
@@ -171,14 +171,14 @@ def adding_usage(decoder: Decoder) -> Generator[None]:
 
 
 class RemoteModel(Generic[K, C]):
-    """The base class of models on a server: name, address, key, and the lease of a client.
+    """The base class of models on a server: name, address, key, and a share of an HTTP client.
 
-    `base_url` and `api_key` take precedence over the variables in the provider's row. The variables are read at the
-    first request, and again if the address has changed or the key was refused.
+    `base_url` and `api_key` take precedence over the environment variables that the provider's description, `row`,
+    names. These variables are read at the first request, and again if the address has changed or the key was refused.
 
-    A field that a server refuses is left out of later requests to it: `without` has the names of such fields.
-    `refusable` maps a field to a pattern for the server's words when it refuses that field; the encoder of `body`
-    leaves such a field out. Other refused fields are found by `refused`, and removed from the body by `left_out`.
+    If a server refuses a field of a request, later requests to this server leave the field out: `without` has the names
+    of these fields. `refusable` maps a field to a pattern that matches the server's error for this field; `body` leaves
+    the field out. `find_refused_field` finds other refused fields, and `omit_fields` removes them from the body.
     """
 
     row: ClassVar[Provider]
@@ -189,7 +189,7 @@ class RemoteModel(Generic[K, C]):
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         self.model = model
-        self._without: dict[str, dict[str, str]] = {}  # by address
+        self._without: dict[str, dict[str, str]] = {}  # the refused fields, by the address of the server
         self._base_url = base_url
         self._api_key = api_key
         self._lease = ClientLease(self._find, self._connect, _close)
@@ -214,8 +214,8 @@ class RemoteModel(Generic[K, C]):
 
     @property
     def is_own(self) -> bool:
-        """Whether the server is the provider's own."""
-        with suppress(ValueError):  # half an IPv6 address; the first request raises the error for it
+        """Whether requests go to the provider's own server, and not to another server that speaks the same API."""
+        with suppress(ValueError):  # an incomplete IPv6 address; the first request raises the error that explains it
             return urlsplit(self.base_url).hostname == urlsplit(self.own_url).hostname
         return False
 
@@ -235,9 +235,10 @@ class RemoteModel(Generic[K, C]):
 
     @property
     def key_digest(self) -> str:
-        """A digest of the API key, to recognize models with the same key; "" without a key.
+        """A hash of the API key, by which models with the same key are recognized; "" without a key.
 
-        The keyring is not read: reading it can take a while, and it has only one key for each name.
+        A key in the system's keyring is left out ("" too): reading the keyring can take a while, and it has only one
+        key for each provider.
         """
         key = self._api_key or settings.find_key(self.row.keys, keyring=False) or ""
         return hashlib.sha256(key.encode(errors="replace")).hexdigest() if key else ""
@@ -247,7 +248,7 @@ class RemoteModel(Generic[K, C]):
         await self._lease.release()
 
     async def _client(self) -> C:
-        """Return the client for a request; another client if the address has changed since the last request.
+        """Return the HTTP client for a request: another one if the address has changed since the last request.
 
         Raises UsageError for an address that the classroom settings or an administrator do not allow.
         """
@@ -267,17 +268,18 @@ class RemoteModel(Generic[K, C]):
 
     @staticmethod
     def _connect(access: K) -> C:
-        """Return a new client for an address and a key."""
+        """Return a new HTTP client for an address and a key."""
         raise NotImplementedError
 
     def _note_refusal(self, failure: ProviderError, body: dict[str, Any], error: object = None) -> ProviderError:
-        """Return a failure, after taking note of a refused key or field.
+        """Record which key or field the server refused, so that the next request is sent without it. Return `failure`.
 
-        If the server refused a field of `body`, later requests leave the field out, and the failure is `mended`.
-        `error` is the server's error as any JSON; without it, the message of the failure is searched.
+        If the server refused a field of `body`, later requests leave the field out, and `failure.mended` is set to a
+        notice for the user. The field's name is searched in `error`, the server's error as any JSON, or else in the
+        message of `failure`.
         """
         if isinstance(failure, AuthenticationFailed):
-            self._lease.forget()  # the user can set another key
+            self._lease.forget()  # the next request looks for the key again: the user can have set another one
         if isinstance(failure, BadRequest) and failure.status in _REFUSALS:
             fields = ((name, pattern) for name, pattern in self.refusable.items() if name in body.keys() - self.without)
             field = next((name for name, pattern in fields if pattern.search(str(failure))), "")
@@ -289,7 +291,7 @@ class RemoteModel(Generic[K, C]):
 
     @contextmanager
     def _reading(self) -> Generator[None]:
-        """Turn HTTP errors of the `with` block, which reads a response, into StreamBroken."""
+        """Turn an HTTP error of the `with` block into StreamBroken. The block reads a response."""
         import httpx2
 
         try:
@@ -304,10 +306,10 @@ class RemoteModel(Generic[K, C]):
         body: dict[str, Any],
         reader: "Callable[[httpx2.Response], AsyncGenerator[list[bytes]]]" = read_events,
     ) -> AsyncGenerator[ModelEvent]:
-        """Yield the events of a streamed response; `reader` yields the response in chunks.
+        """Yield the model events of a streamed response; `reader` yields the response in chunks.
 
-        `body` is the request, which is needed if the stream begins with a refusal. After a complete answer, a
-        connection that stays open does not delay the answer, and a connection that breaks does not spoil it.
+        `body` is the body of the request: if the stream begins with a refusal, the refused field is searched in it.
+        Once the answer is complete, the end of the connection is not awaited, and a broken connection is no error.
         """
         done, begun = False, False
         try:
@@ -334,13 +336,16 @@ class RemoteModel(Generic[K, C]):
                 yield event
 
     def _end(self, response: "httpx2.Response", decoder: Decoder, *, begun: bool, done: bool) -> Iterable[ModelEvent]:
-        """Return the events that are due at the end of a response. Raises BadRequest if it was not an event stream."""
+        """Return the last model events, at the end of a response. Raises BadRequest if it was not an event stream.
+
+        `begun` is True if the response had model events, `done` if the server sent `[DONE]`.
+        """
         if not begun and not done and decoder.rest is None:
             self._check_type(response)
         return decoder.close(done=done)
 
     async def _settle(self, reads: AsyncGenerator[list[bytes]], decoder: Decoder) -> AsyncGenerator[ModelEvent]:
-        """Yield the events of chunks after a complete answer, until no chunk comes for `decoder.rest` seconds."""
+        """Yield the model events of chunks after a complete answer, until no chunk comes for `decoder.rest` seconds."""
         import httpx2
 
         last = time.monotonic()
@@ -359,7 +364,7 @@ class RemoteModel(Generic[K, C]):
                     yield event
 
     async def whole(self, response: "httpx2.Response") -> object:
-        """Return the JSON of a whole response. Raises StreamBroken if it is not JSON, or the connection breaks."""
+        """Read a response and return its JSON. Raises StreamBroken if it is not JSON, or the connection breaks."""
         with self._reading():
             async with aclosing(response):
                 return self._parse(await response.aread())
@@ -369,7 +374,7 @@ class RemoteModel(Generic[K, C]):
         return self._parse(data)
 
     def _parse(self, data: bytes) -> object:
-        """Return the JSON in `data`. Raises StreamBroken, with the text, if it is not JSON."""
+        """Return the JSON in `data`. Raises StreamBroken, with the beginning of `data`, if it is not JSON."""
         try:
             return read_json(data.decode())
         except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
@@ -380,7 +385,7 @@ class RemoteModel(Generic[K, C]):
         """Raise BadRequest if the content type of a response is not an event stream."""
         kind = str(response.headers.get("content-type", ""))
         if kind and "event-stream" not in kind:
-            exchange = exchange_of(response) if "json" in kind else None  # often an error that came with status 200
+            exchange = exchange_of(response) if "json" in kind else None  # JSON is often an error with status 200
             text = b"".join(exchange.chunks).decode(errors="replace") if exchange else ""
             raise wrong_content_type(self.who, kind, self.row.base_url, response.status_code, text)
 
@@ -392,8 +397,8 @@ def _close(client: Any) -> Awaitable[None]:
 def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) -> "httpx2.AsyncClient":
     """Return a new HTTP client that limits the size of responses; `options` are those of httpx2.
 
-    If the classroom settings restrict the addresses, redirects are not followed, because a redirect could lead to
-    another server.
+    If the classroom settings allow only some addresses, redirects are not followed, because a redirect could lead to
+    a server that is not allowed.
     """
     import httpx2
 
@@ -407,11 +412,11 @@ def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) 
 
 
 async def _keep_keys(request: "httpx2.Request") -> None:
-    """Remove the keys from a request that a redirect leads to another server.
+    """Remove the API keys from a request that goes to another server because of a redirect.
 
-    httpx2 removes only the header `Authorization`.
+    httpx2 itself removes only the header `Authorization`. This is an event hook of the HTTP clients.
     """
-    # A redirected request has the same extensions as the original request.
+    # httpx2 copies `extensions` from the original request to the redirected one, so the first host is known in both.
     first = request.extensions.setdefault("agentmagic.server", request.url.netloc)
     if request.url.netloc != first:
         for name in _KEY_HEADERS:
@@ -421,7 +426,7 @@ async def _keep_keys(request: "httpx2.Request") -> None:
 def listed_names(url: str, where: tuple[str, str], seconds: float, key: str = "") -> list[str]:
     """Return the names of the models that a server lists, or an empty list if no complete list arrives in time.
 
-    `where` has the JSON key of the list, and the key of the name in each entry.
+    `where` has the JSON key of the list in the response, and the key of the name in each entry of the list.
     """
     if find_spec("httpx2") is None:
         return []
@@ -449,7 +454,7 @@ async def _limit(response: "httpx2.Response") -> None:
     """Limit how much of a response is read, after decompression. This is an event hook of the HTTP clients."""
     read, lines = type(response).aiter_bytes, "event-stream" not in response.headers.get("content-type", "")
     exchange = exchange_of(response)
-    # A weak reference avoids a cycle. With a cycle, the garbage collector would close an unread stream, in any thread.
+    # Weak, so that the response does not refer to itself. The garbage collector could else close it in any thread.
     owner = weakref.ref(response)
 
     def limited(chunk_size: int | None = None) -> AsyncGenerator[bytes]:
@@ -463,7 +468,7 @@ async def _limit_chunks(
 ) -> AsyncGenerator[bytes]:
     """Yield the chunks of a response, and record them in `exchange`.
 
-    Raises StreamBroken if one event (a line if `lines`) or the whole response is too long.
+    Raises StreamBroken if the whole response, or one event in it, is too long. With `lines`, each line is an event.
     """
     ends = (b"\n",) if lines else (b"\n\n", b"\r\n\r\n", b"\r\r")
     whole = event = 0
@@ -471,7 +476,7 @@ async def _limit_chunks(
     async with aclosing(chunks):
         async for chunk in chunks:
             whole += len(chunk)
-            tail = last + chunk  # the end of an event can be split between two chunks
+            tail = last + chunk  # with the end of the chunk before: the mark between two events can be split
             end = max(map(tail.rfind, ends))
             event = len(tail) - end if end >= 0 else event + len(chunk)
             last = tail[-3:]

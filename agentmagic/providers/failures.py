@@ -1,4 +1,6 @@
-"""Turns failures of all providers into agentmagic's errors: what happened, what the server says, what the user can do.
+"""Turns failures of all providers into agentmagic's exceptions.
+
+A message says what happened, quotes the server, and says what the user can do.
 
 `find_refused_field` finds the field of a request that a server does not accept.
 """
@@ -46,10 +48,10 @@ _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A failure as a server reports it; `code` is the server's error code, or its error type if there is no code.
+    """An error as a server reports it; `code` is the server's error code, or its error type if there is no code.
 
-    `kind` is the class of our error, if the HTTP status does not determine it. `retry_after` is in seconds. `used_up`
-    is True if a quota is used up, so that waiting within a turn does not help.
+    `kind` is the class of our exception, if the HTTP status does not determine it. `retry_after` is in seconds.
+    `used_up` is True if a quota is used up for longer than a turn can wait.
     """
 
     message: str
@@ -62,9 +64,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """The server and the model as errors name them, and the variables that hold the keys and the base URL.
+    """The names that an error message needs: of the server, of the model, and of environment variables.
 
-    `hint` is a sentence with another possible cause of an unknown model.
+    `keys` are the variables that can hold the API key, `base_url` is the variable with the server's address. `hint` is
+    a sentence for the message about an unknown model: another possible cause.
     """
 
     who: str
@@ -75,9 +78,10 @@ class Vendor:
 
 
 def error_for(fault: Fault, vendor: Vendor) -> ProviderError:
-    """Return the error for a failure that a server reports: what happened, what the server says, and what to do.
+    """Return the exception for an error that a server reports.
 
-    The error is StreamBroken if the failure has neither a status nor a kind.
+    Its message says what happened, what the server says, and what to do. It is StreamBroken if `fault` has neither an
+    HTTP status nor a kind.
     """
     is_markup = fault.message.lstrip("\ufeff \t\r\n").startswith("<")
     page = is_markup and fault.status and _PAGE.search(fault.message[:LONGEST_QUOTE])
@@ -118,9 +122,9 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
 
 
 def _explain_page(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, str]:
-    """Return the error class, event and advice for an HTML error page.
+    """Return the class, the summary and the advice of the exception for an HTML error page.
 
-    A model's server does not send HTML, so something in between answered, and the key can be right.
+    A model's server does not send HTML. So a firewall or proxy answered in its place, and the API key can be right.
     """
     kind, _, advice = _explain(replace(fault, kind=None, used_up=False), vendor)
     if kind in (AuthenticationFailed, BadRequest):
@@ -137,7 +141,7 @@ def stream_broken(why: str) -> StreamBroken:
 def connection_broken(who: str, error: BaseException) -> StreamBroken:
     """Return the error for a response whose connection broke."""
     proxy = None
-    with suppress(AttributeError, RuntimeError):  # an error without a request
+    with suppress(AttributeError, RuntimeError):  # not every error knows its request
         proxy = proxy_for(str(cast("httpx2.HTTPError", error).request.url))
     through = f", through the proxy {proxy}," if proxy else ""
     return stream_broken(f"{who}{through} closed the connection ({str(error) or type(error).__name__})")
@@ -157,7 +161,7 @@ def wrong_content_type(who: str, kind: str, variable: str, status: int | None = 
 
 
 def sentence(message: str) -> str:
-    """Return the message of a server or a library as `quote` returns it, with a full stop at the end."""
+    """Return the message of a server or library as one safe, short line (see `quote`), with a full stop at the end."""
     message = quote(message) or "it gave no reason."
     return message if message.endswith((".", "!", "?")) else f"{message}."
 
@@ -178,15 +182,18 @@ def usable_key(who: str, key: str | None, names: Sequence[str]) -> str:
     key = (key or require_key(who, names)).strip()
     if key.isascii() and key.isprintable():
         return key
-    # Checked here, because an HTTP client would quote the key in its error.
+    # The key's characters are checked here, because an HTTP client's own error would show the key.
     raise AuthenticationFailed(
         f"The {who} key holds characters that no key has. Copy it into {' or '.join(names)} once more."
     )
 
 
 def usable_url(url: str, variable: str, example: str) -> str:
-    """Return `url` if requests can be sent to it, or else raise BadRequest; `variable` is where the user sets it."""
-    with suppress(ValueError):  # of urlsplit: the port is not a number, or the address is half an IPv6 address
+    """Return `url` if it is a valid HTTP address. Raises BadRequest if not.
+
+    The error's message names `variable`, the environment variable in which the user sets the address.
+    """
+    with suppress(ValueError):  # from urlsplit: the port is not a number, or an IPv6 address is incomplete
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return url
@@ -194,9 +201,9 @@ def usable_url(url: str, variable: str, example: str) -> str:
 
 
 def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: str = "") -> Unavailable:
-    """Return the error for a server at `url` that could not be reached; `variable` is where the user sets the URL.
+    """Return the exception for a server at `url` that could not be reached.
 
-    `hint` is a sentence with further advice.
+    `variable` is the environment variable in which the user sets the URL. `hint` is a sentence with further advice.
     """
     route = route_fault(error)
     proxy = route.proxy if route else ""
@@ -216,7 +223,7 @@ def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: 
     reason = quote(str(cause)) or type(cause).__name__
     advice = f"Check the network, that the server runs, and the base URL ({variable}).{hint}"
     failure = Unavailable(redact(f"{who} cannot be reached ({reason}). {advice}"))
-    # A retry does not help if the server is on this machine and does not run.
+    # A retry does not help if the server is on this machine and is not running.
     failure.retryable = not (is_loopback(url) and _is_connection_refused(error))
     return failure
 
@@ -233,7 +240,7 @@ def _is_connection_refused(error: BaseException | None) -> bool:
 
 
 def certificate_fault(error: BaseException | None) -> str:
-    """Return what is wrong with a server's encryption if that caused the error, or else ""."""
+    """Return what is wrong with a server's certificate or TLS, if that caused the error; "" for another error."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted, {getattr(error, 'verify_message', error)}"
@@ -322,14 +329,16 @@ _REPEATED_ERROR = re.compile(
 
 
 def find_refused_field(error: object, body: Json) -> tuple[str, str]:
-    """Return the field of a request that a server's error refuses, and the field to use in its place ("" for none).
+    """Return the field of a request that a server refuses, and the field to use in its place ("" for none).
 
-    `error` is the error, as any JSON. A field is written as "body." and its path, or as "tools." or "messages." and its
-    name. Both are "" if the error does not refuse a field of the request, or if the request needs that field.
+    `error` is the server's error, as any JSON; `body` is the request. A returned field is "body." and its path, or
+    "tools." or "messages." and its name. The result is ("", "") if the error names no field of the request, or only
+    fields that the request needs.
     """
     fields = [place for place in dict.fromkeys(fields_of(body)) if _can_omit(place, body)]
     text = "\n".join(islice(_message_lines(error), 100))[:_LONGEST_REFUSAL]
-    names = _QUOTATION.sub(lambda match: " " if re.search(r"\s", match[2]) else match[0], text)  # others are values
+    # A quotation with blanks in it is a value and not the name of a field, so it is removed.
+    names = _QUOTATION.sub(lambda match: " " if re.search(r"\s", match[2]) else match[0], text)
     for sentence in re.split(r"\n|(?<=[.!?;])\s+", _NO_FIELD.sub(" ", names)):
         line = _OTHER_NAMES.split(sentence)[0]
         if _REFUSAL.search(line) and (field := next(_fields_in(line, fields), None)):
@@ -341,7 +350,10 @@ def find_refused_field(error: object, body: Json) -> tuple[str, str]:
 
 
 def field_notice(field: str, other: str) -> str:
-    """Return the notice for the user that a field found by `find_refused_field` is left out, or replaced by `other`."""
+    """Return the notice for the user that a refused `field` is left out of requests, or replaced by `other`.
+
+    Both are as `find_refused_field` returns them.
+    """
     place, _, path = field.partition(".")
     where = f" of the {place}" if place in ("messages", "tools") else ""
     how = f"with `{other}` in its place" if other else "without it"
@@ -349,14 +361,14 @@ def field_notice(field: str, other: str) -> str:
 
 
 def _can_omit(field: str, body: Json) -> bool:
-    """Return whether a request can be sent without a field."""
-    # The id of a call is needed to match its result, except by Gemini, whose requests have `contents`.
+    """Return whether the request `body` can be sent without a field."""
+    # Servers need the id of a call to match its result. Only Gemini does not; its requests have the field `contents`.
     name = _bare(field.rpartition(".")[2])
     return name not in _REQUIRED_FIELDS or (name == "id" and field.startswith("messages") and "contents" in body)
 
 
 def _message_lines(value: object, depth: int = 8) -> Iterator[str]:
-    """Yield the lines of a server's own message in an error, without text that it repeats from the request."""
+    """Yield the lines of the server's message in an error, without the text that the error repeats from the request."""
     if isinstance(value, str):
         value = value[:_LONGEST_REFUSAL]
         with suppress(ValueError, RecursionError):
@@ -386,9 +398,8 @@ def _fields_in(line: str, fields: Sequence[str]) -> Iterator[str]:
     paths = [(match, [one for one in parts if not one.isdigit()]) for match, parts in matches]
     roots = [_root(parts) for _, parts in paths]
     for match, parts in paths:
-        if not parts or (
-            len(parts) > 1 and parts[-2] in MAPS_OF_SCHEMAS
-        ):  # the name of a property in a schema, not of a field
+        # Under "properties" and the like, the name is that of a property in a JSON Schema, not of a request field.
+        if not parts or (len(parts) > 1 and parts[-2] in MAPS_OF_SCHEMAS):
             continue
         before, after = line[: match.start()], line[match.end() :]
         is_name = re.search(r"[_$]|[a-z][A-Z]", parts[-1]) or len(parts) > 1 or _BEFORE_NAME.search(before[-40:])
@@ -403,13 +414,13 @@ def _fields_in(line: str, fields: Sequence[str]) -> Iterator[str]:
 
 
 def _root(parts: Sequence[str]) -> str:
-    """Return "messages" or "tools" if a path leads into them, or else ""."""
+    """Return "messages" or "tools" if a field's path leads into this part of the request, or else ""."""
     at = parts[:1] == ["body"]
     return FIELD_PLACES.get(parts[at], "") if len(parts) > at + 1 else ""
 
 
 def _is_alias(name: str, field: str) -> bool:
-    return _bare(name) == _bare(field) or (name, field) == ("thinking", "think")  # Ollama's two names for one field
+    return _bare(name) == _bare(field) or (name, field) == ("thinking", "think")  # Ollama uses both names for a field
 
 
 def _bare(name: str) -> str:

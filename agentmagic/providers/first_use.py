@@ -1,4 +1,7 @@
-"""The choices of a user without a key: the local model, a provider (the user types a key), a server on this machine."""
+"""Finds the models that a user without an API key can choose.
+
+The choices are the local model, a model server on this machine, or a provider for which the user types a key.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -45,7 +48,7 @@ class FoundServer:
 
 
 async def find_servers() -> tuple[FoundServer, ...]:
-    """Return the servers on this machine that list models. Only loopback addresses are tried. Call it on the engine."""
+    """Return the model servers on this machine. Only loopback addresses are tried. Call it on the engine thread."""
     looks = [engine().in_pool(partial(_compatible, name, port)) for name, port in COMPATIBLE]
     servers = await asyncio.gather(engine().in_pool(_ollama), *looks)
     return tuple(server for server in servers if server.models)
@@ -61,7 +64,7 @@ def _compatible(name: str, port: int) -> FoundServer:
 
 
 def keyed_providers() -> Iterator[Provider]:
-    """Yield the providers that need a key, but only the first of those that share a key variable."""
+    """Yield the providers that need an API key. If several read the key from the same variable, only the first one."""
     seen_keys: set[str] = set()
     for row in providers().values():
         if row.keys and row.keys[0] not in seen_keys:
@@ -72,7 +75,7 @@ def keyed_providers() -> Iterator[Provider]:
 def local_model() -> tuple[str, str]:
     """Return a sentence about the local model, and the command that installs its package ("" if it is installed)."""
     row, about = local.PROVIDERS[0], f"Its weights ({downloads.SIZE / 1e9:.1f} GB) are fetched once."
-    with suppress(ProviderError):  # a variable names a file that is not the weights: the turn reports that error
+    with suppress(ProviderError):  # `AGENTMAGIC_LOCAL_MODEL` names a wrong file: the turn will report it
         if downloads.find() is not None:
             about = "Its weights are on this machine."
     command = "" if find_spec(row.package) else MissingExtra(row.name, row.extra).command

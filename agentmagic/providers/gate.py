@@ -1,11 +1,13 @@
-"""Decides when each request to a provider can be sent, so that the many rows of a map use all that it allows.
+"""Decides when each request to a provider can be sent.
 
-Requests are sent at a limited rate, and only a limited number is under way at once. If the server names a limit, that
-is the rate. Otherwise the rate grows as long as no request is refused, and shrinks by the share of refused requests. A
-cut is reverted if the same share is refused after it, since the rate is then not the cause. If every request is
-refused, one request at a time tests whether the server accepts requests again, and the rate becomes the average of what
-was accepted. The number under way grows as long as that brings more answers per second, and shrinks like the rate if
-the server is overloaded.
+A map (one prompt for many rows) sends many requests. They should come as fast as the provider allows, but not faster.
+So requests are sent at a limited rate, and only a limited number is under way at the same time.
+
+If the server names a rate limit, that is the rate. Otherwise the rate grows as long as no request is refused, and
+shrinks by the share of refused requests. If the same share is refused afterwards, the rate was not the cause, and it is
+restored. If every request is refused, one request at a time tests whether the server accepts requests again. The rate
+is then set to the average rate of the requests that were accepted. The number of requests under way grows as long as
+that brings more answers per second, and shrinks like the rate if the server is overloaded.
 """
 
 import asyncio
@@ -60,7 +62,7 @@ class _Pace:
 
 
 class _Tokens(_Pace):
-    """The pace for a limit of tokens; `share` is the average ratio of counted tokens to the estimate."""
+    """The pace for a limit on tokens. `share` is the average of a request's real tokens divided by the estimate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +78,7 @@ class Ticket:
         self.epochs: tuple[int, int] = (0, 0)
         self.sent_at = 0.0
         self.decided = False  # whether the server has accepted or refused the request
-        self.blameless = False  # refused although the limits that the server names were not reached
+        self.blameless = False  # whether it was refused although the limits that the server names were not reached
         self._gate = gate
 
     async def __aenter__(self) -> Self:
@@ -99,14 +101,14 @@ class Ticket:
 
 
 class ProviderGate:
-    """Admits the requests to one model under one API key. All calls must come from one event loop.
+    """The rate limiter for the requests to one model under one API key. All calls must come from one event loop.
 
-    `owner` is the model object, if the gate belongs to this object alone.
+    `owner` is the model object, if the limiter is for this object alone.
     """
 
     def __init__(self, owner: object = None) -> None:
-        self._owner = owner  # a reference, so that no other object can get the same id
-        self._open_to_all = isinstance(owner, Taped)  # a replay never waits
+        self._owner = owner  # kept alive: `gate_of` finds the gate by `id(owner)`, which could be given to a new object
+        self._open_to_all = isinstance(owner, Taped)  # requests that a recording answers never wait
         self._rate = Ceiling(math.inf, 1 / 60)
         self._window = Window()
         self._requests = _Pace()
@@ -116,35 +118,36 @@ class ProviderGate:
         self._rows = deque[tuple[asyncio.Future[None], Ticket]]()
         self._rooms = deque[asyncio.Future[None]]()
         self._coming = deque[float]()
-        self._latency = self._lag = 0.2  # the usual seconds until an answer has ended, and until a refusal
+        # the usual seconds from sending a request to the end of its answer (`_latency`), or to its refusal (`_lag`)
+        self._latency = self._lag = 0.2
         self._answers = 0
-        self._in_a_row = 0  # refusals without an acceptance between them
+        self._in_a_row = 0  # refused requests since the last accepted one
         self._first_refusal = 0.0
         self._shut = False
-        self._too_fast = False  # whether the gate is shut because of the rate, not an overloaded server
+        self._too_fast = False  # whether `_shut` is due to too many requests, and not to an overloaded server
         self._probe: Ticket | None = None
         self._pause = FIRST_PAUSE
         self._shut_until = 0.0
         self._undecided_tickets = deque[Ticket]()
         self._open_since = 0.0
-        self._sent_count = 0  # requests since `_open_since` that were not refused
+        self._sent_count = 0  # the number of requests since `_open_since` that were not refused
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def rate(self) -> float:
-        """The requests per minute that are allowed now; infinite until a limit is met."""
+        """The requests per minute that may be sent now; infinite until the server names a limit or refuses one."""
         return self._requests.rate * 60
 
     def ticket(self, tokens: int, *, row: bool = False) -> Ticket:
-        """Return the asynchronous context manager in which one try of a request is sent.
+        """Return an asynchronous context manager, which waits until a request can be sent. Send it once inside.
 
-        `tokens` is an estimate of the request's input and output. `row` marks a request for a row of a map. Any other
-        request waits only while rows are waiting, and is sent before them.
+        `tokens` is an estimate of the request's input and output tokens. `row` is True for a request for one row of a
+        map (one prompt for many rows). Any other request waits only while rows are waiting, and is sent before them.
         """
         return Ticket(self, tokens, row=row)
 
     async def room(self) -> None:
-        """Wait until one more row can begin without a long wait in the queue of this gate."""
+        """Wait until one more row of a map can begin, so that its request will not wait long for permission."""
         now = self._now()
         if self._rooms or not self._has_room():
             future = asyncio.get_running_loop().create_future()
@@ -166,7 +169,7 @@ class ProviderGate:
     # -- of tickets ----------------------------------------------------------------------------
 
     async def enter(self, ticket: Ticket) -> None:
-        """Wait until the request of a ticket can be sent."""
+        """Wait until the request that `ticket` stands for can be sent."""
         now = self._now()
         if ticket.row and self._coming:
             self._coming.popleft()
@@ -180,7 +183,7 @@ class ProviderGate:
         try:
             await future
         except asyncio.CancelledError:
-            if future.done() and not future.cancelled():  # admitted and cancelled in the same moment
+            if future.done() and not future.cancelled():  # permission came, but the task was cancelled before it ran
                 ticket.decided = True
                 self._sent_count -= 1
                 self.leave(ticket, None, was_sent=False)
@@ -191,7 +194,10 @@ class ProviderGate:
             raise
 
     def leave(self, ticket: Ticket, error: BaseException | None, *, was_sent: bool = True) -> None:
-        """End the request of a ticket; `error` is the exception that ended it, or None if it succeeded."""
+        """Record that the request of `ticket` has ended, and learn from it whether the server accepted it.
+
+        `error` is the exception that ended the request, or None if it succeeded.
+        """
         now = self._now()
         self._under_way -= 1
         if was_sent and not self._open_to_all and (error is None or isinstance(error, ProviderError)):
@@ -201,7 +207,7 @@ class ProviderGate:
         self._pump()
 
     def read_response(self, ticket: Ticket, status: int, limits: Mapping[str, RateLimit]) -> None:
-        """Learn from the start of a response: the limits, and whether the request was accepted."""
+        """Learn from the status and headers of a response: the server's limits, and whether it accepted the request."""
         for name, limit in limits.items():
             if "tokens" in name:
                 self._tokens.setdefault(name, _Tokens()).rate = limit.limit / 60
@@ -215,16 +221,17 @@ class ProviderGate:
         self._set_rate()
 
     def _is_within_limits(self, ticket: Ticket, limits: Mapping[str, RateLimit]) -> bool:
-        """Return whether a refused request was within all limits, so that its refusal is not the fault of the rate.
+        """Return whether a refused request was within all limits that the server names: then the rate is not to blame.
 
-        The rate must also be near the limit of requests: only then is that limit known to be one per minute.
+        `limits` are the limits in the headers of the refusal. The rate must also be more than half of the limit on
+        requests: only then is that limit known to be one per minute.
         """
         need = {name: ticket.charges.get(name, 1) for name in limits}
         is_enough = all(one.remaining is not None and one.remaining > need[name] for name, one in limits.items())
         return bool(limits) and is_enough and self._rate.value > self._rate.limit / 2
 
     def correct(self, ticket: Ticket, usage: Usage) -> None:
-        """Charge the tokens that a request has really used, in place of the estimate."""
+        """Count the tokens that a request has really used toward the token limits, in place of the estimate."""
         for name, tokens in self._tokens.items():
             count = HEADERS[name](usage)
             if name in ticket.charges:
@@ -249,11 +256,11 @@ class ProviderGate:
         return not self._shut or (now >= self._shut_until and self._probe is None)
 
     def _due(self) -> float:
-        """Return the time at which all paces allow the next request."""
+        """Return the time from which all limits (on requests and on tokens) allow the next request."""
         return max([self._requests.due, *(pace.due for pace in self._tokens.values())])
 
     def _admit(self, ticket: Ticket, now: float) -> None:
-        if not self._under_way and not self._rows:  # requests before this idle time say nothing about the rate
+        if not self._under_way and not self._rows:  # after an idle time, count anew how many requests are accepted
             self._open_since, self._sent_count = now, 0
         self._under_way += 1
         ticket.sent_at = now
@@ -291,7 +298,10 @@ class ProviderGate:
             self._set_rate()
 
     def _assume(self, now: float) -> None:
-        """Count requests as accepted that were not refused within the usual time: answers take longer than refusals."""
+        """Count a request as accepted if it was not refused within the usual time of a refusal.
+
+        An answer takes longer than a refusal, so its end is not awaited for this.
+        """
         while self._undecided_tickets and (
             self._undecided_tickets[0].decided or now >= self._undecided_tickets[0].sent_at + REFUSAL * self._lag
         ):
@@ -327,9 +337,10 @@ class ProviderGate:
             self._shut_until = now + (pause or self._pause)
 
     def _refuses_all(self, now: float) -> bool:
-        """Return whether all requests were refused for so long that this cannot be by chance."""
+        """Return whether so many requests were refused in a row, for so long, that this cannot be by chance."""
         few, many, seconds = REFUSALS_IN_A_ROW
-        known_seconds = now - self._first_refusal - REFUSAL * self._lag  # seconds of known outcomes
+        # Of the requests sent in the last moments, it is not yet known whether they were refused: leave this time out.
+        known_seconds = now - self._first_refusal - REFUSAL * self._lag
         rate = self._requests.rate
         return self._in_a_row >= few and known_seconds >= max(few / rate, min(many / rate, seconds))
 
@@ -348,13 +359,13 @@ class ProviderGate:
         self._requests.rate = min(self._rate.value, self._rate.limit)
 
     def _pump(self) -> None:
-        """Admit the waiting requests that can be sent now, and set a timer for the next."""
+        """Give permission to all waiting requests that can be sent now, and set a timer for the next one."""
         now = self._now()
         self._assume(now)
         for queue in (self._persons, self._rows):
             while queue:
                 future, ticket = queue[0]
-                if not future.cancelled():  # the task of a cancelled future removes the entry itself
+                if not future.cancelled():  # a cancelled request is only removed from the queue
                     if not self._may_go(ticket, now):
                         break
                     self._admit(ticket, now)
@@ -368,7 +379,7 @@ class ProviderGate:
         self._wake(now)
 
     def _make_room(self, now: float) -> None:
-        """Let rows begin that wait in `room`, until there is no more room."""
+        """Let rows that wait in `room` begin, as long as few rows are waiting to send their requests."""
         while self._coming and now - self._coming[0] > LATE:
             self._coming.popleft()
         while self._rooms and (self._rooms[0].done() or self._has_room()):
@@ -408,9 +419,9 @@ _recent = deque["ProviderGate"](maxlen=RECENT)
 
 
 def gate_of(model: Model) -> ProviderGate:
-    """Return the gate of a model. Models with the same name, address and key on this event loop share one gate.
+    """Return the rate limiter of a model. Models with the same name, address and key share one, in each event loop.
 
-    A model without an address has its own gate. A model that replays a cassette has a gate that never waits.
+    A model without an address has its own limiter. For a model that plays a recording, the limiter never waits.
     """
     if isinstance(model, Taped):
         model = model.real or model

@@ -1,7 +1,7 @@
-"""Builds parts for the work that a provider does itself in an answer: searches, pages, programs, and citations.
+"""Builds the parts that show work of a provider's own servers: searches, fetched pages, programs and citations.
 
-All of this text comes from strangers, so it must pass through the functions of this module. They limit numbers and
-lengths, remove invisible characters, and drop addresses that a reader should not open.
+The text in these parts comes from web pages of strangers, so it must pass through the functions of this module. They
+limit its length and the number of entries, remove invisible characters, and drop addresses that are unsafe to open.
 """
 
 from base64 import b64decode
@@ -49,7 +49,7 @@ def title_of(title: object) -> str:
 
 
 def page(url: object, title: object = "", text: object = "", media_type: str = "") -> Resource | Text:
-    """Return a page as a resource, or as text with its title and content if its address is dropped."""
+    """Return a web page as a `Resource`, or as text (title and content) if its address is missing or unsafe to open."""
     name, body = title_of(title), clip(clean(text_of(text)), LONGEST_PAGE)
     if address := web_address(url):
         return Resource(address, name, media_type, body)
@@ -57,7 +57,7 @@ def page(url: object, title: object = "", text: object = "", media_type: str = "
 
 
 def pages(contents: Iterable[Content]) -> tuple[Content, ...]:
-    """Return the pages without duplicates, at most `MOST_PAGES`, and a line with the number of pages left out."""
+    """Return at most `MOST_PAGES` of the pages, without duplicates, and then a line with the number of the others."""
     once = list(dict.fromkeys(contents))
     more = len(once) - MOST_PAGES
     return (*once[:MOST_PAGES], Text(f"({more:,} more)")) if more > 0 else tuple(once)
@@ -70,18 +70,18 @@ def text_content(value: object) -> tuple[Content, ...]:
 
 
 def image(data: object, media_type: object = "image/png") -> Media | Text:
-    """Return an image from base64, or a line of text for an image that cannot be shown."""
+    """Return an image from its base64 text, or a line of text in its place if the image cannot be shown."""
     kind = text_of(media_type)
     if isinstance(data, str) and len(data) <= LONGEST_IMAGE and kind in _IMAGES:
         try:
             return Media(kind, b64decode(data, validate=True))
-        except ValueError:  # not base64
+        except ValueError:  # the data is not base64
             pass
     return Text(f"[an image of type {single_line(kind, 40) or 'unknown'}]")
 
 
 def program_output(output: Mapping[str, Any]) -> tuple[Content, ...]:
-    """Return the output of a program: `stdout`, `stderr`, and the exit code if it is not 0."""
+    """Return the output of a program as text: its `stdout`, its `stderr`, and its exit code if that is not 0."""
     code = output.get("return_code")
     exit_line = f"(exit code {code})" if isinstance(code, int) and code else ""
     return text_content(
@@ -90,26 +90,29 @@ def program_output(output: Mapping[str, Any]) -> tuple[Content, ...]:
 
 
 def limit_arguments(arguments: Mapping[str, Any]) -> Json:
-    """Return the arguments of a call; arguments that are too long are cut and become `{"_raw": text}`."""
+    """Return the arguments of a call. If they are too long, they become `{"_raw": text}` with their shortened JSON."""
     text = json_line(arguments)
     return dict(arguments) if len(text) <= LONGEST_ARGUMENTS else {"_raw": clip(text, LONGEST_ARGUMENTS)}
 
 
 def name_of(name: object) -> str:
-    """Return the name of a call or of a kind of block on one short line, so that it can be shown."""
+    """Return the name that is shown for a call, on one short line; "server_tool" if `name` is empty or not text."""
     return single_line(text_of(name), 64) or "server_tool"
 
 
 def call_and_result(
     call: HostedCall, content: tuple[Content, ...], status: Any = "ok"
 ) -> tuple[HostedCall, HostedResult]:
-    """Return the two parts for a provider's object that is both a call and its result; only the call has its data."""
+    """Return the two parts for an object of a provider that is both a call and its result.
+
+    Only the call keeps the provider's data to send back; the result has empty data, so it is not sent back.
+    """
     data = ProviderData(call.provider_data.provider, {}) if call.provider_data else None
     return call, HostedResult(call.id, call.name, content, status, data)
 
 
 def part_events(index: int, part: HostedCall | HostedResult, *, is_started: bool = False) -> Iterator[ModelEvent]:
-    """Yield the events of a part that was not streamed; with `is_started`, its start was yielded before."""
+    """Yield the model events of a part that came as a whole; without its start event if `is_started`."""
     if not is_started:
         kind = "hosted_call" if isinstance(part, HostedCall) else "hosted_result"
         yield PartStarted(index, kind, part.name)
@@ -120,27 +123,28 @@ def part_events(index: int, part: HostedCall | HostedResult, *, is_started: bool
 
 
 def citation(text: str, span: tuple[object, object], url: object, title: object = "", quote: object = "") -> Citation:
-    """Return a citation for a span of a text, or for the end of the text if the span is not valid.
+    """Return a citation for a span of `text`, or for the end of `text` if the span is not valid.
 
-    The address is "" if a reader should not open it; `order_citations` leaves such citations out.
+    Its address is "" if `url` is unsafe to open; `order_citations` leaves such citations out.
     """
     start, end = span
     if not (type(start) is int and type(end) is int and 0 <= start < end <= len(text)):
         start = end = len(text)
-    end = max(start, len(text[:end].rstrip()))  # the citation's number follows a word, not a line break
+    end = max(start, len(text[:end].rstrip()))  # the number shown for the citation must follow a word, not a line break
     return Citation(start, end, web_address(url), title_of(title), single_line(text_of(quote), LONGEST_QUOTE))
 
 
 def order_citations(citations: Iterable[Citation]) -> tuple[Citation, ...]:
-    """Return citations without duplicates, sorted by where they end, at most `MOST_CITATIONS`."""
+    """Return at most `MOST_CITATIONS` of the citations, without duplicates, in the order of their ends in the text."""
     once = dict.fromkeys(one for one in citations if one.url)
     return tuple(sorted(once, key=lambda one: (one.end, one.start)))[:MOST_CITATIONS]
 
 
 class LateCitations:
-    """Holds back the finish events of an answer's texts until its citations have come.
+    """Holds back the `PartFinished` events of an answer's texts until the provider has sent their citations.
 
-    Positions of citations count over all texts of the answer. `own` makes the provider data of a text with citations.
+    A provider counts the positions of citations over all texts of the answer. `own` makes the provider data of a text
+    to which citations are added.
     """
 
     def __init__(self, own: Callable[[str], ProviderData]) -> None:
@@ -155,7 +159,7 @@ class LateCitations:
         return "".join(one.part.text for one in self._ends if isinstance(one.part, Text))
 
     def take(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
-        """Yield events, but hold back the finish events of texts once the decoder has set `holds`."""
+        """Yield the events, except the `PartFinished` events of texts once the decoder has set `holds`: keep these."""
         for event in events:
             if isinstance(event, PartFinished) and isinstance(event.part, Text):
                 self._ends.append(event)
@@ -165,7 +169,7 @@ class LateCitations:
             yield event
 
     def close(self, late_citations: Iterable[Citation]) -> Iterator[ModelEvent]:
-        """Yield the finish events that were held back, with the citations added to their texts."""
+        """Yield the `PartFinished` events that were held back, with the citations added to their texts."""
         citations, start = order_citations(late_citations), 0
         for place, event in enumerate(self._ends):
             part = event.part
@@ -195,10 +199,10 @@ def untrusted_page(tool: str) -> str:
 
 
 def as_plain_text(part: HostedCall | HostedResult, limit: int | None = None) -> Text:
-    """Return a hosted call or result as text, for another provider, which cannot read the data of the part.
+    """Return a call that a provider ran itself, or its result, as text: other providers cannot read the part's data.
 
-    `limit` is the most characters of a result. Each of its lines is marked as a quotation, so that a page cannot
-    pretend that the quotation has ended.
+    `limit` is the most characters of a result. Each line of a result is marked as a quotation, so that the text of a
+    web page cannot pretend that the quotation has ended.
     """
     if isinstance(part, HostedCall):
         return Text(f"{as_text(part)}\n")
@@ -209,8 +213,8 @@ def as_plain_text(part: HostedCall | HostedResult, limit: int | None = None) -> 
 def only_pairs(parts: Sequence[Part], elsewhere: Collection[str] = ()) -> tuple[Part, ...]:
     """Return the parts of an answer; a hosted call without its result, or a result without its call, becomes text.
 
-    APIs refuse a history with half a pair. `elsewhere` are the ids of calls whose other half is in another message, if
-    the API accepts that.
+    A hosted call is a call that the provider ran itself. APIs refuse a call without its result, and a result without
+    its call. `elsewhere` are the ids of calls whose call or result is in another message, if the API accepts that.
     """
     calls = {part.id for part in parts if isinstance(part, HostedCall)}
     results = {part.call_id for part in parts if isinstance(part, HostedResult)}

@@ -1,7 +1,8 @@
 """`ollama:MODEL`, a model on an Ollama server, through the server's own API.
 
-The OpenAI-compatible API of Ollama ignores the size of the context, and silently cuts off the beginning of a longer
-conversation. Here each request sets the size, and a conversation that does not fit is refused.
+The OpenAI-compatible API of Ollama ignores the requested size of the context window, and silently cuts off the
+beginning of a longer conversation. With Ollama's own API, each request sets this size, and the server refuses a
+conversation that does not fit.
 https://github.com/ollama/ollama/blob/main/docs/api.md
 """
 
@@ -51,7 +52,10 @@ _TOO_LONG = ("context length", "context size", "exceeds the available context")
 
 
 def host(value: str | None = None) -> str:
-    """Return the address of the server, from `value` or `OLLAMA_HOST`, interpreted as Ollama does."""
+    """Return the address of the Ollama server, from `value` or from the variable `OLLAMA_HOST`.
+
+    Missing parts, such as the port, are added in the same way as Ollama does.
+    """
     text = (value or settings.variable(HOST) or "").strip().rstrip("/")
     scheme, separator, rest = text.rpartition("://")
     scheme = scheme or "http"
@@ -64,7 +68,7 @@ def host(value: str | None = None) -> str:
 
 
 def list_installed() -> list[str]:
-    """Return the names of the models that are pulled on the server.
+    """Return the names of the models that are downloaded on the Ollama server.
 
     The list is empty if no server answers within `LISTING_SECONDS`, or if the classroom settings forbid its address.
     """
@@ -86,7 +90,7 @@ PROVIDERS = (
 
 
 class Decoder:
-    """Turns the lines of one streamed answer into events."""
+    """Turns the lines of one streamed answer of an Ollama server into model events."""
 
     def __init__(self, model: str = "") -> None:
         self._model = model
@@ -95,7 +99,10 @@ class Decoder:
         self.rest: float | None = None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
-        """Yield the events of a line, which can be any JSON. Raises a ProviderError if the line reports a failure."""
+        """Yield the model events in one line of the answer, which can be any JSON.
+
+        Raises a ProviderError if the line reports an error.
+        """
         line = object_of(chunk)
         if self.rest is not None:  # the answer has ended
             return
@@ -110,13 +117,13 @@ class Decoder:
         if line.get("done") is True or text_of(line.get("done_reason")):
             yield from self._writer.finish()
             self.rest = AFTER_END
-            reason = text_of(line.get("done_reason")) or "stop"  # older servers give none
+            reason = text_of(line.get("done_reason")) or "stop"  # older versions of Ollama do not send a reason
             input_tokens, output_tokens = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
             self.usage_so_far = Usage(input_tokens, 0, output_tokens, requests=1)
             yield ModelFinished(self.usage_so_far, reason, reason == "length", model=text_of(line.get("model")))
 
     def close(self, *, done: bool = False) -> tuple[ModelEvent, ...]:  # noqa: ARG002  (this API has no `[DONE]`)
-        """Return nothing. Raises StreamBroken if the answer was not complete."""
+        """Check that the answer is complete, and return no events. Raises StreamBroken if it is not complete."""
         if self.rest is None:
             raise failures.stream_broken("the response ended before it was complete")
         return ()
@@ -128,7 +135,10 @@ class Decoder:
 
 
 def refusal(status: int | None, message: str, model: str, wait: float | None = None) -> ProviderError:
-    """Return the error for a message of the server. `status` is None if the error came within an answer."""
+    """Return our exception for an error message of the server; `status` is None if the error came inside a stream.
+
+    `wait` is the number of seconds that the server asks to wait.
+    """
     too_long = any(words in message.lower() for words in _TOO_LONG)
     fault = Fault(message, status=status, retry_after=wait, kind=ContextTooLong if too_long else None)
     hint = f" If it is not on that machine yet, run: ollama pull {model}"
@@ -136,12 +146,13 @@ def refusal(status: int | None, message: str, model: str, wait: float | None = N
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
-    """Return the body of `POST /api/chat`, without the size of the context."""
+    """Return the JSON body of `POST /api/chat`, still without the size of the context window (`num_ctx`)."""
     messages: list[Json] = []
     if request.instructions:
         messages.append({"role": "system", "content": clean(request.instructions)})
     messages += (memo or _memo(model))(request.messages)
-    # Without these two fields, Ollama would drop the first messages, or half of the context, if a request is too long.
+    # "truncate" and "shift" are False, because Ollama would otherwise drop the first messages of a request that is too
+    # long, or half of the conversation during the answer.
     body: Json = {"model": model, "messages": messages, "stream": True, "truncate": False, "shift": False}
     if tools := _tools_to_offer(request):
         body["tools"] = [_tool(tool) for tool in tools]
@@ -158,14 +169,17 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
 
 
 def _tools_to_offer(request: Request) -> Sequence[ToolDef]:
-    """Return the tools to offer. This API has no `tool_choice`, so the tools that must not be chosen are left out."""
+    """Return the tools that a request offers to the model.
+
+    Ollama's API has no `tool_choice`, so the tools that the model must not choose are left out.
+    """
     if request.tool_choice in ("auto", "required"):
         return request.tools
     return [tool for tool in request.tools if tool.name == request.tool_choice]
 
 
 def _tool(tool: ToolDef) -> Json:
-    # The server cannot read the schemas true and false; `each_schema` replaces them.
+    # Ollama cannot read `true` and `false` where a JSON Schema is expected; `each_schema` replaces them by {}.
     parameters = wire.each_schema(tool.parameters, lambda schema: schema)
     function = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": clean(function)}
@@ -196,7 +210,7 @@ def _messages(message: Message, model: str) -> Iterator[Json]:
 
 
 def _results(message: Message) -> Iterator[Json]:
-    """Yield the results of tools as text, then one user message with all their images."""
+    """Yield a message with the text of each tool result, then one user message with all their images."""
     images: list[Content] = []
     for result in wire.results_of(message):
         text = f"{'Error: ' if result.is_error else ''}{result.text}"
@@ -220,7 +234,7 @@ def _with_images(body: Json, parts: Sequence[Content]) -> Json:
 
 
 def context_for(messages: Sequence[Json], options: Json, size: int) -> int:
-    """Return the size of the context, in tokens, that a request and its answer need, rounded up to a power of 2.
+    """Return the size of the context window, in tokens, that a request and its answer need: a power of 2.
 
     `size` is the length of the request as JSON, in bytes.
     """
@@ -233,8 +247,8 @@ def context_for(messages: Sequence[Json], options: Json, size: int) -> int:
 class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
     """A model on an Ollama server. The server is not contacted before the first request.
 
-    A key from the settings is sent only to servers on other machines; `api_key` is always sent. The context grows with
-    the conversation up to the model's limit, and never shrinks.
+    A key from the user's settings is sent only to servers on other machines; `api_key` is always sent. The context
+    window grows with the conversation up to the model's limit, and never shrinks.
     """
 
     row = PROVIDERS[0]
@@ -266,7 +280,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
                     await response.aread()
 
     def body(self, request: Request) -> Json:
-        """Return the JSON that is sent for a request, still without the size of the context (`num_ctx`)."""
+        """Return the JSON that is sent for a request, still without the size of the context window (`num_ctx`)."""
         return wire.omit_fields(encode(request, self.model, self._memo), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
@@ -281,7 +295,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
                     yield event
 
     async def _open(self, body: Json) -> "httpx2.Response":
-        """Add the size of the context to a body, send it, and return the open response."""
+        """Add the size of the context window to a request body, send it, and return the open response."""
         client = await self._client()
         import httpx2
 
@@ -295,7 +309,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
             raise unreachable(f"Ollama at {self.base_url}", error, HOST, self.base_url, start) from error
 
     def _encode_body(self, body: Json) -> bytes:
-        """Return a body as JSON with a context size (`num_ctx`) that is large enough for the body."""
+        """Return a request body as JSON, with a context window (`num_ctx`) that is large enough for the request."""
         options = body.get("options", {})
         while True:
             size = self._context

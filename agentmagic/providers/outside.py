@@ -1,4 +1,7 @@
-"""Agents of other makers (`acp:`). Each runs its own agent loop, so a session runs another kind of turn for them."""
+"""Describes `acp:`, agents of other makers, such as Claude Code.
+
+Each runs its own agent loop in a process of its own, so a session runs another kind of turn for it.
+"""
 
 import re
 from pathlib import PurePath
@@ -21,21 +24,22 @@ PROVIDERS = (
         about="an agent with a login of its own: claude, codex, gemini, or a command",
         package="acp",
         extra="acp",
-        prices=FREE,  # the agent itself reports what its account is charged, if anything
+        prices=FREE,  # nothing is charged through us: the agent has its own account, and reports its own cost
         all_models=Family(re.compile(""), KINDS, window=None),
     ),
 )
 
 
 def is_outside(model: object) -> bool:
-    """Return whether a model is the name of an outside agent."""
+    """Return whether `model` is a name such as "acp:claude", which means an agent of another maker."""
     return isinstance(model, str) and model.strip().startswith(PREFIX)
 
 
 def display_name(model: str) -> str:
-    """Return the name of a model as it is shown and recorded. The command of an outside agent loses folders and keys.
+    """Return the name of a model as it is shown and recorded.
 
-    The mark "…" replaces each folder, so that a shown command is never equal to the name of a known agent.
+    A name such as "acp:COMMAND" starts an agent of another maker. Folders and keys in its command are hidden. The mark
+    "…" replaces a folder, so that a shown command is never equal to the short name of a known agent.
     """
     if not is_outside(model):
         return model
@@ -48,7 +52,7 @@ def display_name(model: str) -> str:
 
 
 def _without_folder(word: str) -> str:
-    """Return a word of a command; in a path of this machine, the mark "…" replaces the folder."""
+    """Return a word of a command. If it is an absolute path, the mark "…" replaces the folder."""
     before, mark, path = word.rpartition("=")
     is_of_machine = path.startswith("~") or PurePath(path).is_absolute()
     return f"{before}{mark}…/{PurePath(path).name}" if is_of_machine else word

@@ -35,7 +35,9 @@ _REASON = 200
 
 
 class RouteFault(Exception):
-    """Raised when a request could not leave this machine or pass its proxy; says why, and what the user can do.
+    """Raised when a request could not be sent, because of a proxy or of the certificates on this machine.
+
+    The message says why, and what the user can do.
 
     `problem` and `advice` are clauses without a full stop. `proxy` is the address of the proxy, or "" without one.
     `lasting` is True if the next try would fail in the same way.
@@ -50,7 +52,7 @@ class RouteFault(Exception):
 
 
 def route_fault(error: BaseException | None) -> RouteFault | None:
-    """Return the `RouteFault` that caused an error, or None."""
+    """Return the `RouteFault` (an error of a proxy or of certificates) that caused an error, or None."""
     while error is not None and not isinstance(error, RouteFault):
         if isinstance(error, BaseExceptionGroup):
             error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
@@ -72,7 +74,7 @@ class ProxyRoute:
         return f"{scheme}://{place.rpartition('@')[2].partition('/')[0]}"
 
     def fault(self, error: Exception | str) -> RouteFault:
-        """Return the `RouteFault` for an error of a request through this proxy, or for the proxy's own response."""
+        """Return the exception for a request that failed at this proxy; `error` says how it failed."""
         reason = single_line(str(error) or type(error).__name__, _REASON).rstrip(".")
         if reason.startswith(str(HTTPStatus.PROXY_AUTHENTICATION_REQUIRED.value)):
             what = f"the proxy {self} asks for a user name and a password that it knows (407)"
@@ -84,8 +86,11 @@ class ProxyRoute:
 
 
 def proxy_for(url: str) -> ProxyRoute | None:
-    """Return the proxy for an address from the environment or the system settings; None for this machine itself."""
-    with suppress(ValueError):  # not a valid address
+    """Return the proxy that the environment or the system's settings name for requests to `url`, or None.
+
+    Requests to this machine itself never use a proxy.
+    """
+    with suppress(ValueError):  # `url` is not a valid address
         if is_loopback(url):
             return None
         parts, proxies = urlsplit(url), urllib.request.getproxies()
@@ -96,7 +101,7 @@ def proxy_for(url: str) -> ProxyRoute | None:
             return None
         for scheme in (parts.scheme, "all"):
             if value := proxies.get(scheme):
-                # GNOME writes "socks:" for a SOCKS 5 proxy.
+                # The GNOME desktop writes "socks:" for a SOCKS 5 proxy; HTTP clients know only "socks5:".
                 address = re.sub("^socks:", "socks5:", value if "://" in value else f"http://{value}")
                 lower = f"{scheme}_proxy"
                 return ProxyRoute(address, lower if os.environ.get(lower) else lower.upper(), host)
@@ -144,7 +149,10 @@ def _router(options: dict[str, Any]) -> "httpx2.AsyncBaseTransport":
     import httpx2
 
     class Router(httpx2.AsyncBaseTransport):
-        """Sends each request through its proxy, or directly. Each transport is made when it is first needed."""
+        """Sends each request through the proxy for its address, or directly if there is none.
+
+        Has one transport for each proxy and scheme, made when it is first needed.
+        """
 
         def __init__(self) -> None:
             self._ways: dict[tuple[str, ProxyRoute | None], httpx2.AsyncBaseTransport] = {}
@@ -185,10 +193,13 @@ def _router(options: dict[str, Any]) -> "httpx2.AsyncBaseTransport":
 
 
 def _open_transport(transport: type[T], url: str, proxy: ProxyRoute | None, options: dict[str, Any]) -> T:
-    """Return a transport for an address through a proxy. Raises RouteFault."""
+    """Return a new HTTP transport for requests to `url`, through a proxy or directly. Raises RouteFault.
+
+    `transport` is the class of httpx2 to use.
+    """
     import httpx2
 
-    # An address without TLS needs no certificates, so a wrong certificate setting must not break it.
+    # An address without TLS needs no certificates, so requests to it must work even with wrong certificate settings.
     verify = tls_context() if urlsplit(url).scheme == "https" else False
     make = cast("Any", transport)
     if proxy is None:
@@ -210,7 +221,7 @@ def tls_context() -> ssl.SSLContext:
 
 
 def network() -> tuple[str | None, ...]:
-    """Return the values of the environment variables in `NETWORK`."""
+    """Return the values of the environment variables for proxies and certificates, in the order of `NETWORK`."""
     return tuple(os.environ.get(name) or os.environ.get(name.lower()) for name in NETWORK)
 
 
@@ -223,7 +234,7 @@ def _tls_context(_network: tuple[str | None, ...]) -> ssl.SSLContext:
         raise _no_certificates("SSL_CERT_DIR", folder, "is no folder")
     try:
         return httpx2.create_ssl_context()
-    except OSError as error:  # SSLError too
+    except OSError as error:  # SSLError is an OSError too
         why = "does not exist" if isinstance(error, FileNotFoundError) else "holds no certificates that can be read"
         raise _no_certificates("SSL_CERT_FILE" if file else "SSL_CERT_DIR", file or folder or "", why) from error
 

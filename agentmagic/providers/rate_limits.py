@@ -40,14 +40,17 @@ https://platform.claude.com/docs/en/api/rate-limits, where tokens that are read 
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """A limit per minute, and how much of it remains, or None if the server does not say."""
+    """A server's limit per minute, on requests or tokens. `remaining` is how much is left now; None if unknown."""
 
     limit: float
     remaining: float | None = None
 
 
 def read_limits(headers: Mapping[str, str]) -> dict[str, RateLimit]:
-    """Return the limits in the headers of a response, by the keys of `HEADERS`; unreadable limits are left out."""
+    """Return the rate limits in the headers of a response; a limit that cannot be read is left out.
+
+    The keys are those of `HEADERS`.
+    """
     limits: dict[str, RateLimit] = {}
     for name in HEADERS:
         limit = _count(headers.get(name.format("limit"), ""))

@@ -103,10 +103,11 @@ def _no_such(name: str) -> str:
 
 
 def default_model() -> str | None:
-    """Return the model to use if the user chose none: the default of the first provider whose key is set, or None.
+    """Return the name of the model to use if the user chose none, or None if no provider's API key is set.
 
-    The models that the classroom settings list by full name come first, in their order, if the provider needs no key or
-    has one. A model that these settings do not allow comes last; its key is not looked up in the keyring.
+    This is usually the default model of the first provider whose key is set. But the models that the classroom settings
+    list by full name come first, in their order, if the provider has its key or needs none. A model that these settings
+    do not allow comes last, and its key is not looked up in the keyring.
     """
     usual = [(f"{row.name}:{row.default}", row) for row in providers().values() if row.keys]
     allowed_models = [(name, row) for name, row in usual if class_settings().allows_model(name)]
@@ -132,8 +133,9 @@ def choose_default() -> str:
 def model_sentence(name: str, first: str) -> str:
     """Return a sentence about a model: whether it can answer, and where its key comes from.
 
-    `name` is "" if the user chose no model. `first` is the word for the user's first input, such as "message": if no
-    key is set, that input shows the ways to get a model. The keyring is read last.
+    `name` is "" if the user chose no model. `first` is what the sentence calls the user's first input, such as
+    "message": if no key is set, the first input shows the ways to get a model. The keyring is read only if the key is
+    in no other place.
     """
     name = name or default_model() or ""
     if not name:
@@ -178,7 +180,7 @@ def preload() -> None:
 def _import_sdks() -> None:
     for row in _OURS:
         if row.package and row.keys and settings.find_key(row.keys, keyring=False):
-            with suppress(ImportError):  # not installed: the first turn reports it
+            with suppress(ImportError):  # the SDK is not installed: the first turn reports that
                 import_module(row.package)
 
 
@@ -215,9 +217,10 @@ def check_address(model: Model) -> None:
 
 
 def info(name: str, base_url: str | None = None) -> ModelInfo:
-    """Return the facts about a model, with safe guesses for unknown facts. Fast after the first call.
+    """Return the facts about a model, such as its context window, with safe guesses for unknown facts.
 
-    `base_url` is the model's server, if it differs from the server that the environment names.
+    Fast after the first call. `base_url` is the address of the model's server, if it is not the one in the provider's
+    environment variable.
     """
     provider, _, model = name.partition(":")
     row, listing, facts = providers().get(provider), _listing(name, base_url), catalog.registered_facts(name)
@@ -230,7 +233,10 @@ def info(name: str, base_url: str | None = None) -> ModelInfo:
 
 
 def _family(model: str) -> Family:
-    """Return the family of a model by its name without the provider, because any server can run a model."""
+    """Return the `Family` (models with common facts) to which a model belongs.
+
+    The provider does not matter, because the server of any provider can run a model.
+    """
     name = catalog.plain(model)
     return next((family for family in _FAMILIES if family.names.match(name)), catalog.UNKNOWN)
 
@@ -238,9 +244,9 @@ def _family(model: str) -> Family:
 def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
     """Return the usage with the cost of its tokens and searches; the cost is None if a price is unknown.
 
-    `base_url` is as in `info`. An administrator's price counts first, then a registered price, then the price table; if
-    the classroom settings or an administrator limit costs, the table counts before a registered price. The table
-    identifies a seller by its address, so models on a server that is not in the table have no price.
+    `base_url` is as in `info`. A price set by an administrator counts first, then a price from `register_model`, then
+    the price table. But if the classroom settings or an administrator limit costs, the price table counts before
+    `register_model`. The table identifies a seller by its address, so a model on any other server has no price there.
     """
     row, price, bounds = providers().get(name.partition(":")[0]), catalog.registered_facts(name).price, class_settings()
     if price is None and row is not None and row.prices == FREE:
@@ -273,12 +279,12 @@ def usage_with_cost(model: Model, usage: Usage) -> Usage:
 
 
 def _listing(name: str, base_url: str | None) -> Listing | None:
-    """Return how to find a model in the price table, or None if its provider is not in the table."""
+    """Return the key of a model in the price table, or None if its provider is not in the table."""
     provider, _, model = name.partition(":")
     row = providers().get(provider)
     if row is None or not row.prices:
         return None
     if row.prices == "google":
-        model = model.rpartition("models/")[2]  # Vertex AI names a model by its whole path
+        model = model.rpartition("models/")[2]  # names on Vertex AI have folders before "models/"
     url = lower_host((base_url or settings.variable(row.base_url) or "").strip())
     return Listing(model, url=url) if url else Listing(model, seller=row.prices)

@@ -1,4 +1,4 @@
-"""`scripted:`, a model that plays a script: for lessons, tests and notebooks that must run anywhere."""
+"""`scripted:`, a model whose answers come from a script: for lessons, tests and notebooks that must run anywhere."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ class ScriptedCall(TypedDict):
 
 
 class ScriptedPage(TypedDict):
-    """A page that a search in a script finds."""
+    """A web page that a scripted search finds."""
 
     url: str
     title: NotRequired[str]
@@ -61,14 +61,14 @@ class ScriptedPage(TypedDict):
 
 
 class ScriptedSearch(TypedDict):
-    """A search that the provider carries out itself, before the text."""
+    """A web search in a script, which the provider carries out itself before the text of the answer."""
 
     query: str
     found: NotRequired[list[ScriptedPage]]
 
 
 class ScriptedCitation(TypedDict):
-    """A citation of a page in the text; `of` is the part of the text that the citation supports."""
+    """A citation of a web page in a scripted answer; `of` is the part of the answer's text that the page supports."""
 
     of: str
     url: str
@@ -95,10 +95,10 @@ Step = str | ScriptedStep | Exception
 
 
 class ScriptedModel:
-    """A model that plays the steps of a script, one for each request.
+    """A model that answers each request with the next step of a script.
 
-    A step that is a string is the answer; a dict can call tools; an exception is raised. All requests are kept in
-    `requests`. Each word counts as one token. A request after the last step raises BadRequest.
+    A step is a string, which is the answer, or a dict, which can also call tools, or an exception, which is raised. All
+    requests are kept in `requests`. Each word counts as one token. A request after the last step raises BadRequest.
     """
 
     def __init__(self, steps: Sequence[Step], name: str = "script") -> None:
@@ -124,7 +124,7 @@ class ScriptedModel:
         whole: ScriptedStep = clean({"text": step} if isinstance(step, str) else step)
         pace = whole.get("pace", 0.0)
         for event in self._events(whole):
-            await asyncio.sleep(pace)  # for 0 seconds too, so that a script can be cancelled like a real model
+            await asyncio.sleep(pace)  # also if `pace` is 0, so that the answer can be cancelled like a real one
             yield event
         cut = whole.get("cut", False)
         yield ModelFinished(_usage(request, whole), "length" if cut else "stop", cut)

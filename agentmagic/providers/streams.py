@@ -1,7 +1,7 @@
 """Reads streamed responses: their lines, and the data of server-sent events.
 
-All lines or events of one network read are yielded as one list. The consuming task is then resumed once for each read,
-and not for each of the thousands of pieces of an answer.
+All lines or events that one read from the network brings are yielded as one list. So the task that consumes them is
+resumed once for each read, and not for each of the thousands of pieces of an answer.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _NAMES = _KEEPS_ALIVE | {b"error"}
 SETTLE = 2.0
 """Seconds to wait for token counts after a complete answer."""
 
-read_json = json.JSONDecoder().decode  # json.loads looks for options and encodings at each call
+read_json = json.JSONDecoder().decode  # faster than json.loads, which checks options and encodings at each call
 
 
 async def read_lines(response: "httpx2.Response") -> AsyncGenerator[list[bytes]]:
@@ -50,7 +50,7 @@ async def read_lines(response: "httpx2.Response") -> AsyncGenerator[list[bytes]]
         async for chunk in chunks:
             new = max(len(rest) - 1, 0)
             rest += chunk
-            end = max(rest.rfind(b"\n", new), rest.rfind(b"\r", new, -1)) + 1  # a last \r can be half of \r\n
+            end = max(rest.rfind(b"\n", new), rest.rfind(b"\r", new, -1)) + 1  # a \r at the end can be half of a \r\n
             if end:
                 lines = bytes(rest[:end]).splitlines()
                 del rest[:end]
@@ -88,17 +88,18 @@ async def read_objects(response: "httpx2.Response") -> AsyncGenerator[list[bytes
 
 
 class _EventCutter:
-    """Groups lines into server-sent events and returns their data; `done` is True once the data was `DONE`."""
+    """Groups lines into server-sent events and returns their data; `done` is True once an event's data was `[DONE]`."""
 
     def __init__(self) -> None:
         self.done = False
         self._data: list[bytes] = []
-        self._name = b""  # the event's name, if it changes how the data is read
-        self._skipped_line = b""  # the last event line whose name does not matter: it is skipped without parsing
-        self._loose_lines: list[bytes] = []  # lines of JSON outside of events
+        self._name = b""  # the name of the current event, if it changes how the event's data is read
+        # The last line "event: NAME" with a name that does not matter. The same line is skipped without parsing.
+        self._skipped_line = b""
+        self._loose_lines: list[bytes] = []  # lines of JSON that are not in an event
 
     def feed(self, lines: list[bytes]) -> list[bytes]:
-        """Return the data of the events that are complete with these lines."""
+        """Add lines of the response, and return the data of each event that is now complete."""
         data, events = self._data, list[bytes]()
         for line in lines:
             if line.startswith(b"data:"):
@@ -106,7 +107,7 @@ class _EventCutter:
             elif line:
                 if line != self._skipped_line:
                     self._take(line)
-            elif len(data) == 1 and not self._name and data[0].startswith(_OBJECT):  # nearly every event
+            elif len(data) == 1 and not self._name and data[0].startswith(_OBJECT):  # true for nearly every event
                 events.append(data.pop())
             else:
                 events += self._end(b"\n".join(data))
@@ -117,7 +118,10 @@ class _EventCutter:
         return events
 
     def close(self) -> list[bytes]:
-        """Return the complete data after the last event: an event without its closing line, and JSON outside events."""
+        """Return the remaining data at the end of the response.
+
+        This is a last event without its closing empty line, and JSON outside of events.
+        """
         last = b"\n".join(self._data).strip()
         is_whole = last == DONE or (last.startswith(b"{") and _read(last) is not None)
         return [*(self._end(last) if is_whole else ()), *_loose_values(self._loose_lines)]
@@ -148,7 +152,10 @@ class _EventCutter:
 
 
 def _loose_values(lines: list[bytes]) -> Iterator[bytes]:
-    """Yield the JSON of lines outside of events: one value, the values of one list, or one value in each line."""
+    """Yield each JSON value in lines that are not in an event.
+
+    The lines have one value together, or a list of values, or one value in each line.
+    """
     whole = b"\n".join(lines)
     match _read(whole):
         case None if lines and _read(lines[0]) is not None:
@@ -169,7 +176,7 @@ def _read(text: bytes) -> Any:
 
 
 async def _finish(reads: AsyncGenerator[object]) -> None:
-    """Read a response to its end, if the end comes within `AFTER_END`, so that the connection can be used again."""
+    """Read a response to its end, so that the connection can be used again. Give up after `AFTER_END` seconds."""
     with suppress(Exception):  # the answer is complete, so a failure does not matter
         async with asyncio.timeout(AFTER_END):
             async for _ in reads:

@@ -1,7 +1,8 @@
-"""Separates the text of a model's answer into visible text, thinking and tool calls, which stand between tags.
+"""Separates the text of a model's answer into visible text, thinking and tool calls.
 
-A server passes thinking on as text if it does not know the model's tags. If the model's prompt template has opened the
-thinking, only the closing tag is in the text. Tags inside Markdown code stay text, since a model can write about them.
+Thinking and tool calls stand between tags such as <think> and </think>. A server that does not know the model's tags
+passes them on as text. If the prompt template already contains the opening tag, only the closing tag is in the answer.
+Tags inside Markdown code stay text, since a model can write about them.
 """
 
 import re
@@ -9,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 CLOSING = {
-    "<think>": "</think>",  # DeepSeek, Qwen and most others
+    "<think>": "</think>",  # DeepSeek, Qwen and most other models
     "<thinking>": "</thinking>",
     "<thought>": "</thought>",
     "<seed:think>": "</seed:think>",
@@ -41,11 +42,11 @@ Kind = Literal["text", "reasoning", "end", "thought", "call"]
 
 
 class Piece(NamedTuple):
-    """A piece of the answer.
+    """A piece of a model's answer; `kind` says what it is.
 
-    "text" and "reasoning" are new pieces of visible text and of thinking. "end" is the end of the thinking. "thought"
-    says that the whole open part was thinking and has ended; `text` is its full text. "call" is a tool call; `text` is
-    the text between the tags of the call.
+    "text" is new visible text, "reasoning" is new thinking, and "end" is the end of the thinking. "thought" says that
+    everything in the current part was thinking, which has now ended; `text` is all of it. "call" is a tool call; `text`
+    is the text between the tags of the call.
     """
 
     kind: Kind
@@ -56,9 +57,9 @@ class TextReader:
     """Reads the text of one answer, piece by piece.
 
     A thought without a closing tag lasts until the end of the answer. A closing tag without an opening tag turns the
-    open part before it into thinking, once per answer. `is_call` decides whether the text between the tags of a call is
-    a call; without it, the text is not searched for calls. Calls are returned at the end, since the part that contains
-    them can turn out to be thinking.
+    part before it, which looked like visible text, into thinking; this happens at most once in an answer. `is_call`
+    returns whether the text between the tags of a call is a call; without `is_call`, no calls are searched. Calls are
+    returned at the end, since the part that contains them can turn out to be thinking.
     """
 
     def __init__(self, is_call: Callable[[str], bool] | None = None) -> None:
@@ -70,7 +71,7 @@ class TextReader:
         self._code = _Code()
         self._part_pieces: list[str] = []  # the text of the open part, calls included
         self._thought_pieces: list[str] = []  # the text of the open thought
-        self._skipped: str | None = None  # the open thought up to the first closing tag inside code
+        self._skipped: str | None = None  # the open thought up to its first closing tag, if that was inside code
         self._drafts: list[str] = []  # the calls in the open part
         self._calls: list[str] = []
         self._spoke = False
@@ -79,9 +80,8 @@ class TextReader:
 
     def feed(self, text: str) -> Sequence[Piece]:
         """Add a piece of the text, and return the pieces whose kind is now clear."""
-        if (
-            self._part_pieces and not self._pending and not self._closing and not _FIRST.search(text)
-        ):  # nearly every piece
+        # Nearly every piece is plain text without the beginning of a tag, so it needs no further reading.
+        if self._part_pieces and not self._pending and not self._closing and not _FIRST.search(text):
             self._code.add(text)
             self._part_pieces.append(text)
             return (Piece("text", text),)
@@ -96,7 +96,7 @@ class TextReader:
         return (*pieces, *(Piece("call", call) for call in calls))
 
     def end_part(self) -> None:
-        """End the open part, because the server began another one. Later tags no longer change the part."""
+        """End the current part, because the server began another one. Later tags no longer turn it into thinking."""
         self._calls += self._drafts
         self._begin_part()
 
@@ -116,7 +116,7 @@ class TextReader:
         return text
 
     def _take_clear(self, tags: Iterable[str], *, last: bool) -> str:
-        """Remove and return the text that is held back, except an end that can be the beginning of a tag."""
+        """Remove and return the text that is held back, but keep its end if that can be the beginning of a tag."""
         clear = self._take(len(self._pending) - (0 if last else _tag_prefix_length(self._pending, tags)))
         self._code.add(clear)
         return clear
@@ -163,7 +163,7 @@ class TextReader:
             yield Piece("text", text)
 
     def _withdraw(self, before: str) -> Iterator[Piece]:
-        """Turn the open part into thinking, because a closing tag without an opening tag has come."""
+        """Turn the current part and the text `before` into thinking: a closing tag without an opening tag has come."""
         if self._part_pieces:
             yield Piece("thought", "".join(self._part_pieces) + before)
         elif before.strip():
@@ -172,7 +172,10 @@ class TextReader:
         self._may_withdraw, self._spoke, self.found_thinking = False, False, True
 
     def _call(self, before: str, *, last: bool) -> Generator[Piece, None, bool]:
-        """Read a call; `_pending` begins with its opening tag. Return whether more can be read."""
+        """Read a tool call between tags. Return whether more can be read.
+
+        `_pending` begins with the opening tag of the call; `before` is the text before the tag.
+        """
         assert self._is_call is not None  # noqa: S101  (without it, `_tag` does not match the tag of a call)
         end = self._pending.find(CLOSE_CALL)
         body = self._pending[len(OPEN_CALL) : end if end >= 0 else None]
@@ -201,7 +204,8 @@ class TextReader:
             yield from self._reason(self._take_clear((self._closing,), last=last))
             if not last or self._skipped is None:
                 return False
-            # No other tag closes the thought, so the first closing tag did, although it seemed to stand in code.
+            # The answer has ended, and all closing tags seemed to be inside code. So the first of them did close the
+            # thought: read the text after it again, as visible text.
             self._pending = "".join(self._thought_pieces)[len(self._skipped) + len(self._closing) :]
             yield Piece("thought", self._skipped)
             self._end_thought()
@@ -237,18 +241,19 @@ class TextReader:
 class _Code:
     """Tracks whether the end of a growing Markdown text is inside a fenced code block or a code span.
 
-    If the text begins like JSON, which can be an answer in a requested form, its strings count as code. The text is
-    parsed only when `holds` is called, and each character only once.
+    If the text begins like JSON, as an answer under a schema does, the strings in it count as code. The text is parsed
+    only when `holds` is called, and each character only once.
     """
 
     def __init__(self) -> None:
         self._unread: list[str] = []
-        self._mark: re.Pattern[str] | None = None  # the pattern of the marks to find; None before the first word
+        # The pattern for the marks of code, or of JSON strings if the text is JSON; None before the first word.
+        self._mark: re.Pattern[str] | None = None
         self._in_string = False
         self._line = ""  # the beginning of the last line
         self._fence = ""
-        self._fenced_here = False  # the last line opened the fence
-        self._span = ""  # the backticks that can have opened a code span
+        self._fenced_here = False  # whether the last line opened the fenced code block
+        self._span = ""  # the backticks that may have opened a code span
 
     def add(self, text: str) -> None:
         """Add a piece of the text."""
@@ -286,7 +291,7 @@ class _Code:
 
     def _end_line(self, rest: str) -> None:
         if not (self._line + rest).strip():
-            self._span = ""  # a paragraph ended
+            self._span = ""  # an empty line ends the paragraph, and a code span cannot go beyond it
         self._line, self._fenced_here = "", False
 
     def _take(self, mark: re.Match[str], start: int) -> None:
@@ -295,12 +300,11 @@ class _Code:
         indent = mark.start() - start + len(self._line)
         first = indent < _LONGEST_INDENT and _BEFORE_FENCE.fullmatch(self._line + mark.string[start : mark.start()])
         if self._fence and self._fenced_here:
-            if "`" in self._fence and "`" in run:  # not a fence after all, but a code span that ends here
+            if "`" in self._fence and "`" in run:  # backticks again in the same line: it was a code span, not a fence
                 self._fence = ""
         elif self._fence:
-            has_name = mark.string[
-                mark.end() : mark.end() + 1
-            ].isalnum()  # a fence with a language name only opens code
+            # A fence with the name of a language can only open a code block, not close it.
+            has_name = mark.string[mark.end() : mark.end() + 1].isalnum()
             if first and run.startswith(self._fence) and not has_name:
                 self._fence = ""
         elif first and len(run) >= len("```"):

@@ -52,11 +52,11 @@ class HttpExchange:
 
 @dataclass(slots=True)
 class ModelExchange:
-    """One request of a turn and the answer to it, with all tries.
+    """One request to a model in a turn, and the answer to it, with all tries.
 
-    `step` is the number of the request in the conversation. A request outside the conversation has a `purpose` instead.
-    `http` has one HTTP request for each try; it is empty for a model without HTTP. `is_dropped` is True if `http` was
-    discarded to save memory. `parts` are the parts of the answer, by index.
+    `step` is the number of the request in the conversation. A request that is not part of the conversation has a
+    `purpose`, such as a summary. `http` has one HTTP request for each try; it is empty for a model that does not use
+    HTTP. `is_dropped` is True if `http` was discarded to save memory. `parts` are the parts of the answer, by index.
     """
 
     request: Request
@@ -75,7 +75,7 @@ class ModelExchange:
 
 
 class TurnTraffic:
-    """The exchanges of one turn, in the order in which they began."""
+    """The requests to models in one turn, with their answers, in the order in which they began."""
 
     def __init__(self) -> None:
         self.exchanges: list[ModelExchange] = []
@@ -87,7 +87,7 @@ class TurnTraffic:
 
     @contextmanager
     def exchange(self, request: Request, step: int, purpose: str = "") -> Generator[ModelExchange]:
-        """Record the HTTP requests that the `with` block sends for a model request."""
+        """Record a model request, and the HTTP requests that the `with` block sends for it."""
         exchange = ModelExchange(request, step, purpose)
         self.exchanges.append(exchange)
         token = _current.set(exchange)
@@ -101,7 +101,10 @@ class TurnTraffic:
             self.trim(MOST_OF_A_TURN)
 
     def trim(self, most: int) -> None:
-        """Discard the oldest bodies until `most` bytes are left: later requests repeat the messages of earlier ones."""
+        """Discard the oldest HTTP bodies until at most `most` bytes are left.
+
+        Little is lost, because later requests repeat the messages of earlier ones.
+        """
         size = self.size
         for exchange in self.exchanges:
             if size <= most:
@@ -111,7 +114,7 @@ class TurnTraffic:
 
 
 class Traffic:
-    """The traffic of the last turns of a session. A turn is identified by its object, `turn`."""
+    """The requests and answers of the last turns of a session. A turn is identified by any object, `turn`."""
 
     def __init__(self) -> None:
         self._turns = deque[tuple[object, TurnTraffic]](maxlen=MOST_TURNS)
@@ -125,7 +128,7 @@ class Traffic:
             room = max(0, room - one.size)
 
     def of(self, turn: object) -> TurnTraffic | None:
-        """Return the traffic of a turn, compared by identity, or None if it is not kept."""
+        """Return the requests and answers of the turn that is identified by the object `turn`, or None if not kept."""
         return next((traffic for one, traffic in self._turns if one is turn), None)
 
     def __iter__(self) -> Iterator[TurnTraffic]:
@@ -145,7 +148,10 @@ async def note_request(request: "httpx2.Request") -> None:
 
 
 def exchange_of(response: "httpx2.Response") -> HttpExchange | None:
-    """Note the status of a response, and return the exchange that keeps its chunks, or None if none is recorded."""
+    """Record the status of a response, and return the `HttpExchange` that will keep its chunks.
+
+    Returns None if the request was not recorded.
+    """
     exchange = _current.get()
     if exchange is None or not exchange.http:
         return None

@@ -1,4 +1,4 @@
-"""Functions that all providers share for data on the wire: untrusted JSON, invalid Unicode, parts, names, ids, waits.
+"""Functions that all providers share for data from and to servers: JSON, Unicode, parts, names, ids, waiting times.
 
 A server can send JSON of any shape. The readers (`object_of`, `text_of` and so on) return a value of the type that the
 caller expects, and an empty value for anything else. So an answer does not fail because of an unimportant field.
@@ -52,7 +52,7 @@ def object_of(value: object) -> Json:
 
 
 def objects_of(value: object) -> list[Json]:
-    """Return the objects in a list; a single object, unless it is empty, counts as a list of one."""
+    """Return the JSON objects in a list; a single object, unless it is empty, counts as a list of one."""
     if isinstance(value, dict):
         return [cast("Json", value)] if value else []
     return [one for one in cast("list[object]", value) if isinstance(one, dict)] if isinstance(value, list) else []
@@ -108,7 +108,7 @@ def count_of(value: object) -> int:
 
 
 def figures_so_far(before: Json, now: Json) -> Json:
-    """Return cumulative counts, updated from `now`; a count that is null, missing or 0 there keeps its old value."""
+    """Return the fields of `before`, updated from `now`. A field that is null, missing or 0 in `now` is not changed."""
     return before | {name: figure for name, figure in now.items() if figure}
 
 
@@ -141,15 +141,15 @@ def clean_data(data: Any) -> Any:
 
 
 def arguments_text(value: object) -> str:
-    """Return a call's arguments as JSON text. A few servers send an object, which is encoded."""
+    """Return the arguments of a call as JSON text. A few servers send them as an object, which is encoded here."""
     return text_of(value) if value is None or isinstance(value, str) else write_json(clean_data(value))
 
 
 def read_arguments(value: object) -> Json:
     """Return a call's arguments from an object, or from a text with one JSON object, which can be encoded twice.
 
-    Empty text, null and empty objects before the object are ignored. Without another object the arguments are {}, and
-    the check of the call reports missing arguments. Any other value, such as two objects, becomes `{"_raw": text}`.
+    Empty texts, null and empty objects in the text are ignored. If nothing else is there, the arguments are {}; the
+    later check of the call reports what is missing. Any other value, such as two objects, becomes `{"_raw": text}`.
     """
     if isinstance(value, dict):
         return clean_data(cast("Json", value))
@@ -188,13 +188,13 @@ def _finite(number: str) -> float:
 _arguments = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
 _blanks = cast("Callable[[str, int], re.Match[str]]", re.compile(r"\s*").match)
 
-write_json = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make a new encoder for each call
+write_json = json.JSONEncoder(ensure_ascii=False).encode  # made once: json.dumps would make an encoder at each call
 
 
 def write_body(body: Json) -> bytes:
     """Return the body of a request as JSON. Raises ValueError for values that JSON cannot represent.
 
-    This encoder takes a third of the time of `json`, so the text of earlier requests need not be cached.
+    It takes a third of the time of the module `json`, so encoded text need not be cached between requests.
     """
     return to_json(body, inf_nan_mode="null")
 
@@ -222,7 +222,7 @@ _SCHEMAS = frozenset(
 def each_schema(schema: Mapping[str, Any], change: Callable[[Json], Json]) -> Json:
     """Return a JSON Schema in which `change` was applied to each nested schema, then to the schema itself.
 
-    In lists and under names, the schemas true and false become {}, because not every provider accepts them.
+    Under "anyOf", "properties" and the like, `true` and `false` become {}, because not every provider accepts them.
     """
 
     def inner(schema: object) -> Json:
@@ -252,9 +252,9 @@ def fit_id(call_id: str, longest: int) -> str:
 
 
 def fit_name(name: str, legal: re.Pattern[str]) -> str:
-    """Return the name of a function if the API accepts it, or else a legal name derived from it, always the same.
+    """Return a function's name if it matches `legal`, or else a name that every API accepts, derived from it.
 
-    A history can contain names that a model invented, or that only another provider accepts.
+    The same name always gives the same result. A history can have names that a model invented, or of another provider.
     """
     if legal.fullmatch(name):
         return name
@@ -289,7 +289,7 @@ _VALUES = frozenset({"arguments", "args", "input", "output", "response", "defaul
 
 
 def omit_fields(body: Json, without: Mapping[str, str]) -> Json:
-    """Return a body without the fields in `without`, which maps each to the field that gets its value, or to ""."""
+    """Return a request body without the fields that are keys of `without`. Their values are fields to use instead."""
     for field, other in without.items():
         place, _, path = field.partition(".")
         if place in ("messages", "tools"):
@@ -306,7 +306,7 @@ def fields_of(value: object, place: str = "body") -> Iterator[str]:
             inside = f"{place}.{key}" if place.startswith("body") else place
             if place == "body" and key in FIELD_PLACES:
                 yield from fields_of(inner, FIELD_PLACES[key])
-            elif key in MAPS_OF_SCHEMAS and isinstance(inner, dict):  # the keys are the user's names
+            elif key in MAPS_OF_SCHEMAS and isinstance(inner, dict):  # the keys of `inner` are the user's own names
                 yield f"{place}.{key}"
                 yield from fields_of(list(cast("Json", inner).values()), inside)
             else:
@@ -316,7 +316,7 @@ def fields_of(value: object, place: str = "body") -> Iterator[str]:
 
 
 def _drop(name: str, value: Any) -> Any:
-    """Return the JSON of messages or tools without any field of this name."""
+    """Return the JSON of a request's messages or tools (`value`) without any field called `name`, at any depth."""
     if isinstance(value, list):
         return [_drop(name, item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
@@ -331,7 +331,7 @@ def _drop(name: str, value: Any) -> Any:
 
 
 def _cut(value: Any, path: Sequence[str]) -> Any:
-    """Return JSON without the value at a path; an object that becomes empty is removed too."""
+    """Return the JSON `value` without the field at `path`; an object that becomes empty is removed too."""
     if isinstance(value, list):
         return [_cut(item, path) for item in cast("list[Any]", value)]
     if not isinstance(value, dict) or path[0] not in value:
@@ -357,16 +357,16 @@ def data_of(part: Part, provider: str) -> Json:
 
 
 def base64_of(media: Media) -> str:
-    """Return the bytes of a blob in base64."""
+    """Return the bytes of an image or another media part in base64."""
     return b64encode(media.data).decode()
 
 
 class PartWriter:
-    """Numbers the parts of a response, and joins adjacent pieces of text or reasoning into one part.
+    """Makes the model events for the parts of a response: numbers the parts, and joins adjacent pieces into one part.
 
     `reasoning` makes a finished reasoning part from its text and the name of the field that the text came in. Thinking
-    that the model wrote as text becomes a reasoning part too, which is not sent back. `is_call` decides whether the
-    text between the tags of a call is a call; after `finish`, such texts are in `calls`.
+    that the model wrote between tags in its text becomes a reasoning part too, which is not sent back. `is_call`
+    returns whether the text between the tags of a call is a call; after `finish`, such texts are in `calls`.
     """
 
     def __init__(
@@ -385,39 +385,39 @@ class PartWriter:
 
     @property
     def found_thinking(self) -> bool:
-        """Whether the model wrote thinking as text."""
+        """Whether the model wrote thinking between tags in its text."""
         return self._reader.found_thinking
 
     def next_index(self) -> int:
-        """Return the index of a new part."""
+        """Reserve the index for a new part, and return it."""
         self._count += 1
         return self._count - 1
 
     def say(self, text: str) -> Iterable[ModelEvent]:
-        """Return the events for a piece of text, which can contain thinking and calls between tags."""
+        """Return the model events for a piece of text, which can contain thinking and calls between tags."""
         pieces = self._reader.feed(text)
-        if len(pieces) == 1 and pieces[0].kind == "text":  # nearly always
+        if len(pieces) == 1 and pieces[0].kind == "text":  # nearly always true: the piece is plain text
             return self._write("text", pieces[0].text)
         return self._tell(pieces)
 
     def think(self, text: str, field: str) -> Iterator[ModelEvent]:
-        """Yield the events for a piece of reasoning; `field` is the field that it came in."""
+        """Yield the model events for a piece of reasoning; `field` is the field of the response that it came in."""
         if (self._kind, self._field) != ("reasoning", field):
             yield from self.end()
         yield from self._write("reasoning", text, field)
 
     def take(self, content: object, field: str = "") -> Iterator[ModelEvent]:
-        """Yield the events for content in a form that `pieces_of` reads; `field` is the field of its thoughts."""
+        """Yield the model events for content that `pieces_of` can read; `field` is noted as the field of thoughts."""
         for kind, text in pieces_of(content):
             yield from self.say(text) if kind == "text" else self.think(text, field)
 
     def end(self) -> tuple[ModelEvent, ...]:
-        """Return the end of the open part, if there is one. Text that can still become a tag stays held back."""
+        """Return the end event of the open part, if there is one. Text that can become a tag stays held back."""
         self._reader.end_part()
         return self._end()
 
     def finish(self, whole_text: Text | None = None) -> Iterator[ModelEvent]:
-        """Yield the rest of the text, and the end of the open part.
+        """Yield the model events for the text that was held back, and for the end of the open part.
 
         `whole_text` is the text part as the server sent it at the end; it is used unless the text contained thinking.
         """
@@ -432,7 +432,7 @@ class PartWriter:
         yield PartFinished(self._index, whole_text)
 
     def whole(self, part: Text | Reasoning | ToolCall | HostedCall | HostedResult) -> Iterator[ModelEvent]:
-        """Yield the end of the open text, and all events of a part that was not streamed."""
+        """Yield the end event of the open part, and then all model events of a part that came as a whole."""
         yield from self.finish()
         index = self.next_index()
         match part:
@@ -461,14 +461,14 @@ class PartWriter:
                     self.calls.append(text)
 
     def _become_reasoning(self, text: str) -> Iterator[ModelEvent]:
-        """Yield the end of the open part as reasoning, even if it began as text."""
+        """Yield the event that ends the open part as reasoning with this text, even if the part began as text."""
         if self._kind is None:  # the part contained only a call, so it was not started
             yield from self._write("reasoning", text)
         self._kind = None
         yield PartFinished(self._index, Reasoning(text))
 
     def _write(self, kind: Literal["text", "reasoning"], text: str, field: str = "") -> tuple[ModelEvent, ...]:
-        """Return the events for a piece; a piece of another kind or field first ends the open part."""
+        """Return the model events for a piece of text or reasoning; another kind or field than before ends the part."""
         if kind == self._kind and field == self._field:
             self._pieces.append(text)
             return (PartDelta(self._index, text),)
@@ -489,7 +489,7 @@ class PartWriter:
 
 
 class Memo:
-    """Encodes a growing history, and caches the encoded form of each message.
+    """Encodes the messages of a growing conversation for an API, and caches the encoded form of each message.
 
     This saves time, because each request repeats the messages of the request before. `encode` turns one message into
     any number of API objects, which must not be changed.
@@ -499,10 +499,10 @@ class Memo:
         self._encode = encode
         self._messages: Sequence[Message] = ()
         self._encoded: list[Json] = []
-        self._ends: list[int] = []  # for each message, the end of its objects in `_encoded`
+        self._ends: list[int] = []  # for each message, the index in `_encoded` after its last object
 
     def __call__(self, messages: Sequence[Message]) -> list[Json]:
-        """Return the messages as API objects."""
+        """Return the messages as JSON objects of the API, those known from the call before from the cache."""
         same = _same(self._messages, messages)
         fresh = [tuple(self._encode(message)) for message in messages[same:]]
         del self._ends[same:]

@@ -19,7 +19,7 @@ PROVIDERS = (
         package="anthropic",
         extra="anthropic",
         prices="anthropic",
-        # https://platform.claude.com/docs/en/about-claude/models/overview
+        # The limits are from https://platform.claude.com/docs/en/about-claude/models/overview.
         families=(Family(re.compile(r"claude-"), READS, 200_000, "anthropic", output=64_000),),
     ),
 )

@@ -1,4 +1,4 @@
-"""Anthropic's Message Batches: one request with all requests, and one file with all results.
+"""Anthropic's Message Batches API: one HTTP request submits all model requests, and one file has all results.
 
 https://platform.claude.com/docs/en/build-with-claude/batch-processing
 """
@@ -32,7 +32,7 @@ _FATES = {"expired": EXPIRED, "canceled": CANCELED}
 
 
 class AnthropicBatches(RemoteBatches):
-    """The message batches of a model; `send` is the model's method `open`."""
+    """The batch API of one Anthropic model; `send` is the model's method `open`, which sends an HTTP request."""
 
     # https://platform.claude.com/docs/en/build-with-claude/batch-processing#batch-limitations: 256 MB with the frame
     limits = BatchLimits(100_000, 256_000_000 - 100)
@@ -43,7 +43,7 @@ class AnthropicBatches(RemoteBatches):
         self._send = send
 
     def line(self, key: str, request: Request) -> bytes:
-        """Return a request in the form in which it is written into a batch."""
+        """Return a model request as JSON bytes, as the batch contains it; `key` identifies its result."""
         params = {name: value for name, value in self._remote.body(request).items() if name != "stream"}
         return write_body({"custom_id": key, "params": params})
 

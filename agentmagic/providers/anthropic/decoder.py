@@ -83,7 +83,10 @@ _PLAIN = frozenset({"type", "text", "id", "name", "input"})
 def refusal(
     status: int | None, payload: object, model: str, *, retry_after: float | None = None, who: str = "Anthropic"
 ) -> ProviderError:
-    """Return the error for an HTTP status and the JSON that came with it; `status` is None for an error in a stream."""
+    """Return our exception for an error of the server, from the HTTP status and the JSON body of the response.
+
+    `status` is None for an error that came inside a stream.
+    """
     error = object_of(object_of(payload).get("error"))
     kind, message = str(error.get("type") or ""), error.get("message")
     message = next((text for text in (message, payload) if isinstance(text, str)), "")  # a string payload is a web page
@@ -122,7 +125,7 @@ class Decoder:
 
     `feed` and `close` raise MalformedCall or StreamBroken if a retry can help, and another ProviderError if not. If
     `paused` is True after `close`, the same answer continues in a further response, which is fed to this decoder too.
-    `pages` are the pages that earlier answers have read, because this answer can cite them.
+    `pages` are the web pages that Anthropic's servers fetched for earlier answers: this answer can cite them.
     """
 
     def __init__(self, model: str, pages: Sequence[Resource] = ()) -> None:
@@ -142,7 +145,7 @@ class Decoder:
 
     @property
     def usage_so_far(self) -> Usage | None:
-        """The tokens that the responses have used so far, or None if the server has not reported them."""
+        """The tokens that the answer has used so far, in all its responses; None if the server reported no tokens."""
         used = self._usage + _usage(self._figures) if self._figures else self._usage
         return used if used.input_tokens else None
 
@@ -158,7 +161,7 @@ class Decoder:
                 yield from self._start(number_of(event.get("index")), object_of(event.get("content_block")))
             case "content_block_stop":
                 yield from self._finish(number_of(event.get("index")))
-            case "message":  # the answer of a server that does not stream
+            case "message":  # the whole answer at once, from a server that does not stream
                 yield from self._take(event)
             case "message_start":
                 message = object_of(event.get("message"))
@@ -175,9 +178,10 @@ class Decoder:
                 return
 
     def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
-        """Yield the end of an answer if its last event is missing. Raises StreamBroken if the answer is not complete.
+        """Yield the final part events of the answer, if the server did not send its last event (`message_stop`).
 
-        An answer is complete if it has a stop reason, or if the server sent `[DONE]` after some content.
+        Raises StreamBroken if the answer is not complete. An answer is complete if it has a stop reason, or if the
+        server sent `[DONE]` after some content (`done`).
         """
         if self._ended or self.paused:
             return
@@ -199,21 +203,21 @@ class Decoder:
         if (before := self._open.get(place)) is not None:
             if before.data["type"] == data["type"] and before.data.get("id") == data.get("id"):
                 return  # the server announced the same block twice
-            yield from self._finish(place)  # a compatible server did not close the block before
+            yield from self._finish(place)  # some compatible servers begin a block without closing the previous one
         kind = _kind(data)
         if kind != "text" and all(one.data["type"] != "text" for one in self._open.values()):
             yield from self._end_text()
-        # No index yet for a text: `PartWriter` starts the part with the first word, which can turn out to be thinking.
+        # A text block gets no index yet: `PartWriter` starts its part at the first word, because this can be thinking.
         index = -1 if kind == "text" else self._writer.next_index()
         block = self._open[place] = _OpenBlock(index, data, _DELTA_OF.get(data["type"], ""))
         if index >= 0:
             yield PartStarted(block.index, kind, text_of(data.get("name") or data["type"]) if kind in _CALLS else "")
-        for key in ("text", "thinking"):  # both are empty, except on some compatible servers
+        for key in ("text", "thinking"):  # both fields are empty at the start of a block, except on some other servers
             yield from self._piece(block, text_of(data.get(key)))
 
     def _delta(self, place: int | None, delta: Json) -> Iterator[ModelEvent]:
         block, kind = self._open.get(place), delta.get("type")
-        if block is None or kind != block.delta_type:  # seldom
+        if block is None or kind != block.delta_type:  # seldom true, so the usual delta costs no search
             owner = _OWNERS.get(text_of(kind))
             if owner and (block is None or (block.delta_type and block.data["type"] != owner)):
                 yield from self._open_for(owner)
@@ -232,7 +236,10 @@ class Decoder:
                 return
 
     def _open_for(self, owner: str) -> Iterator[ModelEvent]:
-        """Open a block for deltas that a compatible server sends without an index, or with another block's index."""
+        """Open a text or thinking block (`owner`), if none is open, for deltas that came without a block of their own.
+
+        Some compatible servers send deltas without an index, or with the index of another block.
+        """
         if owner in ("text", "thinking") and all(one.data["type"] != owner for one in self._open.values()):
             yield from self._start(owner, {"type": owner, owner: ""})
 
@@ -262,7 +269,10 @@ class Decoder:
         self.parts += (part, *more)
 
     def _end_text(self) -> Iterator[ModelEvent]:
-        """Yield the end of a text that joins all adjacent text blocks: the API begins a new block at each citation."""
+        """Finish the open text part, and yield its last events.
+
+        The part joins all adjacent text blocks, because the API begins a new block at each citation.
+        """
         if blocks := self._texts:
             self._texts = []
             own = _own(_whole(blocks)) if len(blocks) > 1 or _extra(blocks[0]) else None
@@ -271,11 +281,13 @@ class Decoder:
             yield from self._writer.finish(part)
 
     def _take_figures(self, usage: Json) -> None:
-        self._figures = figures_so_far(self._figures, usage)  # compatible servers report 0 input tokens at the end
+        # Some compatible servers report 0 input tokens at the end. `figures_so_far` keeps the earlier count.
+        self._figures = figures_so_far(self._figures, usage)
 
     def _take_reason(self, delta: Json) -> None:
         self._reason = text_of(delta.get("stop_reason")) or self._reason
-        self.rest = SETTLE if self._reason else None  # the last event can still follow, or be missing
+        # After the stop reason, wait only briefly for the last event (`message_stop`): some servers do not send it.
+        self.rest = SETTLE if self._reason else None
         if self._reason == "refusal":
             details = object_of(delta.get("stop_details"))
             category, why = quote(details.get("category")), quote(details.get("explanation"))
@@ -299,14 +311,20 @@ class Decoder:
 
 
 def _kind(data: Json) -> PartKind:
-    """Return the kind of part for a block. A block of an unknown type is shown as a hosted call with its result."""
+    """Return the kind of part that a content block becomes.
+
+    A block of an unknown type becomes a hosted call (a call that the provider ran itself) and its result.
+    """
     return _KINDS.get(data["type"]) or ("hosted_result" if is_result(data) else "hosted_call")
 
 
 def _parts(data: Json, text: str) -> tuple[Part, *tuple[HostedCall | HostedResult, ...]]:
-    """Return the parts of a finished block that is not text; `text` is its thought, or the JSON of its input."""
+    """Return the parts for a finished content block that is not text.
+
+    `text` joins the block's streamed pieces: the text of a thought, or the JSON of a call's input.
+    """
     match data["type"]:
-        case "thinking":  # a thought that was cut off has no signature, and the API would refuse it in the history
+        case "thinking":  # a thought that was cut off has no signature, so the API would refuse it in later requests
             return (Reasoning(text, _own({**data, "thinking": text}) if data.get("signature") else None),)
         case "redacted_thinking":
             return (Reasoning("", _own(data)),)
@@ -320,7 +338,7 @@ def _parts(data: Json, text: str) -> tuple[Part, *tuple[HostedCall | HostedResul
 
 
 def _whole(blocks: list[Json]) -> Json:
-    """Return the provider data for the blocks of one text; a single block is stored as it is."""
+    """Return the data that a text part keeps of its content blocks, to send them back unchanged in later requests."""
     return blocks[0] if len(blocks) == 1 else {"blocks": blocks}
 
 
@@ -332,7 +350,7 @@ def _call(data: Json, text: str) -> ToolCall:
 
 
 def _extra(data: Json) -> Json:
-    """Return the fields of a text or call that its part has no attribute for."""
+    """Return the fields of a text block or call block for which `Text` or `ToolCall` has no attribute."""
     return {name: value for name, value in data.items() if name not in _PLAIN and value is not None}
 
 
@@ -341,7 +359,10 @@ def _own(data: Json) -> ProviderData:
 
 
 def _usage(figures: Json) -> Usage:
-    """Return the tokens of a response. The API counts tokens read from or written to the cache separately."""
+    """Return the usage of a response, from the counts in its field "usage".
+
+    The API leaves the tokens read from or written to the cache out of `input_tokens`, so they are added here.
+    """
     names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
     new, cache_reads, cache_writes, output = (count_of(figures.get(name)) for name in names)
     for_1h, for_5m = (count_of(object_of(figures.get("cache_creation")).get(name)) for name in _WRITES)

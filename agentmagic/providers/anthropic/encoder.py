@@ -1,8 +1,9 @@
 """Encodes a request as the JSON body of Anthropic's Messages API.
 
-https://platform.claude.com/docs/en/api/messages and, under https://platform.claude.com/docs/en/build-with-claude,
-the pages thinking, preserved-thinking, prompt-caching, structured-outputs and pdf-support; under
-https://platform.claude.com/docs/en/agents-and-tools/tool-use the pages server-tools, web-search-tool, web-fetch-tool.
+API reference: https://platform.claude.com/docs/en/api/messages. Guides under
+https://platform.claude.com/docs/en/build-with-claude: thinking, preserved-thinking, prompt-caching, structured-outputs
+and pdf-support. Guides under https://platform.claude.com/docs/en/agents-and-tools/tool-use: server-tools,
+web-search-tool and web-fetch-tool.
 """
 
 import re
@@ -72,19 +73,21 @@ _THINKS_BETWEEN_TOOLS = re.compile(rf"{_CLAUDE}sonnet-(?:5-[1-9](?!\d)|[6-9]|\d\
 _FROM_5_1 = re.compile(rf"{_CLAUDE}[a-z]+-(?:5-[1-9](?!\d)|[6-9]|\d\d)")
 """Models that accept an old thought only after an unchanged conversation, and that cannot be forced to call a tool."""
 
-# Claude 4.5 and later, but not on Bedrock, nor on Google Cloud (names with "@"), which cannot fetch pages.
+# The models with Anthropic's own web tools: Claude 4.5 and later. Names of models on Bedrock and on Google Cloud (with
+# "@") do not match, because these clouds cannot fetch web pages.
 _HAS_WEB = re.compile(
     r"(?:anthropic/)?claude-(?!\d|instant|v\d|(?:opus|sonnet|haiku)-(?:3|4(?:-[0-4])?(?:$|-\d{6})))[^@]+"
 )
 _WEB: Mapping[str, Json] = {
-    # By default, newer versions let a program of Claude's call the search, and only that program sees the pages.
+    # "direct" means that Claude itself calls the tool. Without it, newer versions of the tool let a program that Claude
+    # wrote call the search, and only that program sees the pages.
     SEARCH: {"type": "web_search_20260318", "allowed_callers": ["direct"]},
-    # URLs in results of our tools must not be fetched: an injection could put the notebook's data into such a URL.
+    # "none" forbids fetching a URL from a result of our tools: a prompt injection could put notebook data into the URL.
     FETCH: {
         "type": "web_fetch_20260318",
         "allowed_callers": ["direct"],
         "citations": {"enabled": True},
-        "max_content_tokens": 50_000,  # for each page; unlimited by default
+        "max_content_tokens": 50_000,  # for each fetched page; the API's default is unlimited
         "url_sources": {"client_tool_results": {"type": "none"}},
     },
 }
@@ -99,7 +102,8 @@ _CACHE_MARK: Json = {"cache_control": {"type": "ephemeral"}}
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _PDF = "application/pdf"
 
-# The keywords that the schema of an answer can have here; the loop checks the answer against the whole schema.
+# The keywords of JSON Schema that are sent in the schema of an answer. The others are left out, because the agent loop
+# checks the answer against the whole schema.
 _KEYWORDS = frozenset(
     {"type", "title", "description", "enum", "const", "required", "$ref"}
     | {"anyOf", "oneOf", "allOf", "properties", "$defs", "items"}
@@ -109,15 +113,16 @@ _ALLOWS_VALUES = frozenset({"type", "enum", "const", "anyOf", "oneOf", "allOf", 
 
 
 def memo_for() -> Memo:
-    """Return a memo that encodes each message of a growing history once."""
+    """Return a `Memo` with this API's encoding: each message of a growing conversation is encoded only once."""
     return Memo(lambda message: map(clean, _messages(message)))
 
 
 def encode(request: Request, model: str, memo: Memo | None = None, without: Collection[str] = ()) -> Json:
-    """Return the body of a request; with a memo, each message is encoded only once.
+    """Return the JSON body of a request; with a memo, each message is encoded only once.
 
-    The model's name decides which features are used; `without` are the fields that the server refused before. Blocks
-    that Claude made are sent back unchanged. Reasoning of other providers is left out, because Claude cannot read it.
+    The model's name decides which features are used. `without` are the fields to leave out, because the server refused
+    them before. Content blocks that Claude made are sent back unchanged. Reasoning of other providers is left out,
+    because Claude cannot read it.
     """
     adaptive = _ADAPTIVE.match(model) is not None
     hosted_names = {tool.name for tool in request.hosted}
@@ -153,7 +158,7 @@ def encode(request: Request, model: str, memo: Memo | None = None, without: Coll
 
 
 def hosts(model: str, tool: HostedTool) -> bool:
-    """Return whether Anthropic runs a tool itself for a model; it obeys limits of domains and of uses."""
+    """Return whether Anthropic's servers can run a tool for a model. They obey limits on domains and on uses."""
     return tool.name in _WEB and _HAS_WEB.fullmatch(model) is not None
 
 
@@ -166,7 +171,7 @@ def _hosted_tool(tool: HostedTool, request: Request) -> Json:
 
 
 def is_beta(body: Json) -> bool:
-    """Return whether a body uses the beta `BINDING`, which a header must turn on."""
+    """Return whether a request body uses the beta feature `BINDING`. A header must turn this feature on."""
     return "block_binding" in body.get(THINKING, {})
 
 
@@ -182,9 +187,10 @@ def honoured_names(model: str, settings: ModelSettings) -> set[str]:
 
 
 def _pair_calls(messages: Sequence[Message], hosted_names: Collection[str]) -> Sequence[Message]:
-    """Return the messages; hosted calls without a result, and results without a call, become text.
+    """Return the messages with every hosted call that has no result, and every result without a call, as plain text.
 
-    Messages without changes stay the same objects. `hosted_names` are the names of the hosted tools of the request.
+    A hosted call is a call that Anthropic's servers ran. The API refuses such a call without its result, and a result
+    without its call. Messages without them stay the same objects. `hosted_names` are the hosted tools in the request.
     """
     result = list(messages)
     for place, message in enumerate(messages):
@@ -196,10 +202,11 @@ def _pair_calls(messages: Sequence[Message], hosted_names: Collection[str]) -> S
 
 
 def _late_calls(messages: Sequence[Message], place: int, hosted_names: Collection[str]) -> set[str]:
-    """Return the ids of the hosted calls of an answer whose results come in the answer after the next message.
+    """Return the ids of the hosted calls in the answer `messages[place]` that get their results in the next answer.
 
-    If an answer calls our tools too, a hosted call waits for their results. The next message must then consist of these
-    results alone, and the answer after it begins with the result of the hosted call.
+    A hosted call runs on Anthropic's servers. If the same answer also calls tools of ours, the hosted call waits for
+    their results. The message after it must then have only these results, and the answer after that begins with the
+    result of the hosted call.
     """
     message, *after = messages[place : place + 3] if place >= 0 else (None,)
     if message is None or not message.calls or not after or after[0].role != "tool":
@@ -213,7 +220,11 @@ def _late_calls(messages: Sequence[Message], place: int, hosted_names: Collectio
 
 
 def _orphans_as_text(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return the parts; a call by a program whose own call is missing, and the result of that call, become text."""
+    """Return the parts of an answer, in which a program's calls become text if the program itself is missing.
+
+    Claude can write a program that calls tools, and run it with a hosted call. If that hosted call is not among the
+    parts, the calls that the program made, and their results, become text.
+    """
     ids = {part.id for part in parts if isinstance(part, HostedCall)}
     orphans = [_program(part) not in ("", *ids) for part in parts]
     if not any(orphans):
@@ -225,13 +236,13 @@ def _orphans_as_text(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 
 def _program(part: Part) -> str:
-    """Return the id of the program's call that made this hosted call, or "" for any other part."""
+    """Return the id of the hosted call that ran the program which made this hosted call; "" for any other part."""
     own = data_of(part, PROVIDER) if isinstance(part, HostedCall | HostedResult) else {}
     return text_of(object_of(own.get("caller")).get("tool_id"))
 
 
 def encode_answer(parts: Iterable[Part]) -> list[Json]:
-    """Return a list with the message for an answer, empty if the answer has no parts to send.
+    """Return a list with the one message for an answer, or an empty list if the answer has no parts to send.
 
     Thoughts at the end are dropped: the API refuses an answer that ends in a thought.
     """
@@ -246,20 +257,25 @@ def _thinking(model: str, settings: ModelSettings) -> Json:
         return {"type": "between_tools" if _THINKS_BETWEEN_TOOLS.match(model) else "disabled"}
     thinking: Json = {"type": "adaptive", "display": "summarized"}
     if _FROM_5_1.match(model):
-        # Without this, requests are refused after a turn was undone, a tool was added, or the history was compacted.
+        # A thought belongs to the exact conversation before it. If that has changed (a turn undone, a tool added, the
+        # history compacted), the API drops the thought. Without "drop_block", it would refuse the request.
         thinking["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
     return thinking
 
 
 def _mark_for_cache(messages: list[Json]) -> list[Json]:
-    """Return a copy of the messages with a cache mark on the last block. The memo's own objects must not change."""
+    """Return the messages with a cache mark on the last content block, so that the API caches all before it.
+
+    The marked message is a copy, because the memo keeps the original objects for later requests.
+    """
     *before, last = messages
     *blocks, block = last["content"]
     return [*before, {**last, "content": [*blocks, block | _CACHE_MARK]}]
 
 
 def _tool(tool: ToolDef) -> Json:
-    # The API refuses anyOf and the like at the top of a schema. The loop checks arguments against the whole schema.
+    # The API refuses anyOf, oneOf and allOf at the top of a tool's schema, so they are left out. The agent loop checks
+    # the arguments against the whole schema.
     schema = {keyword: value for keyword, value in tool.parameters.items() if keyword not in LISTS_OF_SCHEMAS}
     return {"name": tool.name, "description": tool.description, "input_schema": {"type": "object", **schema}}
 
@@ -283,7 +299,7 @@ def _encode_part(part: Part) -> Iterator[Json]:
         call_id, name = _fit_call_id(part.id), fit_name(part.name, _NAME)
         yield {**data, "type": "tool_use", "id": call_id, "name": name, "input": dict(part.arguments)}
     elif data:
-        # The API itself writes blank blocks between citations, but refuses them in a request.
+        # Blank text blocks are left out: the API writes them between citations, but refuses them in a request.
         yield from (block for block in data.get("blocks", [data]) if block["type"] != "text" or block["text"].strip())
     elif isinstance(part, Text) and part.text.strip():
         yield _text(part.text)
@@ -305,7 +321,7 @@ def _text(text: str) -> Json:
 
 
 def _media(media: Media) -> Json | None:
-    """Return the block for media that Claude can read, or None for media of another type."""
+    """Return the content block for an image or a PDF, or None for media of a type that Claude cannot read."""
     kind = media.media_type.lower().partition(";")[0].strip()
     if kind in _IMAGES or kind == _PDF:
         source = {"type": "base64", "media_type": kind, "data": base64_of(media)}
@@ -319,7 +335,10 @@ def _media(media: Media) -> Json | None:
 
 
 def _result(result: ToolResult) -> Json:
-    """Return the block for the result of a call. A failed result can have only text, which names its media."""
+    """Return the content block for the result of a tool call.
+
+    The API accepts only text in a failed result, so this text only names the media of the result.
+    """
     if result.is_error:
         content = [_text(result.text)] if result.text.strip() else []
     else:
@@ -333,7 +352,7 @@ def _result(result: ToolResult) -> Json:
 
 
 def _failed_media(result: ToolResult) -> Iterator[Json]:
-    """Yield the media of a failed call, which follow the results as separate blocks."""
+    """Yield the content blocks for the media of a failed call: a failed result cannot have them, so they follow it."""
     for part in result.content if result.is_error else ():
         if isinstance(part, Media) and (block := _media(part)):
             yield _text(f"From the result of {result.name}: {as_text(part)}")
@@ -345,7 +364,7 @@ def _fit_call_id(call_id: str) -> str:
 
 
 def _form(schema: Mapping[str, Any]) -> Json | None:
-    """Return a schema in the form that the API accepts for an answer, or None if a part of it allows any value."""
+    """Return the schema of an answer in the form that the API accepts, or None if a part of it allows any value."""
     try:
         return each_schema(schema, _close_schema)
     except ValueError:

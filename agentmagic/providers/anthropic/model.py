@@ -73,7 +73,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
         decoder = Decoder(self.model, fetched_pages(part for message in request.messages for part in message.parts))
         body = self.body(request)
         messages = body["messages"]
-        with adding_usage(decoder):  # if a further response fails, the first ones are still billed
+        with adding_usage(decoder):  # if a later response of this answer fails, the earlier responses are still billed
             for _ in range(_PAUSES):
                 response = await self.open("post", "/v1/messages", body, beta=is_beta(body))
                 async with aclosing(self._events(response, decoder, body)) as events:
@@ -85,13 +85,16 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
             raise stream_broken(f"{self.who} paused it {_PAUSES} times")
 
     def batches(self) -> AnthropicBatches:
-        """Return the batch API. A compatible server need not have it."""
+        """Return the batch API of this model. A server that only imitates Anthropic's API may not have one."""
         return AnthropicBatches(self, self.open)
 
     async def open(
         self, method: Literal["get", "post"], path: str, body: Json | bytes | None = None, *, beta: bool = False
     ) -> "httpx2.Response":
-        """Send a request and return the open response; `beta` turns on the beta, which `is_beta` bodies need."""
+        """Send an HTTP request and return the open response.
+
+        `beta` adds the header for the beta feature that `is_beta` finds in a body.
+        """
         client = await self._client()
         import httpx2
         from anthropic import AnthropicError, APIStatusError, AsyncStream
@@ -100,7 +103,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
         options: Json = {"cast_to": httpx2.Response, "stream": True, "stream_cls": AsyncStream[object]}
         fields = body if isinstance(body, dict) else {}
         try:
-            if body is not None:  # encoded here, because the SDK would copy a dict item by item
+            if body is not None:  # encoded here as bytes, because the SDK would copy a dict item by item
                 options["content"] = body if isinstance(body, bytes) else write_body(body)
             if beta:
                 options["options"] = {"headers": {"anthropic-beta": BINDING}}

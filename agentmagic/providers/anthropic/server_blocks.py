@@ -1,4 +1,6 @@
-"""Reads the blocks for the work of Anthropic's servers in an answer: searches, pages, programs, and citations.
+"""Reads the content blocks about work that Anthropic's servers did for an answer.
+
+Such work is a web search, a fetched page, a program run, or a citation.
 
 https://platform.claude.com/docs/en/agents-and-tools/tool-use/web-search-tool, web-fetch-tool and code-execution-tool,
 and https://platform.claude.com/docs/en/build-with-claude/citations
@@ -31,12 +33,15 @@ _HIDDEN_FIELDS = frozenset(
 
 
 def is_result(block: Json) -> bool:
-    """Return whether a block is the result of a call that Anthropic's servers ran."""
+    """Return whether a content block is the result of a call that Anthropic's servers ran."""
     return block["type"].endswith(_RESULT) and bool(text_of(block.get("tool_use_id")))
 
 
 def call_of(block: Json, own: ProviderData) -> HostedCall:
-    """Return the part for a block that is a call which Anthropic's servers run; `own` is the data to send back."""
+    """Return the part for a content block with a call that Anthropic's servers run.
+
+    `own` is the data that later requests send back in place of the part.
+    """
     arguments = hosted.limit_arguments(read_arguments(block.get("input")))
     call_id = text_of(block.get("id"))
     return HostedCall(
@@ -45,7 +50,10 @@ def call_of(block: Json, own: ProviderData) -> HostedCall:
 
 
 def result_of(block: Json, own: ProviderData) -> HostedResult:
-    """Return the part for a block that is the result of a call; `own` is the data to send back."""
+    """Return the part for a content block with the result of a call that Anthropic's servers ran.
+
+    `own` is the data that later requests send back in place of the part.
+    """
     name = hosted.name_of(block["type"].removesuffix(_RESULT).removesuffix("_tool"))
     content, status = _content(block.get("content"))
     if block.get("is_error") is True:
@@ -54,20 +62,20 @@ def result_of(block: Json, own: ProviderData) -> HostedResult:
 
 
 def unknown_block(block: Json, own: ProviderData) -> tuple[HostedCall, HostedResult]:
-    """Return a call and a result for a block of another type, which is neither a call nor a result."""
+    """Return a call and a result that show a content block of an unknown type."""
     fields = {name: value for name, value in block.items() if name not in _HIDDEN_FIELDS}
     call = HostedCall(mint_id(), hosted.name_of(block["type"]), {}, HOST, own if block["type"] else None)
     return hosted.call_and_result(call, hosted.text_content(fields))
 
 
 def _content(content: object) -> tuple[tuple[Content, ...], ResultStatus]:
-    """Return the content of a result, and the status of its call."""
+    """Return the content of a hosted call's result, and whether the call succeeded."""
     result = object_of(content)
     if code := text_of(result.get("error_code")):
         return hosted.text_content(code.replace("_", " ")), "error"
     if result.get("type") == "web_fetch_result":
         return (_document(result),), "ok"
-    if "return_code" in result:  # the result of a program
+    if "return_code" in result:  # the result of a program that Claude ran
         files = [f"[file {text_of(one.get('file_id'))}]" for one in objects_of(result.get("content"))]
         status: ResultStatus = "error" if result.get("return_code") else "ok"
         return (*hosted.program_output(result), *hosted.text_content("\n".join(files))), status
@@ -96,7 +104,7 @@ def fetched_pages(parts: Iterable[Part]) -> list[Resource]:
 def cited_text(blocks: Sequence[Json], pages: Sequence[Resource], own: ProviderData | None) -> Text:
     """Return adjacent text blocks as one part; a citation covers the whole text of its block.
 
-    `pages` are the pages that were fetched before, because the text can cite them.
+    `pages` are the web pages that were fetched before the text was written: the text can cite them.
     """
     text = "".join(block["text"] for block in blocks)
     citations: list[Citation] = []
@@ -126,5 +134,5 @@ def _cited_page(citation: Json, pages: Sequence[Resource]) -> Resource | None:
     title, words = hosted.title_of(citation.get("document_title")), clean(text_of(citation.get("cited_text"))).strip()
     alike = [page for page in pages if page.name == title]
     whole = [page for page in alike if words and words in page.text]
-    unread = [page for page in alike if not 0 < len(page.text) < hosted.LONGEST_PAGE]  # PDF, or cut
+    unread = [page for page in alike if not 0 < len(page.text) < hosted.LONGEST_PAGE]  # a PDF, or a shortened text
     return next(iter(whole or unread), None)

@@ -20,7 +20,7 @@ PROVIDERS = (
         package="google.genai",
         extra="gemini",
         prices="google",
-        # https://ai.google.dev/gemini-api/docs/models
+        # The limits are from https://ai.google.dev/gemini-api/docs/models.
         families=(Family(re.compile(r"gemini-"), KINDS, 1_000_000, "google", output=65_536),),
     ),
 )

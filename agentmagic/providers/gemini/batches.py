@@ -1,4 +1,4 @@
-"""Gemini's batch mode: a file of requests, a batch, and a file of results.
+"""Gemini's batch API: a file with the requests is uploaded, a batch is created from it, and a file has the results.
 
 https://ai.google.dev/gemini-api/docs/batch-api and https://ai.google.dev/api/batch-api
 """
@@ -34,32 +34,36 @@ _STATUS_OF = dict(enumerate((499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 4
 
 
 class SdkCalls(Protocol):
-    """The methods of a model that send batch requests with Google's SDK."""
+    """The methods of a `Gemini` model through which its batch API sends requests with Google's SDK."""
 
     async def open(self, call: "Callable[[AsyncClient], Awaitable[object]]") -> "httpx2.Response":
-        """Send the first HTTP request of an SDK call, and return the open response. Raises ProviderError."""
+        """Run an SDK call until its first HTTP request, send this, and return the open response.
+
+        Raises ProviderError.
+        """
         ...
 
     async def upload(self, content: bytes) -> "httpx2.Response":
-        """Send a file and return the open response."""
+        """Upload `content` as a file to Google, and return the open response."""
         ...
 
 
 class GeminiBatches(RemoteBatches):
-    """The batches of a model of the Gemini API. Vertex AI has another batch API.
+    """The batch API of a model of the Gemini API. Vertex AI has another batch API, which is not supported here.
 
     Google allows files of 2 GB with any number of requests. The limits here are lower, as requests are kept in memory.
     """
 
     limits = BatchLimits(50_000, 200_000_000)
-    cheap_cache = False  # https://ai.google.dev/gemini-api/docs/batch-api#technical-details
+    # The batch discount does not apply to cached tokens: see the section "Technical details" of the batch guide.
+    cheap_cache = False
 
     def __init__(self, model: RemoteModel[Any, Any], calls: SdkCalls) -> None:
         super().__init__(model)
         self._calls = calls
 
     def line(self, key: str, request: Request) -> bytes:
-        """Return a request in the form in which it is written into a batch."""
+        """Return a request as the JSON line that is written into the file of a batch; `key` identifies its result."""
         return write_body({"key": key, "request": self._remote.body(request)})
 
     async def _submit(self, content: bytes) -> object:
@@ -79,7 +83,8 @@ class GeminiBatches(RemoteBatches):
 
     def _state(self, batch: Json) -> BatchState:
         about = object_of(batch.get("metadata"))
-        word = quote(about.get("state")).rpartition("STATE_")[2].lower()  # some servers write JOB_, some BATCH_
+        # The state is "JOB_STATE_RUNNING" or "BATCH_STATE_RUNNING", for example.
+        word = quote(about.get("state")).rpartition("STATE_")[2].lower()
         stats = object_of(about.get("batchStats"))
         names = ("requestCount", "successfulRequestCount", "failedRequestCount")
         total, successes, failures = (count_of(stats.get(name)) for name in names)

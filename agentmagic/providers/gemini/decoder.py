@@ -56,13 +56,13 @@ _SECONDS = re.compile(r"(\d+(?:\.\d+)?)s?")
 def refusal(
     status: int | None, payload: object, model: str, *, retry_after: float | None = None, who: str = "Gemini"
 ) -> ProviderError:
-    """Return the error for an HTTP status and the JSON that came with it.
+    """Return our exception for an error of the server, from the HTTP status and the JSON body of the response.
 
-    `status` is None for an error in a stream, whose status is in the payload. `retry_after` is the value of that
-    header, in seconds; a delay in the payload takes precedence.
+    `status` is None for an error inside a stream: its status is then in `payload`. `retry_after` is the value of the
+    header `Retry-After`, in seconds. If `payload` has a delay, it counts instead.
     """
     error = (objects_of(payload) or [{}])[0]  # some endpoints send a list with one error
-    error = object_of(error.get("error")) or error  # with or without the envelope
+    error = object_of(error.get("error")) or error  # the error can be inside {"error": ...}, or stand alone
     code, message = error.get("code"), error.get("message")
     message = message if isinstance(message, str) else ""
     if not status:
@@ -84,7 +84,7 @@ def refusal(
 
 
 def _delay(details: list[Json]) -> float | None:
-    """Return the seconds of a delay such as "34.07s" in the details of an error."""
+    """Return the seconds to wait before a retry, from a delay such as "34.07s" in the details of a server's error."""
     delay = next((detail["retryDelay"] for detail in details if "retryDelay" in detail), None)
     match = _SECONDS.fullmatch(delay) if isinstance(delay, str) else None
     return float(match[1]) if match else None
@@ -124,12 +124,13 @@ _SIGNED = _PLAIN | {"thoughtSignature"}
 
 
 class Decoder:
-    """Turns the chunks of one response, as plain JSON, into events.
+    """Turns the chunks of one response, as plain JSON, into model events.
 
     Adjacent chunks of text become one part. A chunk with a signature, or with other data that must be sent back
-    unchanged, becomes a separate part. If the request set the field `CIRCULATES`, then `circulates` is True, and
-    Google's searches and the like come as parts of the answer; otherwise they are only in the answer's metadata. `feed`
-    and `close` raise MalformedCall or StreamBroken if a retry can help, and another ProviderError if not.
+    unchanged, becomes a separate part. `circulates` is True if the request set the field `CIRCULATES`: then Google's
+    own searches, fetched pages and programs come as parts of the answer. Otherwise they are only in the answer's
+    metadata. `feed` and `close` raise MalformedCall or StreamBroken if a retry can help, and another ProviderError if
+    not.
     """
 
     def __init__(self, model: str, *, mint: Callable[[], str] = mint_id, circulates: bool = False) -> None:
@@ -154,7 +155,7 @@ class Decoder:
         return replace(_usage(self._usage), searches=self._searches()) if self._usage else None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
-        """Yield the events of a chunk, which can be any JSON."""
+        """Yield the model events in a chunk of the response. The chunk is unchecked: it can be any JSON."""
         response = object_of(chunk)
         self._began = self._began or bool(_FIELDS & response.keys())
         if error := response.get("error"):
@@ -172,13 +173,13 @@ class Decoder:
                 if reason == "TOO_MANY_TOOL_CALLS" and self._server.called:
                     raise MalformedCall("Gemini searched too often within one answer. Ask for less at once.")
                 _check_reason(reason, candidate.get("finishMessage"))
-                self._reason, self.rest = reason, SETTLE  # the usage can still follow
+                self._reason, self.rest = reason, SETTLE  # a chunk with the token counts can still follow
                 self._answerer = text_of(response.get("modelVersion"))
 
     def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
-        """Yield the events at the end of the response. Raises StreamBroken if the response is not complete."""
+        """Yield the last model events, at the end of the response. Raises StreamBroken if it is not complete."""
         if self._began and not self._answered:
-            self._reason = "NO_CANDIDATES"  # the response is complete, but empty
+            self._reason = "NO_CANDIDATES"  # our own reason for a complete response without an answer
         if done and self._answered and not self._reason:
             self._reason = "STOP"
         if not self._reason:
@@ -193,7 +194,7 @@ class Decoder:
 
     @property
     def _only_metadata(self) -> bool:
-        """Whether the work of Google's servers is only in the metadata, and not in parts of the answer."""
+        """Whether searches and fetches by Google's servers are only in the answer's metadata, and not in its parts."""
         return not (self._circulates or self._server.called)
 
     def _searches(self) -> int:
@@ -203,7 +204,10 @@ class Decoder:
         return min(searches, 1) if is_before_3(self._model) else searches
 
     def _take_metadata(self, candidate: Json) -> None:
-        """Store the metadata of an answer. From now on, texts are held back, as their citations can come later."""
+        """Store the search metadata of an answer, if it has any.
+
+        If so, finished texts are held back from now on, because their citations can come in a later chunk.
+        """
         if not _METADATA.isdisjoint(candidate):
             self._texts.holds = True
             self._grounding = figures_so_far(self._grounding, object_of(candidate.get("groundingMetadata")))
@@ -214,7 +218,7 @@ class Decoder:
 
     def _part(self, part: Json) -> Iterator[ModelEvent]:
         text = text_of(part.get("text"))
-        if part.keys() <= _PLAIN:  # nearly every part
+        if part.keys() <= _PLAIN:  # true for nearly every part: only text, or only a thought
             if text:
                 yield from self._writer.think(text, "thought") if part.get("thought") else self._writer.say(text)
             return
@@ -235,7 +239,8 @@ class Decoder:
     def _call(self, part: Json) -> Iterator[ModelEvent]:
         call = object_of(part["functionCall"])
         name, arguments = tool_name(call.get("name")), read_arguments(call.get("args"))
-        # A result is matched to its call by the id, so a new id must also be in the data that is sent back.
+        # Gemini may send a call without an id. The later request needs the same id in the call and in its result, so a
+        # new id is also put into the data that is sent back.
         call = {**call, "id": text_of(call.get("id")) or self._mint()}
         data = ProviderData(PROVIDER, {**part, "functionCall": call})
         yield from self._writer.whole(ToolCall(call["id"], name, arguments, data))
@@ -273,9 +278,10 @@ def _blocked_error(what: str, reason: str, detail: object) -> ProviderError:
 
 
 def _most(before: Json, now: Json) -> Json:
-    """Return the token counts so far: the counts of the latest chunk, or the larger of each old and new count.
+    """Return the token counts so far, from the counts `before` and the counts `now` of the latest chunk.
 
-    Each chunk has cumulative counts. If Google's servers ran a tool, some counts shrink, and the last chunk lacks some.
+    Each chunk has cumulative counts. But if Google's servers ran a tool, some counts shrink, and the last chunk lacks
+    some. Then the larger of each old and new count is taken.
     """
     if now.keys() >= before.keys() and count_of(now.get(_TOTAL)) >= count_of(before.get(_TOTAL)):
         return now
@@ -283,6 +289,9 @@ def _most(before: Json, now: Json) -> Json:
 
 
 def _usage(counts: Json) -> Usage:
-    """Return the tokens of a request. Gemini counts thoughts separately; in `Usage` they are part of the output."""
+    """Return the usage of a request from Gemini's token counts.
+
+    Gemini counts thoughts apart from the answer; here they are part of the output tokens.
+    """
     prompt, beside, cached_tokens, output, thoughts = (count_of(counts.get(f"{name}TokenCount")) for name in _COUNTS)
     return Usage(prompt + beside, cached_tokens, output + thoughts, thoughts, requests=1, cost=None)

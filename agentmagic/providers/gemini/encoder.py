@@ -1,7 +1,7 @@
 """Encodes a request as the JSON body of Gemini's `streamGenerateContent`.
 
-https://ai.google.dev/api/generate-content and, under https://ai.google.dev/gemini-api/docs,
-the pages function-calling, thinking, thought-signatures and image-understanding.
+API reference: https://ai.google.dev/api/generate-content. Guides under https://ai.google.dev/gemini-api/docs:
+function-calling, thinking, thought-signatures and image-understanding.
 """
 
 import re
@@ -44,17 +44,20 @@ CIRCULATES = "includeServerSideToolInvocations"
 _SKIP_SIGNATURE = b64encode(b"skip_thought_signature_validator").decode()
 """Google's documented placeholder for the signature of a call that Gemini did not make."""
 
-# Models that think by default. Other models refuse a request for thoughts; flash-lite thinks only if the request asks.
+# Models that think by default. Of the others, the flash-lite models think only if the request asks for it, and the rest
+# refuse a request for thoughts.
 _THINKS = re.compile(r"(?:.*/)?gemini-(?:2\.5|3)(?!.*(?:lite|image|tts|audio|live))")
 _THINKS_BY_LEVEL = re.compile(r"(?:.*/)?gemini-3(?!.*(?:image|tts|audio|live))")
 _THINKS_BY_BUDGET = re.compile(r"(?:.*/)?gemini-2\.5(?!.*(?:image|tts|audio|live))")
 _BUDGETS: dict[Effort, int] = {"none": 0, "low": 1_024, "medium": 8_192, "high": 24_576}
 """Tokens of thought for each effort, as Google's OpenAI-compatible API translates it."""
 _TAKES_MEDIA_IN_RESULTS = re.compile(r"(?:.*/)?gemini-3")
-# Models before Gemini 3 need no signatures, and refuse tools together with a schema for the answer. Other families
-# refuse any schema. https://ai.google.dev/gemini-api/docs/structured-output and thought-signatures
+# Models before Gemini 3 need no signatures on their calls, and refuse tools together with a schema for the answer.
+# Models that are not called "gemini-" refuse any schema for the answer.
+# https://ai.google.dev/gemini-api/docs/structured-output and https://ai.google.dev/gemini-api/docs/thought-signatures
 _BEFORE_3 = re.compile(r"(?:.*/)?gemini-[12]\b")
-# https://ai.google.dev/gemma/docs/core/prompt-structure: instructions must be in the first user message.
+# Gemma 1 to 3 need the instructions in the first user message, according to
+# https://ai.google.dev/gemma/docs/core/prompt-structure.
 _TAKES_NO_INSTRUCTIONS = re.compile(r"(?:.*/)?gemma-[1-3]")
 _TAKES_FORM = re.compile(r"(?:.*/)?gemini-")
 
@@ -70,19 +73,20 @@ _IMAGES = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif")
 _MEDIA_IN_PROMPTS = (*_IMAGES, "application/pdf", "audio/", "video/", "text/")
 _MEDIA_IN_RESULTS = ("image/png", "image/jpeg", "image/webp", "application/pdf")
 
-# Keywords of JSON Schema that `parametersJsonSchema` refuses. The loop checks the arguments against the full schema.
+# Keywords of JSON Schema that Gemini refuses in the schema of a tool's parameters, so they are left out. The agent loop
+# checks the arguments of a call against the full schema.
 _UNKNOWN_KEYWORDS = frozenset(
     {"$schema", "$comment", "discriminator", "examples", "exclusiveMinimum", "exclusiveMaximum"}
 )
 
 
 def memo_for(model: str) -> Memo:
-    """Return a memo that encodes each message of a growing history once."""
+    """Return a `Memo` with this API's encoding: each message of a growing conversation is encoded only once."""
     return Memo(lambda message: map(clean, _contents(message, model)))
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
-    """Return the body of a request; with a memo of the same model, each message is encoded only once.
+    """Return the JSON body of a request; with a memo of the same model, each message is encoded only once.
 
     The model's name decides which features are used. Parts that Gemini made are sent back unchanged. Reasoning of other
     providers is left out, because Gemini cannot read it.
@@ -95,7 +99,8 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
             contents[0] = contents[0] | {"parts": [*instructions["parts"], *contents[0]["parts"]]}
         else:
             body["systemInstruction"] = instructions
-    hosted_tools = () if request.tool_choice == "none" else request.hosted  # the mode NONE affects functions only
+    # Google's own tools are left out here, because Gemini's mode "NONE" forbids only the calls of our functions.
+    hosted_tools = () if request.tool_choice == "none" else request.hosted
     tools: list[Json] = [{_WEB[tool.name]: {}} for tool in hosted_tools]
     if request.tools:
         tools.append({"functionDeclarations": [clean(_declaration(tool)) for tool in request.tools]})
@@ -105,10 +110,11 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
     if tools:
         body["tools"] = tools
     if hosted_tools or any("toolCall" in part for content in contents for part in content["parts"]):
-        # Without this field, Gemini refuses functions together with Google's tools, and Google's calls in the history.
+        # Without this field, Gemini refuses a request that has functions and Google's tools, or whose history has calls
+        # of Google's tools.
         body["toolConfig"] = {**body.get("toolConfig", {}), CIRCULATES: True}
     config: Json = {"thinkingConfig": {"includeThoughts": True}} if _THINKS.match(model) else {}
-    # For models that refuse a schema, only the prompt describes the form of the answer, in words.
+    # Models that refuse a schema for the answer get none here: the prompt describes the form of the answer to them.
     if request.output and _TAKES_FORM.match(model) and not (request.tools and _BEFORE_3.match(model)):
         config["responseMimeType"] = "application/json"
         config["responseJsonSchema"] = clean(each_schema(request.output.schema, _fit))
@@ -123,10 +129,10 @@ def is_before_3(model: str) -> bool:
 
 
 def hosts(model: str, tool: HostedTool) -> bool:
-    """Return whether Google runs a tool itself for a model.
+    """Return whether Google's servers can run a tool for a model.
 
-    Google cannot limit domains or the number of uses. Gemini 2.5 is left out, because it refuses functions together
-    with Google's tools.
+    False for a tool with limits on domains or uses, which Google does not offer. False for models before Gemini 3 too,
+    because they refuse functions together with Google's tools.
     """
     return tool.name in _WEB and not (tool.domains or tool.max_uses) and _HAS_WEB.match(model) is not None
 
@@ -171,7 +177,7 @@ def _contents(message: Message, model: str) -> Iterator[Json]:
 
 
 def _has_content(part: Json) -> bool:
-    """Return whether a part is more than a thought or a signature: an answer needs at least one such part."""
+    """Return whether a part has content other than a thought or a signature. An answer needs at least one such part."""
     return not part.get("thought") and part.get("text") != "" and part.keys() != {"thoughtSignature"}
 
 
@@ -192,9 +198,11 @@ def _answer(parts: Sequence[Part], model: str) -> list[Json]:
     first = next((index for index, part in enumerate(answer_parts) if "functionCall" in part), None)
     if first is None or _BEFORE_3.match(model):
         return answer_parts
-    # A signature in a part of Google's servers does not count as the signature of a call.
+    # The first call of an answer needs a signature, in its part or in an earlier one. A signature in a part about the
+    # work of Google's servers does not count.
     if not any("thoughtSignature" in part and not part.keys() & _SERVER for part in answer_parts[: first + 1]):
-        # The first call comes from another provider or an older Gemini, so make Gemini skip the check of its signature.
+        # The first call has no signature, because another provider or an older Gemini model made it. With this
+        # placeholder, Gemini does not check the signature.
         answer_parts[first] = answer_parts[first] | {"thoughtSignature": _SKIP_SIGNATURE}
     return answer_parts
 
@@ -202,7 +210,8 @@ def _answer(parts: Sequence[Part], model: str) -> list[Json]:
 def _fit_part(part: Part, model: str) -> Part:
     """Return a part in a form that the model accepts.
 
-    A model before Gemini 3 refuses the calls of Google's servers, except programs: they become text.
+    Models before Gemini 3 refuse calls that Google's servers ran, and their results: these become text. Programs that
+    Google's servers ran are accepted.
     """
     if not isinstance(part, HostedCall | HostedResult) or not _BEFORE_3.match(model):
         return part
@@ -211,7 +220,7 @@ def _fit_part(part: Part, model: str) -> Part:
 
 def _encode_part(part: Part) -> Json | None:
     own = data_of(part, PROVIDER)
-    if isinstance(part, HostedCall | HostedResult):  # with empty provider data, the part is not sent back
+    if isinstance(part, HostedCall | HostedResult):  # a part whose provider data is present but empty is not sent back
         return own or (None if part.provider_data else _encode_content(as_plain_text(part)))
     if not isinstance(part, ToolCall):
         return own or _encode_content(part)
@@ -220,7 +229,7 @@ def _encode_part(part: Part) -> Json | None:
 
 
 def _tool_contents(message: Message, model: str) -> Iterator[Json]:
-    """Yield one user message with the responses to all calls, and one with the media that responses cannot contain."""
+    """Yield a user message with the results of all calls, and one with the media that results cannot contain."""
     results = results_of(message)
     inside = _MEDIA_IN_RESULTS if _TAKES_MEDIA_IN_RESULTS.match(model) else ()
     yield {"role": "user", "parts": [_response(result, inside) for result in results]}
@@ -229,7 +238,10 @@ def _tool_contents(message: Message, model: str) -> Iterator[Json]:
 
 
 def _response(result: ToolResult, inside: tuple[str, ...]) -> Json:
-    """Return the response to a call. Its text names all media of the result, even if they are not sent."""
+    """Return the part that answers a call with its result.
+
+    `inside` are the types of media that it can contain. Its text names all media of the result, also those left out.
+    """
     response: Json = {
         "id": result.call_id,
         "name": fit_name(result.name, _NAME),
@@ -264,7 +276,7 @@ def _declaration(tool: ToolDef) -> Json:
 
 
 def _fit(schema: Json) -> Json:
-    """Return a schema without the keywords that Gemini refuses."""
+    """Return a JSON Schema without the keywords that Gemini refuses; "const" becomes an "enum" of one value."""
     result = {keyword: value for keyword, value in schema.items() if keyword not in _UNKNOWN_KEYWORDS}
     if "const" in result:
         result["enum"] = [result.pop("const")]

@@ -34,7 +34,8 @@ _body: ContextVar[bytes | None] = ContextVar("body")
 class Gemini(RemoteModel["_Access", "_GeminiClient"]):
     """A model of the Gemini API, or of Vertex AI if `GOOGLE_GENAI_USE_VERTEXAI` is true.
 
-    Vertex AI needs `GOOGLE_CLOUD_PROJECT`, and Google's application default credentials in place of a key.
+    Vertex AI needs the variable `GOOGLE_CLOUD_PROJECT`, and Google's "application default credentials" in place of an
+    API key.
     """
 
     row = PROVIDERS[0]
@@ -54,7 +55,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         return honoured_names(self.model, settings)
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether Google runs the tool itself. Not on Vertex AI, which refuses functions together with it."""
+        """Return whether Google's servers can run the tool. Vertex AI cannot: it refuses it together with functions."""
         return not self._is_vertex and hosts(self.model, tool)
 
     def body(self, request: Request) -> Json:
@@ -71,7 +72,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
                 yield event
 
     def batches(self) -> GeminiBatches | None:
-        """Return the batch API, or None on Vertex AI. A compatible server need not have it."""
+        """Return the batch API of this model, or None on Vertex AI. A server that only imitates Gemini may lack it."""
         return None if self._is_vertex else GeminiBatches(self, self)
 
     @property
@@ -79,17 +80,20 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         return self._api_key is None and _uses_vertex()
 
     async def open(self, call: "Callable[[AsyncClient], Awaitable[object]]") -> "httpx2.Response":
-        """Send the first HTTP request of an SDK call, and return the open response."""
+        """Run an SDK call until its first HTTP request, send this, and return the open response."""
         return await self._post(lambda client: client.open(call))
 
     async def upload(self, content: bytes) -> "httpx2.Response":
-        """Send a file and return the open response."""
+        """Upload `content` as a file to Google, and return the open response."""
         return await self._post(lambda client: client.upload(content))
 
     async def _post(
         self, send: "Callable[[_GeminiClient], Awaitable[httpx2.Response]]", body: Json | None = None
     ) -> "httpx2.Response":
-        """Call `send` with the client, and return the open response. Raises ProviderError for a failed request."""
+        """Call `send` with the Gemini client, and return the open response. Raises ProviderError if the request fails.
+
+        `body` is the body of the request, in which a field that the server refuses is searched.
+        """
         client = await self._client()
         import httpx2
         from google.auth.exceptions import GoogleAuthError
@@ -109,12 +113,12 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         return response
 
     async def _refusal(self, response: "httpx2.Response", body: Json) -> ProviderError:
-        """Return the error for a response with a status of failure, and close the response."""
+        """Return the exception for a response whose HTTP status reports an error, and close the response."""
         import httpx2
 
         payload: object = None
         async with aclosing(response):
-            with suppress(httpx2.HTTPError):  # the status alone is enough for an error
+            with suppress(httpx2.HTTPError):  # if the body cannot be read, the exception is made from the status alone
                 await response.aread()
                 payload = {"message": response.text}
                 with suppress(ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
@@ -135,7 +139,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
 
 
 class _Access(NamedTuple):
-    """How to reach a model: the address, with the key of the Gemini API, or the project and location of Vertex AI."""
+    """How to reach a model: the address, and the key for the Gemini API or the project and location for Vertex AI."""
 
     url: str
     key: str = ""
@@ -155,8 +159,8 @@ class _GeminiClient:
         from google.genai import Client, types
 
         self._http = http_client(_sender())
-        # An empty TLS context, which trusts no server and reads no files, for the three other clients that the SDK
-        # makes and that are never used.
+        # The SDK also makes three HTTP clients that are never used. They get this empty TLS context, which trusts no
+        # server, because a normal one would read the certificates from files.
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         options = types.HttpOptions(
             base_url=access.url,
@@ -171,7 +175,10 @@ class _GeminiClient:
             self._client = Client(vertexai=False, api_key=access.key, http_options=options)
 
     async def post(self, model: str, body: bytes) -> "httpx2.Response":
-        """Send a body and return the open response, of any status. Errors of the SDK and of httpx2 are raised."""
+        """Post a request body for `model`, and return the open response, of any HTTP status.
+
+        Raises the errors of the SDK and of httpx2.
+        """
         from google.genai import types
 
         config = types.GenerateContentConfig(
@@ -187,12 +194,15 @@ class _GeminiClient:
     async def open(
         self, call: "Callable[[AsyncClient], Awaitable[object]]", body: bytes | None = None
     ) -> "httpx2.Response":
-        """Send the first HTTP request of an SDK call, with `body` if given, and return the open response."""
+        """Run an SDK call until its first HTTP request, send this, and return the open response.
+
+        `body` replaces the body that the SDK made.
+        """
         token = _body.set(body)
         try:
             await call(self._client.aio)
         except _ResponseReady as answered:
-            # The traceback would keep the SDK's frames and the body in memory.
+            # Removed, because the exception's traceback would keep the SDK's frames and the request body in memory.
             answered.__traceback__ = None
             return answered.response
         finally:
@@ -200,7 +210,10 @@ class _GeminiClient:
         raise stream_broken("Google's SDK did not send the request")
 
     async def upload(self, content: bytes) -> "httpx2.Response":
-        """Send a file and return the open response, of any status: https://ai.google.dev/gemini-api/docs/files."""
+        """Upload `content` as a file, and return the open response, of any HTTP status.
+
+        https://ai.google.dev/gemini-api/docs/files
+        """
         import httpx2
         from google.genai import types
 
@@ -209,7 +222,7 @@ class _GeminiClient:
         if not start.is_success:
             return start
         await start.aclose()
-        # Use only the path of the returned address, so that the file goes to no other server.
+        # Of the upload address that the server returned, only the path is used: the file must go to no other server.
         upload_url = httpx2.URL(start.headers.get("x-goog-upload-url", "/"))
         url = start.request.url.copy_with(raw_path=upload_url.raw_path)
         headers = {"X-Goog-Upload-Command": "upload, finalize", "X-Goog-Upload-Offset": "0"}
@@ -222,7 +235,7 @@ class _GeminiClient:
 
 
 class _ResponseReady(BaseException):
-    """Raised to carry a response out of the SDK's code. It is a BaseException, so that the SDK does not catch it."""
+    """Raised inside the SDK's code to get the open response out of it. A BaseException, so the SDK cannot catch it."""
 
     def __init__(self, response: "httpx2.Response") -> None:
         super().__init__()
@@ -234,12 +247,15 @@ def _sender() -> "type[httpx2.AsyncClient]":
     import httpx2
 
     class Sender(httpx2.AsyncClient):
-        """Sends a request of the SDK with the body in `_body`, and raises `_ResponseReady` with the open response."""
+        """An HTTP client for the SDK. Its `send` replaces the request's body by the one in `_body`, if there is one.
+
+        It then raises `_ResponseReady` with the open response, so that the SDK does not read the response.
+        """
 
         async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
             try:
                 body = _body.get()
-            except LookupError:  # not a request of the SDK
+            except LookupError:  # `_body` is not set, so this request does not come from the SDK
                 return await super().send(request, **options)
             if body is not None:
                 headers = request.headers.copy()
@@ -260,7 +276,7 @@ def _vertex_location() -> str:
 
 
 def _vertex_url() -> str:
-    """Return the address of Vertex AI for the location, the same as the SDK chooses."""
+    """Return the address of Vertex AI for the location that the user set. The SDK chooses the same address."""
     match _vertex_location():
         case "global":
             usual = "https://aiplatform.googleapis.com"
@@ -272,7 +288,10 @@ def _vertex_url() -> str:
 
 
 def _vertex_project() -> str | None:
-    """Return the project for Vertex AI, or None to use the Gemini API. Raises AuthenticationFailed if it is not set."""
+    """Return the Google Cloud project for Vertex AI, or None if the user has not chosen Vertex AI.
+
+    Raises AuthenticationFailed if the user has chosen Vertex AI but set no project.
+    """
     if not _uses_vertex():
         return None
     if project := settings.variable("GOOGLE_CLOUD_PROJECT"):

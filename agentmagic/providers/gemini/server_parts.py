@@ -1,7 +1,7 @@
-"""Reads the parts for the work of Google's servers in an answer: searches, pages, programs, and citations.
+"""Reads the parts of an answer about work that Google's servers did: searches, fetched pages, programs, citations.
 
-https://ai.google.dev/api/generate-content#GroundingMetadata and, under https://ai.google.dev/gemini-api/docs, the pages
-google-search, url-context, tool-combination and code-execution.
+API reference: https://ai.google.dev/api/generate-content#GroundingMetadata. Guides under
+https://ai.google.dev/gemini-api/docs: google-search, url-context, tool-combination and code-execution.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,9 +21,9 @@ _MOST_QUERIES = 50
 
 
 class ServerParts:
-    """Turns parts of one response into hosted calls and results, which Google's servers ran, and counts the searches.
+    """Turns those parts of one response that Google's servers made into `HostedCall` and `HostedResult` parts.
 
-    A result without an id belongs to the latest call. `called` is True once a call was found.
+    Also counts the searches. A result without an id belongs to the latest call. `called` is True once a call was found.
     """
 
     def __init__(self, provider: str, mint: Callable[[], str]) -> None:
@@ -35,7 +35,10 @@ class ServerParts:
         self.called = False
 
     def parts(self, part: Json) -> tuple[HostedCall | HostedResult, ...]:
-        """Return the parts for a part of Gemini's that is neither plain text nor a call of one of our tools."""
+        """Return the hosted calls and results for one part of Gemini's response.
+
+        `part` is neither plain text nor a call of one of our tools.
+        """
         data = ProviderData(self._provider, part)
         if call := object_of(part.get("toolCall")):
             kind, arguments = text_of(call.get("toolType")), object_of(call.get("args"))
@@ -77,7 +80,10 @@ class ServerParts:
 
     @staticmethod
     def _result_content(response: Json, call: HostedCall | None) -> tuple[Content, ...]:
-        """Return the content of a tool's result. A search result contains no pages, so it becomes links to Google."""
+        """Return the content of the result of one of Google's tools.
+
+        A search result contains no pages. In their place, the content has links to the same searches at Google.
+        """
         data = object_of(response.get("response"))
         match text_of(response.get("toolType")):
             case "GOOGLE_SEARCH_WEB":
@@ -88,7 +94,7 @@ class ServerParts:
                 return hosted.text_content(data)
 
     def _unknown_part(self, part: Json, data: ProviderData) -> tuple[HostedCall | HostedResult, ...]:
-        """Return a call and a result for an image, or for a part of an unknown kind."""
+        """Return a call and a result that show a part of Gemini's response: an image, or a part of an unknown kind."""
         if blob := object_of(part.get("inlineData")):
             content: tuple[Content, ...] = (hosted.image(blob.get("data"), blob.get("mimeType")),)
             name = "image"
@@ -102,7 +108,10 @@ class ServerParts:
 def metadata_parts(
     grounding: Json, urls: Json, provider: str, mint: Callable[[], str]
 ) -> Iterator[HostedCall | HostedResult]:
-    """Yield calls and results for searches and pages that are only in an answer's metadata; none is sent back."""
+    """Yield calls and results that show the searches and fetched pages in an answer's metadata.
+
+    They have no data for later requests, so they are not sent back to Gemini.
+    """
     data = ProviderData(provider, {})
     if queries := _queries(grounding.get("webSearchQueries")):
         call = HostedCall(mint(), SEARCH, {"queries": queries}, HOST, data)
@@ -115,7 +124,7 @@ def metadata_parts(
 
 
 def queries_of(grounding: Json) -> int:
-    """Return the number of different search queries behind an answer."""
+    """Return the number of different search queries that an answer's metadata lists."""
     return len(set(_queries(grounding.get("webSearchQueries"))))
 
 
@@ -133,7 +142,11 @@ def citations(text: str, grounding: Json) -> Iterator[Citation]:
 
 
 def _span(text: str, raw: bytes, segment: Json) -> tuple[object, object]:
-    """Return the start and end of a segment in characters. If its bytes do not match its text, the text is searched."""
+    """Return the start and end of a cited segment as positions in `text`, or (None, None).
+
+    Google counts UTF-8 bytes; `raw` is `text` as UTF-8. If these positions do not lead to the segment's own text, that
+    text is searched in `text`.
+    """
     start, end, segment_text = (
         number_of(segment.get("startIndex")) or 0,
         number_of(segment.get("endIndex")),
@@ -152,12 +165,15 @@ def _chunks(grounding: Json) -> list[Json]:
 
 
 def _web(chunk: Json) -> Json:
-    """Return the page, file or place that a chunk describes, or {}."""
+    """Return the source that a grounding chunk (an entry of Google's list of sources) describes, or {}.
+
+    The source is a web page, a file or a place on the map.
+    """
     return next((one for one in map(object_of, chunk.values()) if one), dict[str, Any]())
 
 
 def _queries(queries: object) -> list[str]:
-    """Return the queries of a search without duplicates and empty queries."""
+    """Return the texts of search queries, without empty ones and duplicates."""
     return list(dict.fromkeys(line for one in _as_list(queries) if (line := hosted.title_of(one))))[:_MOST_QUERIES]
 
 
@@ -166,12 +182,12 @@ def _as_list(value: object) -> Sequence[object]:
 
 
 def _suggestions(queries: Iterable[str]) -> Iterator[Content]:
-    """Yield links to the same searches at Google. Google requires that they are shown with the answer."""
+    """Yield a link to Google Search for each query. Google requires that these links are shown with the answer."""
     return (hosted.page(f"https://www.google.com/search?q={quote_plus(query)}", query) for query in queries)
 
 
 def _fetched_pages(entries: object) -> tuple[Content, ...]:
-    """Return the pages that were fetched; a page that could not be read has the reason as its text."""
+    """Return the pages that Google's servers fetched. A page that they could not read has the reason as its text."""
     return hosted.pages(map(_fetched_page, objects_of(entries)))
 
 

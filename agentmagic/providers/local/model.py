@@ -1,4 +1,7 @@
-"""`local:`, a small model on the user's own machine: it needs no key, and no network once its weights are fetched."""
+"""`local:`, a small model on the user's own machine.
+
+It needs no API key, and no network once its weights are downloaded.
+"""
 
 import asyncio
 import json
@@ -30,9 +33,9 @@ WHO = (
 
 
 def make(model: str = "") -> "LocalModel":
-    """Return a local model: "" or "qwen2.5-coder-1.5b" names the model that is fetched, any other name is a GGUF file.
+    """Return a local model: the built-in one for "" or "qwen2.5-coder-1.5b", or else that of the GGUF file `model`.
 
-    The weights are not fetched or loaded before the first request. Raises UnknownModel.
+    Its weights are downloaded and loaded at the first request, not here. Raises UnknownModel.
     """
     model = model.removeprefix("local:")
     if model in ("", MODEL):
@@ -48,12 +51,12 @@ def make(model: str = "") -> "LocalModel":
 
 
 async def _load_default() -> llama.Runtime:
-    llama.require()  # raises before a gigabyte is fetched that this machine cannot use
+    llama.require()  # raises if this machine cannot run the model, before a gigabyte is downloaded in vain
     stop = threading.Event()
     try:
         path = await asyncio.to_thread(downloads.fetch, stop=stop)
     except asyncio.CancelledError:
-        stop.set()  # cancelling the task does not end its thread
+        stop.set()  # ends the download: its thread goes on when the task is cancelled
         raise
     return await llama.load(path)
 
@@ -72,14 +75,17 @@ _PATIENCE = 0.05
 
 @cache
 def running_servers() -> str:
-    """Return a sentence for each model server that runs on this machine. The search is done once per process."""
+    """Return text for the user, with a sentence for each model server (such as Ollama) that runs on this machine.
+
+    The search is done once per process.
+    """
     until = time.monotonic() + _PATIENCE
     servers = [(port, sentence) for port, page, marker, sentence in _SERVERS if marker in _read(port, page, until)]
     return " ".join(sentence.format(compatible=_COMPATIBLE.format(port=port)) for port, sentence in servers)
 
 
 def _read(port: int, page: str, until: float) -> str:
-    """Return the beginning of a page from a port of this machine, or "" if it does not arrive by the time `until`."""
+    """Return the beginning of an HTTP response from a port of this machine; "" if it has not come at time `until`."""
     connection = HTTPConnection("127.0.0.1", port, timeout=max(until - time.monotonic(), 0.001))
     with closing(connection), suppress(OSError, HTTPException):
         connection.request("GET", page)
@@ -88,10 +94,10 @@ def _read(port: int, page: str, until: float) -> str:
 
 
 class LocalModel:
-    """A small model that writes plans under a grammar, arguments under a JSON Schema, and answers in free text.
+    """A small model. It writes plans that follow a grammar, arguments that follow a JSON Schema, and free-text answers.
 
     `load` returns the loaded model, and is called once, at the first request. No other state is kept between requests.
-    Closing does not unload the model, because the whole process shares it.
+    `aclose` does not unload the model, because the whole process shares it.
     """
 
     def __init__(self, name: str, who: str, load: Callable[[], Awaitable[Generator]]) -> None:
@@ -106,11 +112,11 @@ class LocalModel:
         return self._name
 
     async def prepare(self) -> None:
-        """Fetch the weights (1.1 GB, once), load them (2 GB of memory, once per process) and warm up the model."""
+        """Download the weights (1.1 GB, once), load them (2 GB of memory, once per process) and warm up the model."""
         await self._ready()
 
     def advice(self) -> str:
-        """Return a sentence for each model server on this machine, because their models are larger."""
+        """Return advice for the user: a sentence for each model server on this machine, whose models are larger."""
         return running_servers()
 
     async def _ready(self) -> Generator:
@@ -123,7 +129,7 @@ class LocalModel:
         return tool_texts.choose(tools, question)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent]:
-        """Yield a tool call or an answer. Only the tools that `choose` returns are offered to the model."""
+        """Yield the model events of a tool call or of an answer. Only the tools from `choose` are offered."""
         replies = _Replies(await self._ready())
         talk = prompts.read(request)
         decision = request.decision
@@ -157,13 +163,14 @@ class LocalModel:
         yield ModelFinished(replies.usage + Usage(requests=1), reason, cut, once=False)
 
     async def _next_call(self, replies: "_Replies", request: Request, talk: Talk) -> ToolCall | None:
-        """Return the call to make now, or None if it is time to answer."""
+        """Return the next tool call, or None if the model should answer now."""
         tool = await self._next_tool(replies, request, talk)
         if tool is None:
             return None
         arguments = await self._arguments(replies, talk, tool)
         call = ToolCall(prompts.next_id(request.messages), tool.name, arguments)
-        # Repeating a call would give the same result, so the model answers from the earlier result instead.
+        # If the model repeats an earlier call, its result would be the same. So no call is made, and the model answers
+        # from the earlier result.
         return call if request.tool_choice != "auto" or not prompts.repeats(talk, call) else None
 
     async def _next_tool(self, replies: "_Replies", request: Request, talk: Talk) -> ToolDef | None:
@@ -176,13 +183,17 @@ class LocalModel:
         required = choice == "required"
         steps = prompts.tools_in_plan(await replies.whole(prompts.plan(talk, tools, required=required)), tools)
         tool = prompts.next_tool(talk, steps)
-        # A cut-off plan can have no complete name, and a finished plan has no next step.
+        # If a call is required, there must be a tool, even if the plan is done (take its last tool again), or was cut
+        # off before its first complete name (take the last tool offered).
         return (steps or tools)[-1] if required and tool is None else tool
 
     async def _decide(self, replies: "_Replies", request: Request, decision: PlanQuestion) -> str:
-        """Return the JSON of a planned turn's decision, from the same constrained steps as in a turn without a plan."""
+        """Return the model's decision as JSON, for a turn with a task list.
+
+        The model makes the decision with the same prompts for plans and arguments as in any other turn.
+        """
         if decision.tool is None:
-            # The last message of the request is the decision in words, which only other models need.
+            # The last message of the request asks for the decision in words. It is left out: only other models need it.
             talk = prompts.read(replace(request, messages=request.messages[:-1]))
             tools = self.choose(request.tools, talk.question)
             steps = prompts.tools_in_plan(await replies.whole(prompts.plan(talk, tools)), tools) if tools else ()
@@ -198,7 +209,10 @@ class LocalModel:
     async def _known_arguments(
         self, replies: "_Replies", talk: Talk, steps: Sequence[ToolDef]
     ) -> list[dict[str, object]]:
-        """Return the arguments of the first call of a plan, or of every call if the plan has only one tool."""
+        """Return the arguments of the calls in a plan, as far as they are known before the first call.
+
+        These are the arguments of every call if the plan has only one tool, or else of the first call.
+        """
         if not prompts.one_tool(steps) or prompts.takes_nothing(steps[0]):
             return [await self._arguments(replies, talk, tool) for tool in steps[:1]]
         return prompts.parse_argument_list(await replies.whole(prompts.arguments(talk, steps[0], several=True)))
@@ -216,14 +230,17 @@ class LocalModel:
 
 
 def _no_facts(talk: Talk) -> BadRequest:
-    """Return the error for a request for JSON whose tools all failed: without facts, the model would invent values."""
+    """Return the error for a turn that must answer in JSON, but whose tool calls all failed.
+
+    Without their results, the model would invent the values.
+    """
     names = join_names(dict.fromkeys(call.name for call in talk.calls))
     advice = "Ask in other words, or with --no-tools if it needs no tool."
     return BadRequest(f"The local model can give no value, since no tool gave a result; {names} failed. {advice}")
 
 
 class _Replies:
-    """Runs the generations of one request. `usage` is their sum; `reason` says why the last generation ended."""
+    """Runs the generations that one request needs. `usage` is their total; `reason` says why the last one ended."""
 
     def __init__(self, generator: Generator) -> None:
         self.usage = Usage()
@@ -235,9 +252,12 @@ class _Replies:
         return "".join([piece async for piece in self.pieces(prompt)])
 
     async def pieces(self, prompt: GenerationRequest) -> AsyncGenerator[str]:
-        """Yield a reply piece by piece. If the runtime refuses the grammar or schema, try again with a looser one."""
+        """Yield the reply to a prompt, piece by piece.
+
+        If llama.cpp refuses the prompt's grammar, try again without it. If it refuses the schema, try with any object.
+        """
         try:
-            # Closed explicitly, so that a cancelled request ends its generation at once.
+            # `aclosing` closes the generator when the request is cancelled, so that its generation ends at once.
             async with aclosing(self._generator.generate(prompt)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Finished):

@@ -1,8 +1,8 @@
 """Reduces a tool's JSON Schema to the keywords that llama.cpp can turn into a grammar.
 
 llama.cpp's converter refuses some schemas, ignores parts of others, and writes warnings to the terminal. The keywords
-that are removed here (patterns, formats, lengths) only restrict values further. The loop checks every call against
-the full schema, so an invalid call is still refused.
+that are removed here (patterns, formats, lengths) only restrict values further. The agent loop checks every call
+against the full schema, so an invalid call is still refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,10 @@ Schema = Mapping[str, Any]
 
 
 def narrow(schema: Schema) -> dict[str, Any]:
-    """Return a schema of type object that keeps types, names, choices and integer bounds, and no `$ref`."""
+    """Return the schema of a tool's parameters, reduced to types, names, choices and integer bounds.
+
+    It is always of type object. Each `$ref` is replaced by the schema that it names.
+    """
     result = _node(schema, schema, DEPTH)
     return result if result.get("type") == "object" else {"type": "object"}
 
@@ -34,14 +37,17 @@ def _node(node: Any, root: Schema, depth: int) -> dict[str, Any]:
     if choices := _choices(schema):
         return {"enum": choices}
     for key in ("anyOf", "oneOf", "allOf"):
-        # If a schema has properties too, the branches are ignored: they only restrict how properties can be combined.
+        # Beside "properties", these keywords are ignored: there, they only restrict how properties can be combined.
         if "properties" not in schema and (branches := _list(schema.get(key))):
             return _branches(key, branches, root, depth - 1)
     return _typed_node(schema, root, depth)
 
 
 def _target(reference: Any, root: Schema) -> Any:
-    """Return the part of the schema that a reference names, or None, which allows any value, if the part is missing."""
+    """Return the part of the schema `root` that a `$ref` names, or None if there is no such part.
+
+    The caller lets None allow any value.
+    """
     node: Any = root
     for step in str(reference).removeprefix("#").strip("/").split("/"):
         name = step.replace("~1", "/").replace("~0", "~")

@@ -1,10 +1,10 @@
-"""Writes the prompts of the small model, and reads its replies. All functions here are pure.
+"""Writes the prompts for the small local model, and reads its replies. No function here has side effects.
 
 A model of this size does not reliably follow a format for tool calls. Each request is therefore split into steps, and
 the runtime enforces the format of each step:
 
 - PLAN: a grammar allows only "answer", or up to three real tool names in order.
-- ARGUMENTS of the next planned tool, under its JSON Schema. The prompt has the results so far.
+- ARGUMENTS of the next planned tool: they must follow its JSON Schema. The prompt has the results so far.
 - ANSWER: free text, from the results alone.
 
 At temperature 0, the model writes the same plan at every step of a turn, so the provider need not store the plan.
@@ -36,7 +36,8 @@ ANSWER_TOKENS = 512
 FORM_TOKENS = 1024
 """More than `ANSWER_TOKENS`, because JSON takes more tokens than plain text, and is useless if it is cut off."""
 
-# The most characters of each text in a prompt. The context is small, and a long prompt takes seconds to read.
+# The most characters of each kind of text in a prompt. The model's context window is small, and it takes seconds to
+# read a long prompt.
 QUESTION_CLIP = 500
 RESULT_CLIP = 800
 EARLIER_CLIP = 200
@@ -72,7 +73,10 @@ PromptMessage = tuple[Literal["system", "user", "assistant"], str]
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A request for one reply: the messages, the most tokens, and the grammar or schema that the reply must follow."""
+    """A request to the local model for one reply.
+
+    It has the messages, the most tokens of the reply, and the grammar or JSON Schema that the reply must follow.
+    """
 
     messages: tuple[PromptMessage, ...]
     max_tokens: int
@@ -82,9 +86,9 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class FinishedCall:
-    """A finished call of this turn; `arguments` is JSON text, `outcome` the text of the result.
+    """A finished tool call of the current turn; `arguments` is JSON text, `outcome` is the text of the result.
 
-    `rows` are the labels of the rows in the outcome, if the outcome is a list of records.
+    If the result is a list of records, `outcome` has a row for each, and `rows` are the labels of these rows.
     """
 
     name: str
@@ -95,7 +99,7 @@ class FinishedCall:
 
     @property
     def line(self) -> str:
-        """The call and its outcome in one line."""
+        """One line for a prompt with the call and its outcome."""
         return f"{self.name}({self.arguments}) {'failed:' if self.failed else 'returned'} {self.outcome}"
 
 
@@ -103,8 +107,8 @@ class FinishedCall:
 class Talk:
     """The part of a conversation that the prompts contain: the question, the calls of this turn, and earlier turns.
 
-    `earlier` are pairs of a question and its answer. `outline` is the question with only the beginnings of its
-    attachments; "" means that it is the same as `question`.
+    `earlier` are pairs of a question and its answer. `outline` is the question with only the beginnings of the files
+    and values attached to it; "" means that it is the same as `question`.
     """
 
     question: str
@@ -119,12 +123,12 @@ class Talk:
 
     @property
     def prompt(self) -> str:
-        """The earlier turns, followed by the question."""
+        """The text for a prompt: the questions and answers of earlier turns, followed by the current question."""
         return self._after_earlier(self.question)
 
     @property
     def short_prompt(self) -> str:
-        """The earlier turns, followed by the question with shortened attachments."""
+        """The same text as `prompt`, but with only the beginnings of the question's attachments."""
         return self._after_earlier(self.outline or self.question)
 
     def _after_earlier(self, text: str) -> str:
@@ -133,7 +137,7 @@ class Talk:
 
 
 def read(request: Request) -> Talk:
-    """Return the current turn in a request's history, and a few turns before it."""
+    """Return as a `Talk` the current turn in the messages of a request, and a few turns before it."""
     messages = request.messages
     start = _turn_start(request)
     user_messages = [message for message in messages[start:] if message.role == "user"]
@@ -148,8 +152,8 @@ def _turn_start(request: Request) -> int:
     users = [index for index, message in enumerate(request.messages) if message.role == "user"]
     if not users:
         return 0
-    # If a turn reaches its limit, the loop adds a user message that asks for the answer, right after the results. The
-    # answer needs these results, so the turn begins at the user message before.
+    # If a turn reaches its limit of steps, the agent loop adds a user message after the last tool results, which asks
+    # for the answer. The answer needs these results, so the turn begins at the user message before that one.
     closing = request.tool_choice == "none" and len(users) > 1 and request.messages[users[-1] - 1].role == "tool"
     return users[-2] if closing else users[-1]
 
@@ -213,7 +217,7 @@ def _shot(question: str, reply: str) -> tuple[PromptMessage, PromptMessage]:
 
 
 def _joined_shots(shots: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return two example questions that need two calls each, made from examples that need one call."""
+    """Return two examples (question and plan) that need two calls each, made from `shots`, which need one call each."""
     if len(shots) < 2:  # noqa: PLR2004  (two examples are needed)
         return []
     (first, one), (second, two), (last, three) = shots[0], shots[1], shots[-1]
@@ -285,12 +289,15 @@ def takes_nothing(tool: ToolDef) -> bool:
 
 
 def parse_arguments(reply: str) -> dict[str, Any]:
-    """Return the arguments in a reply; a reply that is not a JSON object becomes `{"_raw": "..."}`."""
+    """Return the arguments in a reply of the model; a reply that is not a JSON object becomes `{"_raw": "..."}`."""
     return read_arguments(reply) if reply.strip() else {RAW: reply}
 
 
 def parse_argument_list(reply: str) -> list[dict[str, Any]]:
-    """Return the arguments of each call in a reply, without duplicates; a reply that is not a list is one call."""
+    """Return the arguments of each call that a reply of the model lists in JSON, without duplicates.
+
+    A reply that is not a list counts as the arguments of one call.
+    """
     try:
         read = json.loads(reply)
     except ValueError:
@@ -308,25 +315,32 @@ def repeats(talk: Talk, call: ToolCall) -> bool:
 
 
 def talk_of(decision: PlanQuestion) -> Talk:
-    """Return the question and the calls of a planned turn as a `Talk`."""
+    """Return a `Talk` with the question and the calls of a turn that follows a task list."""
     calls = (_finished_call(call, result) for call, result in decision.calls)
     return Talk(decision.question, tuple(calls))
 
 
 def route(steps: Sequence[ToolDef]) -> str:
-    """Return the route of a planned turn as JSON: "tools" or "answer". The small model never asks the user back."""
+    """Return as JSON whether a turn begins with tool calls ("tools") or is answered at once ("answer").
+
+    `steps` are the tools in the model's plan. A third route, to ask the user back, is never taken by the small model.
+    """
     return json.dumps({"route": "tools" if steps else "answer"})
 
 
 def one_tool(steps: Sequence[ToolDef]) -> bool:
-    """Return whether a plan has only one tool. The number of calls in such a plan is not reliable."""
+    """Return whether a plan names only one tool, once or several times.
+
+    In such a plan, the small model often gets the number of calls wrong.
+    """
     return len({tool.name for tool in steps}) == 1
 
 
 def task_list(steps: Sequence[ToolDef], values: Sequence[Mapping[str, Any]]) -> str:
-    """Return the tasks of a plan as JSON. `values` are the arguments of the first call, or of every call.
+    """Return the task list for a plan as JSON, with a task for each call.
 
-    A task without known arguments gets them from the result of the task before it.
+    `values` are the arguments of the first call, or of every call. A task whose arguments are not known yet gets them
+    from the result of the task before it.
     """
     tasks: list[dict[str, Any]] = []
     if one_tool(steps) and len(values) > len(steps):
@@ -341,7 +355,10 @@ def task_list(steps: Sequence[ToolDef], values: Sequence[Mapping[str, Any]]) -> 
 
 
 def judgement(talk: Talk, tool: ToolDef, new_arguments: Mapping[str, Any]) -> str:
-    """Return the judgement of the last call as JSON; a failed call is retried if `new_arguments` differ."""
+    """Return as JSON whether the last call succeeded, and whether to retry it.
+
+    A failed call is retried if no earlier call had `new_arguments`, which the model wrote after the failure.
+    """
     last = talk.calls[-1]
     retry = last.failed and not repeats(talk, ToolCall("", tool.name, new_arguments))
     reason = last.outcome if last.failed else ""
@@ -358,7 +375,8 @@ def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None 
     messages: list[PromptMessage] = [("system", task)]
     for question, reply in talk.earlier:
         messages.extend(_shot(question, reply))
-    # A grammar enforces the order of rows in a list, because in free text the model would sort them its own way.
+    # If the question asks for a list, a grammar makes the answer keep the order of the rows in the tool's result: in
+    # free text, the model would change the order.
     rows = talk.calls[-1].rows if talk.calls and _LISTING.match(talk.question) else ()
     if talk.calls:
         facts = "\n".join(dict.fromkeys(call.line for call in talk.calls))

@@ -1,4 +1,4 @@
-"""Rewrites tables and records for the small model: in few tokens, and with each value next to its name."""
+"""Rewrites tables and records for the small local model: with fewer tokens, and with each value next to its name."""
 
 import json
 import re
@@ -12,10 +12,10 @@ _RECORDS = re.compile(r"\[\s*\{")
 
 
 def in_rows(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return a text in which the first list of JSON records is written as numbered rows, and a label for each row.
+    """Return `text` with its first list of JSON records rewritten as numbered rows, and a label for each row.
 
     The label is the first text in the row, or else the first value. If a label has unprintable characters, which a
-    grammar cannot contain, the labels are empty.
+    grammar cannot contain, no labels are returned.
     """
     start = _RECORDS.search(text)
     if start is None:
@@ -60,7 +60,7 @@ def _row(record: Mapping[str, Any]) -> str:
 
 
 def compact(text: str) -> str:
-    """Return a text in which Markdown tables become rows of comma-separated values, with half as many tokens."""
+    """Return `text` with its Markdown tables rewritten as rows of comma-separated values, which are half the tokens."""
     return _TABLE_ROW.sub(_compact_row, text)
 
 

@@ -1,4 +1,4 @@
-"""Describes tools in the prompts of the small model, and chooses the few tools that a prompt can have."""
+"""Describes tools in the prompts for the small local model, and chooses the few tools that a prompt can have."""
 
 import re
 from collections import Counter
@@ -43,14 +43,20 @@ def _stems(text: str) -> list[str]:
 
 
 def signature(tool: ToolDef, *, whole: bool = False) -> str:
-    """Return the name of a tool, its parameters, and the first line of its description or, with `whole`, all of it."""
+    """Return text for a prompt: the tool's name, its parameters, and the first line of its description.
+
+    With `whole`, the text has the whole description.
+    """
     return (
         f"- {tool.name}({', '.join(tool.parameters.get('properties', {}))}): {_about(tool) if whole else summary(tool)}"
     )
 
 
 def examples(tool: ToolDef) -> tuple[Example, ...]:
-    """Return the examples of a tool. The tool of an MCP server has its examples in its description."""
+    """Return the examples of a tool, each a question and its arguments.
+
+    The examples of a tool of an MCP server are in its description.
+    """
     return tool.examples or _split_description(tool)[0]
 
 
@@ -58,7 +64,7 @@ def _split_description(tool: ToolDef) -> tuple[tuple[Example, ...], str]:
     """Return the examples in the description of a tool, and the rest of the description."""
     try:
         pairs, about = split_examples(tool.description)
-    except ValueError:  # the description of a server's tool can have any text
+    except ValueError:  # a tool's description from an MCP server can have any text
         return (), tool.description
     return tuple(Example(question, arguments) for question, arguments in pairs), about
 

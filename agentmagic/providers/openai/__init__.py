@@ -8,9 +8,9 @@ from agentmagic.providers.base import READS, Family, Provider
 KEY = "OPENAI_API_KEY"
 BASE_URL = "OPENAI_BASE_URL"
 
-# https://developers.openai.com/api/docs/models: from GPT-5 on, a prompt that reaches into the last 128,000 tokens of
-# the window is refused. According to the guides to images and files, a model that reads images reads PDF too. Sound is
-# not sent to OpenAI.
+# From GPT-5 on, the last 128,000 tokens of the context window are for the answer: a prompt that needs them is refused
+# (https://developers.openai.com/api/docs/models). According to OpenAI's guides to images and files, a model that reads
+# images reads PDF too. agentmagic sends no sound to OpenAI.
 _FAMILIES = (
     Family(re.compile(r"gpt-oss")),
     Family(

@@ -1,4 +1,6 @@
-"""OpenAI's Batch API for `/v1/responses`: a file of requests, a batch, and files with the answers and the errors.
+"""OpenAI's Batch API, for requests to `/v1/responses`.
+
+A file with the requests is uploaded, and a batch is created from it. One file has the answers, another the errors.
 
 https://developers.openai.com/api/docs/guides/batch and https://developers.openai.com/api/reference/resources/batches
 """
@@ -32,9 +34,9 @@ _FATES = {"expired": EXPIRED, "batch_expired": EXPIRED, "cancelled": CANCELED, "
 
 
 class OpenAIBatches(RemoteBatches):
-    """The batches of a model behind the Responses API."""
+    """The batch API for a model that is reached through OpenAI's Responses API."""
 
-    # https://developers.openai.com/api/docs/guides/batch#rate-limits
+    # From https://developers.openai.com/api/docs/guides/batch#rate-limits.
     limits = BatchLimits(50_000, 200_000_000)
 
     def __init__(self, model: OpenAIClient, decoder: Callable[[], Decoder]) -> None:
@@ -43,7 +45,7 @@ class OpenAIBatches(RemoteBatches):
         self._decoder = decoder
 
     def line(self, key: str, request: Request) -> bytes:
-        """Return a request in the form in which it is written into a batch."""
+        """Return a request as the JSON line that is written into the file of a batch; `key` identifies its result."""
         body = {name: value for name, value in self._model.body(request).items() if name != "stream"}
         return write_body({"custom_id": key, "method": "POST", "url": "/v1/responses", "body": body})
 
@@ -89,7 +91,8 @@ class OpenAIBatches(RemoteBatches):
             return unanswered_error(self.who, _FATES[word]) if word in _FATES else None
         error = (objects_of(object_of(batch.get("errors")).get("data")) or [{}])[0]
         code = text_of(error.get("code"))
-        # https://developers.openai.com/api/docs/guides/batch#rate-limits: a limit for the tokens of all queued batches
+        # This code means that all queued batches together have too many tokens, so a later try can succeed:
+        # https://developers.openai.com/api/docs/guides/batch#rate-limits
         status = 429 if code == "token_limit_exceeded" else 400
         return self._error(Fault(text_of(error.get("message")), code, status))
 

@@ -79,17 +79,20 @@ class OpenAIChat(OpenAIClient):
         return honoured_names(self.model, settings) if self.is_own else settings.given
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether the model itself does web searches. Only some models do, without limits of domains or uses."""
+        """Return whether OpenAI can run this tool for this model.
+
+        Only search models can, and only a web search without limits on domains or uses.
+        """
         return tool == HostedTool(SEARCH) and is_search_model(self.model)
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
         calls = bool(request.tools) and request.tool_choice != "none"
-        # With a schema for the answer, many compatible servers cannot call tools.
+        # Many compatible servers cannot call tools if the request has a schema for the answer, so it is left out.
         if "response_format" in self.without or (calls and not self.is_own):
             request = replace(request, output=None)
         body = encode(request, self.model, self._memo)
-        if self.is_own and "max_tokens" in body:  # OpenAI's new name; other servers know the old one
+        if self.is_own and "max_tokens" in body:  # OpenAI has renamed this field; other servers know the old name
             body["max_completion_tokens"] = body.pop("max_tokens")
         return omit_fields(body, self.without)
 
@@ -113,7 +116,7 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
         body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
     if request.output:
         body["response_format"] = {"type": "json_schema", "json_schema": form(request.output)}
-    if request.hosted and request.tool_choice != "none":  # the API's "none" would affect functions only
+    if request.hosted and request.tool_choice != "none":  # the API's own "none" forbids functions, but not web search
         body["web_search_options"] = {}
     body |= request.settings.under(_SETTINGS)
     return merge(body, request.settings.extra)
@@ -141,7 +144,7 @@ def _messages(message: Message, model: str) -> Iterator[Json]:
 def _user_content(message: Message) -> str | list[Json]:
     parts = [part for part in message.parts if isinstance(part, Content)]
     texts = [part.text for part in parts if isinstance(part, Text)]
-    if len(texts) == len(parts):  # one string, because some servers refuse a list
+    if len(texts) == len(parts):  # all parts are text: send one string, because some servers refuse a list
         return "\n\n".join(filter(None, texts)) or NOTHING
     return [_content(part) for part in parts if part != Text("")]
 
@@ -156,13 +159,14 @@ def _assistant(message: Message, model: str) -> Iterator[Json]:
 
 
 def _part_text(part: Part, model: str) -> str:
-    """Return the text of a part for an answer's content, including citations and hosted calls of other models.
+    """Return the text that stands for a part of an answer when the answer is sent back in a later request.
 
-    Those of this model are sent back in the fields that its server understands.
+    Citations and hosted calls that another model made are written as text. Those of this model are sent back in the
+    fields that only its server understands.
     """
     is_own = data_of(part, PROVIDER).get("model") == model
     match part:
-        case HostedCall() | HostedResult():  # this model's own calls are sent back by `_own_fields`
+        case HostedCall() | HostedResult():  # those of this model are sent back by `_own_fields`
             return "" if is_own else as_plain_text(part).text
         case Text():
             return part.text if is_own else with_source_links(part)
@@ -177,9 +181,10 @@ def _call(call: ToolCall, model: str) -> Json:
 
 
 def _own_fields(message: Message, model: str) -> Json:
-    """Return the fields of an answer with the model's reasoning, and the fields that only its server understands.
+    """Return the fields to send back with an answer: the model's reasoning, and those only its server understands.
 
-    DeepSeek refuses a history of calls without its reasoning: https://api-docs.deepseek.com/guides/thinking_mode
+    DeepSeek refuses earlier calls without the reasoning before them:
+    https://api-docs.deepseek.com/guides/thinking_mode
     """
     fields: Json = {}
     for part in message.parts:
@@ -193,13 +198,16 @@ def _own_fields(message: Message, model: str) -> Json:
 
 
 def _extra(part: Reasoning | ToolCall, model: str) -> Json:
-    """Return the fields that a server sent with a part and that only the server understands."""
+    """Return the non-standard fields that `model`'s server sent with a part, to send them back unchanged."""
     own = data_of(part, PROVIDER)
     return own.get("extra", {}) if own.get("model") == model else {}
 
 
 def _results(results: list[ToolResult]) -> Iterator[Json]:
-    """Yield the results of tools as text, then one user message with their images, which results cannot have here."""
+    """Yield a message with the text of each tool result, then one user message with their images and PDF files.
+
+    In this API, a tool result can have only text.
+    """
     attachments: list[Json] = []
     for result in results:
         prefix = "Error: " if result.is_error else ""

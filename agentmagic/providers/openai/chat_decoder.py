@@ -1,4 +1,4 @@
-"""Turns the chunks of a streamed chat completion into events.
+"""Turns the chunks of a streamed chat completion into model events.
 
 The servers that speak this API differ in many details: some send no usage, no ids of calls, whole calls in one chunk,
 names in pieces, calls as text, or reasoning in a separate field.
@@ -55,10 +55,11 @@ _FAILURE_REASONS = frozenset({"error", "insufficient_system_resource"})
 
 @dataclass(slots=True)
 class _Call:
-    """A call that is not finished; `index` is set with the first arguments, because the name is complete then.
+    """A tool call that is still being streamed.
 
-    `is_again` is True if the name came again after the arguments. If more arguments follow, this was the name of a
-    second call; otherwise the server only repeated it.
+    `index` (of its part) is set when the first arguments come, because the name is complete then. `is_again` is True if
+    the name came once more after the arguments. If more arguments follow, this was the name of a second call; if not,
+    the server only repeated the name.
     """
 
     id: str = ""
@@ -70,7 +71,7 @@ class _Call:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the arguments are a whole object, and not the `{}` that some servers send before them."""
+        """Whether the arguments are a whole JSON object; False for the `{}` that some servers send in advance."""
         if not self.pieces[-1].rstrip().endswith("}"):
             return False
         return bool(read_arguments("".join(self.pieces)).keys() - {"_raw"})
@@ -90,7 +91,7 @@ _GROWING = frozenset({"text", "summary", "data", "signature"})
 
 
 class Decoder:
-    """Turns the chunks of one streamed completion into events.
+    """Turns the chunks of one streamed completion into model events.
 
     `model` is the model that the request was sent to, and `tools` are the names of the tools in the request.
     """
@@ -116,7 +117,7 @@ class Decoder:
         return self._figures() if self._usage else None
 
     def feed(self, chunk: object) -> Iterator[ModelEvent]:
-        """Yield the events of a chunk, which can be any JSON."""
+        """Yield the model events in a chunk of the response. The chunk is unchecked: it can be any JSON."""
         response = object_of(chunk)
         # Servers send the usage in the last chunk, in every chunk, or never.
         if usage := response.get("usage") or response.get("x_groq"):
@@ -124,14 +125,15 @@ class Decoder:
             self._answerer = text_of(response.get("model")) or self._answerer
         for choice in objects_of(response.get("choices")):
             if choice.get("index") and number_of(choice["index"]):
-                continue  # a second answer to the same request, which is ignored
-            if usage := choice.get("usage"):  # Moonshot
+                continue  # ignored: with an index above 0, this is a second answer to the same request
+            if usage := choice.get("usage"):  # Moonshot sends the token counts here
                 self._count(usage)
             if delta := choice.get("delta"):
                 self._began = True
                 yield from self._texts.take(self._delta(object_of(delta)))
             elif not self._began and (whole := object_of(choice.get("message"))):
-                # This server does not stream. (Other servers repeat the whole answer after its pieces.)
+                # A whole answer, from a server that does not stream. If pieces came before (`_began`), the server only
+                # repeats the answer.
                 yield from self._texts.take(self._delta(whole))
                 self._end("stop")
             if reason := choice.get("finish_reason"):
@@ -139,11 +141,11 @@ class Decoder:
                 self._answerer = text_of(response.get("model"))
 
     def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
-        """Yield the ends of the open parts and of the response.
+        """Yield the last model events: the ends of the unfinished parts, and the closing event.
 
-        They are yielded at the end of the stream, because the usage comes after the finish reason. Some servers send no
-        finish reason, but only `[DONE]`. Raises StreamBroken if the response was not complete, BadRequest if a content
-        filter withheld it, and MalformedCall for a call without a name.
+        The closing event waits for the end of the stream, because the usage comes after the finish reason. Some servers
+        send no finish reason, but only `[DONE]` (`done`). Raises StreamBroken if the response was not complete,
+        BadRequest if a content filter withheld it, and MalformedCall for a call without a name.
         """
         if done and self._began and not self._reason:
             self._reason = "tool_calls" if self._calls else "stop"
@@ -160,23 +162,26 @@ class Decoder:
         cut = reason in _LENGTH_REASONS
         for call in self._calls:
             yield from self._end_call(call, cut=cut)
-        if self._extra:  # stored in an empty reasoning part, which shows nothing
+        if self._extra:  # non-standard fields to send back: kept in an empty reasoning part, which is not displayed
             data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
             yield from self._writer.whole(Reasoning("", data))
         yield ModelFinished(self._figures(), self._reason, cut, model=self._answerer)
 
     def _figures(self) -> Usage:
-        """Return the tokens and the billed searches: OpenRouter reports them; a search model of OpenAI does one."""
+        """Return the usage: the tokens and the number of billed searches.
+
+        OpenRouter reports the number. A search model of OpenAI makes one search for each answer.
+        """
         count = object_of(self._usage.get("server_tool_use_details")).get("web_search_requests")
         searches = count_of(count) or int(is_search_model(self._model))
         return replace(read_usage(self._usage, "prompt", "completion"), searches=searches)
 
     def _end(self, reason: str) -> None:
         if reason:
-            self._reason, self.rest = reason, SETTLE  # the usage can still follow
+            self._reason, self.rest = reason, SETTLE  # a chunk with the token counts can still follow
 
     def _count(self, usage: object) -> None:
-        """Store token counts. Groq nests them in another object."""
+        """Store the token counts in `usage`, from a chunk. Groq nests them in another object."""
         figures = object_of(usage)
         self._usage = figures_so_far(self._usage, object_of(figures.get("usage", figures)))
 
@@ -187,18 +192,18 @@ class Decoder:
         return self._delta_events(delta, content)
 
     def _delta_events(self, delta: Json, content: object) -> Iterator[ModelEvent]:
-        """Yield the events of a piece that has more than text, or no text."""
+        """Yield the model events of a delta (a piece of the answer) that has fields other than its text `content`."""
         _keep(self._extra, delta, _STANDARD_FIELDS)
         if annotations := objects_of(delta.get("annotations")):
             self._annotations += annotations[: MOST_CITATIONS - len(self._annotations)]
             self._texts.holds = True
         for name in _REASONING_FIELDS:
             if reasoning := text_in(delta.get(name)):
-                # Reasoning is sent back in the same field if it came as a string. Otherwise it is not sent back.
+                # Later requests send reasoning back in the field that it came in, but only if it came as a string.
                 yield from self._writer.think(reasoning, name if isinstance(delta[name], str) else "")
-                break  # a server that fills both fields puts the same text into them
+                break  # a server that fills both reasoning fields puts the same text into them
         yield from self._writer.take(content or delta.get("refusal"))
-        legacy = object_of(delta.get("function_call"))  # from servers that still use the API of 2023
+        legacy = object_of(delta.get("function_call"))  # the form of a call in OpenAI's API of 2023
         for entry in objects_of(delta.get("tool_calls")) or ([{"function": legacy, "index": 0}] if legacy else []):
             yield from self._write_call(entry)
 
@@ -222,17 +227,20 @@ class Decoder:
         text = arguments_text(function.get("arguments"))
         call = self._call_of(entry, name, text)
         call.id = call.id or text_of(entry.get("id"))
-        if name != call.name:  # some servers repeat the whole name, others send it in pieces
+        if name != call.name:  # some servers repeat the whole name in each piece, others send the name in pieces
             call.name += name
         _keep(call.extra, entry, _STANDARD_CALL_FIELDS)
         if text:
             call.pieces.append(text)
-            if call.name:  # a few servers send the name last
+            if call.name:  # missing at first from a few servers, which send the name after the arguments
                 yield from self._start_call(call)
                 yield PartDelta(call.index, text)
 
     def _call_of(self, entry: Json, name: str, text: str) -> _Call:
-        """Return the call that a piece belongs to. Some servers send no index, others index 0 for every call."""
+        """Return the call to which `entry`, a piece of a streamed call, belongs.
+
+        Some servers send no index with a piece, others send index 0 for every call.
+        """
         place = number_of(entry.get("index"))
         last = self._calls[-1] if self._calls else None
         call = last if place is None else self._places.get(place)
@@ -246,10 +254,11 @@ class Decoder:
         return call
 
     def _is_other(self, call: _Call, call_id: str, name: str, text: str, place: int | None) -> bool:
-        """Return whether a piece with a name begins a new call, and does not continue `call`, which has its index.
+        """Return whether a piece of a streamed call begins a new call, or continues `call`.
 
-        A new call has another id; or another name, if the name of `call` is complete; or arguments, if the arguments of
-        `call` are complete. Without id and index, and before any arguments, every name begins a new call.
+        The piece has a name, and the index of `call` or no index. It begins a new call if its id differs, if its name
+        differs and the name of `call` is complete, or if it has arguments and those of `call` are complete. If the
+        piece has no id and no index, and `call` has no arguments yet, every name begins a new call.
         """
         if call_id and call.id and call_id != call.id:
             return True
@@ -271,7 +280,7 @@ class Decoder:
             return  # the answer was cut off before the name came, or the server announced a call that never came
         tool_name(call.name)
         yield from self._start_call(call)
-        # Without an id, or with one that two calls share, a result could not be matched to its call.
+        # If a call has no id, or the same id as another call, it gets a new one, so that its result can be matched.
         others = {other.id for other in self._calls if other is not call}
         if not call.id or call.id in others:
             call.id = mint_id()
@@ -281,9 +290,10 @@ class Decoder:
 
 
 def _executed_tools(tools: object, own: ProviderData) -> Iterator[HostedCall | HostedResult]:
-    """Yield the calls that Groq's server ran itself: https://console.groq.com/docs/compound/built-in-tools.
+    """Yield the calls that Groq's server ran itself, and their results.
 
-    Their data is sent back with the other extra fields of the answer, not with these parts.
+    Later requests send Groq's data for them back with the other non-standard fields of the answer, not with these
+    parts. https://console.groq.com/docs/compound/built-in-tools
     """
     for tool in objects_of(tools)[:MOST_PAGES]:
         name = "web_search" if tool.get("type") == "search" else name_of(tool.get("type"))
@@ -295,7 +305,7 @@ def _executed_tools(tools: object, own: ProviderData) -> Iterator[HostedCall | H
 
 
 def _keep(extra: Json, chunk: Json, standard_fields: Collection[str]) -> None:
-    """Add the fields of a chunk that are not in `standard_fields` to `extra`, which has those of earlier chunks."""
+    """Add the non-standard fields of a chunk to `extra`, which has those of the earlier chunks."""
     for name in chunk.keys() - standard_fields:
         value = clean_data(chunk[name])
         if isinstance(value, list) and isinstance(extra.get(name), list):

@@ -1,4 +1,4 @@
-"""The base of both OpenAI APIs: the connection, streaming, errors, citations, and the schema of an answer.
+"""What OpenAI's two APIs have in common: the connection, streaming, errors, citations, and the schema of an answer.
 
 This is the only module that imports the SDK, for its authentication and its errors. The stream is read without the SDK,
 which would build a pydantic model for every chunk.
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from openai import APIError, AsyncOpenAI
 
 
-# Error codes by the HTTP status that they stand for. An error in a chunk has only a code, as the response began with
-# status 200.
+# OpenAI's error codes, by the HTTP status that they stand for. An error inside a stream has only a code, because the
+# response began with status 200.
 _CODES = {
     400: "invalid_request_error invalid_prompt content_filter bio_policy misalignment_policy_violation "
     "data_residency_mismatch failed_to_download_image unsupported_image_media_type empty_image_file",
@@ -64,7 +64,10 @@ _TOO_LONG_WORDS = re.compile(r"context (length|window|size)|prompt is too long|t
 
 
 def error_for(fault: Fault, *, who: str = "The provider", model: str = "the model") -> ProviderError:
-    """Return the error for a failure that a server reports, with advice for the user."""
+    """Return the exception for an error that a server of OpenAI's APIs reports, with advice for the user.
+
+    `who` is the server's name in the message.
+    """
     status = _status(fault)
     # Compatible servers report a prompt that is too long only in the message, without a code.
     too_long = fault.code in _TOO_LONG or (status in (None, 400, 422) and _TOO_LONG_WORDS.search(fault.message))
@@ -81,7 +84,7 @@ def error_for(fault: Fault, *, who: str = "The provider", model: str = "the mode
 def _status(fault: Fault) -> int | None:
     if fault.status:
         return fault.status
-    if re.fullmatch(r"[45]\d\d", fault.code):  # compatible servers give an HTTP status as the code
+    if re.fullmatch(r"[45]\d\d", fault.code):  # some compatible servers send an HTTP status as the error code
         return int(fault.code)
     if fault.code.startswith(("invalid_image", "invalid_base64", "image_")):
         return 400
@@ -89,7 +92,7 @@ def _status(fault: Fault) -> int | None:
 
 
 def filter_error() -> BadRequest:
-    """Return the error for an answer that a content filter stopped, possibly after the user has seen a part of it."""
+    """Return the error for an answer that the provider's content filter stopped, at its beginning or in the middle."""
     return BadRequest("The provider withheld the answer: its content filter stopped it. Word the request differently.")
 
 
@@ -110,14 +113,14 @@ PDF = "application/pdf"
 NOTHING = "(no words)"
 """The text that replaces a user message without content, because both APIs refuse an empty message."""
 
-# https://developers.openai.com/api/docs/guides/latest-model: of the reasoning models, only those from GPT-5.1 on accept
-# a temperature, and only if reasoning is off, which is their default.
+# Of the reasoning models, only those from GPT-5.1 on accept a temperature, and only if reasoning is off, which is their
+# default: https://developers.openai.com/api/docs/guides/latest-model
 _DOES_NOT_REASON = re.compile(r"(?:ft:)?(?:gpt-3|gpt-4|chatgpt)|gpt-5.*-chat")
 _ALWAYS_REASONS = re.compile(r"(?:ft:)?(?:o\d|gpt-5(?:-|$)|codex|gpt-5\.\d+-(?:pro|codex))")
 
 
 def reasons(model: str) -> bool:
-    """Return whether a model accepts reasoning in the request and the history; True for models of other vendors."""
+    """Return whether a model accepts reasoning, as a setting and in earlier messages; True for unknown models."""
     return not _DOES_NOT_REASON.match(model)
 
 
@@ -132,7 +135,8 @@ def honoured_names(model: str, settings: ModelSettings) -> set[str]:
 _FORM_REFUSED = re.compile(r"response_format|json_schema|text\.format", re.IGNORECASE)
 """Words in the error of a server that refuses a request because of the schema for its answer."""
 
-# The part of JSON Schema that every version of strict mode supports.
+# The keywords of JSON Schema that every version of OpenAI's strict mode supports. In strict mode, the answer is certain
+# to follow the schema.
 # https://developers.openai.com/api/docs/guides/structured-outputs
 _STRICT = frozenset(
     {"type", "title", "description", "properties", "required", "additionalProperties", "items", "enum", "const"}
@@ -155,7 +159,7 @@ def served_models() -> list[str]:
 
 
 class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
-    """One model on an OpenAI-compatible server; the base of the classes for the two APIs."""
+    """The base class of `OpenAIResponses` and `OpenAIChat`: one model on an OpenAI-compatible server."""
 
     vendor = "OpenAI"
     own_url = "https://api.openai.com/v1"
@@ -165,9 +169,9 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
     """Whether requests are sent without a key to servers other than OpenAI's, if no key is set."""
 
     async def events(self, path: str, body: Json, decoder: Decoder) -> AsyncGenerator[ModelEvent, None]:
-        """Post a request and yield the events of the answer, chunk by chunk.
+        """Post a request body to the API's `path`, and yield the model events of the answer, chunk by chunk.
 
-        Every failure is a ProviderError. A cancelled or closed iteration closes the connection.
+        Every failure is a ProviderError. If the iteration is cancelled or closed, the connection is closed.
         """
         response = await self.open("post", path, body)
         async with aclosing(self._events(response, decoder, body)) as events:
@@ -177,7 +181,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
     async def open(
         self, method: Literal["get", "post"], path: str, body: Json | None = None, *, file: bytes | None = None
     ) -> "httpx2.Response":
-        """Send a request and return the open response; a body with a file is sent as a form."""
+        """Send an HTTP request, and return the open response. With a `file`, `body` is sent as the fields of a form."""
         client = await self._client()
         import httpx2
         from openai import APIError, AsyncStream
@@ -189,7 +193,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
                 form = {"Content-Type": "multipart/form-data"}
                 options |= {"body": body, "files": {"file": ("batch.jsonl", file)}, "options": {"headers": form}}
             elif body is not None:
-                options["content"] = write_body(body)  # the SDK would copy a dict item by item
+                options["content"] = write_body(body)  # as bytes, because the SDK would copy a dict item by item
             response: Any = await getattr(client, method)(path, **options)
         except APIError as error:
             raise self._note_refusal(self._refusal(error), body or {}, error.body) from error
@@ -202,7 +206,8 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
     def _chunk(self, data: bytes) -> object:
         chunk = self._parse(data)
         fields = object_of(chunk)
-        if (error := fields.get("error")) or fields.get("object") == "error":  # vLLM sends the second form
+        # Most servers send {"error": ...}; vLLM sends {"object": "error", ...}.
+        if (error := fields.get("error")) or fields.get("object") == "error":
             raise error_for(fault_of(error or fields), who=self.who, model=self.model)
         return chunk
 
@@ -233,7 +238,10 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
 
 
 def fault_of(body: object, status: int | None = None, wait: float | None = None) -> Fault:
-    """Return the failure that a server reports in `body`, which is an error in JSON or a text."""
+    """Return the `Fault` for an error that a server reports; `body` is its JSON or text.
+
+    `wait` is the number of seconds that the server asks to wait.
+    """
     fields = object_of(body)
     message = fields.get("message") or (json.dumps(body) if fields else str(body or ""))
     code = fields.get("code") or fields.get("type") or ""
@@ -241,9 +249,10 @@ def fault_of(body: object, status: int | None = None, wait: float | None = None)
 
 
 def read_usage(usage: object, input_word: str, output_word: str) -> Usage:
-    """Return the tokens of one request, without cost. The names of the counts begin with the two words.
+    """Return the usage of one request, without its cost, from the server's token counts.
 
-    A count that a server omits or garbles is zero. DeepSeek counts cache hits and misses in two separate fields
+    `input_word` and `output_word` are the beginnings of the names of the counts, such as "prompt" in "prompt_tokens". A
+    count that is missing or not a number is 0. DeepSeek counts cache hits and misses in two separate fields
     (https://api-docs.deepseek.com/guides/kv_cache); Moonshot and Together count only hits.
     """
     figures = object_of(usage)
@@ -255,7 +264,8 @@ def read_usage(usage: object, input_word: str, output_word: str) -> Usage:
     return Usage(*counts, requests=1, cost=None, cache_write_tokens=count_of(details.get("cache_write_tokens")))
 
 
-# https://developers.openai.com/api/docs/guides/tools-web-search: models of Chat Completions that search for each answer
+# Models of the Chat Completions API that search the web for each answer:
+# https://developers.openai.com/api/docs/guides/tools-web-search
 _SEARCHES = re.compile(r"gpt-.*-search-(?:api|preview)")
 
 
@@ -269,10 +279,11 @@ LONGEST_LABEL = 300
 
 
 def read_citations(text: str, annotations: object) -> list[Citation]:
-    """Return the citations of a text. In most texts, a citation's span is a link that the model wrote.
+    """Return the citations of a text from the server's `annotations`.
 
-    The API does not document the units of its spans, and other servers send no span, or 0 and 0. So a span counts only
-    if it contains the address; otherwise the text is searched for a link to the address.
+    Most citations are Markdown links that the model wrote into the text. The API does not document in which units it
+    counts positions, and other servers send no positions, or 0 and 0. If the text has the cited address, but not
+    between the server's positions, these are wrong, and the text is searched for a link to the address.
     """
     citations: list[Citation] = []
     for one in objects_of(annotations)[:MOST_CITATIONS]:
@@ -297,7 +308,10 @@ def _span(text: str, url: str, span: tuple[object, object]) -> tuple[object, obj
 
 
 def _link_span(text: str, url: str) -> tuple[int | None, int | None]:
-    """Return the span of a Markdown link to an address, with parentheses around it, or else the span of the address."""
+    """Return the start and end of a Markdown link to `url` in a text, with parentheses around the link if it has them.
+
+    If there is no such link, return the start and end of the address itself, or (None, None).
+    """
     at = text.find(ending := f"]({url})")
     near = max(at - LONGEST_LABEL, 0)
     before, bracket, label = text[near : max(at, 0)].rstrip("]").rpartition("[")
@@ -316,8 +330,8 @@ def data_url(media: Media) -> str:
 def form(output: OutputSchema) -> Json:
     """Return the schema for an answer in the form that both APIs accept.
 
-    It is strict if possible, because a schema that is not strict need not be followed. OpenAI refuses a strict schema
-    with keywords that strict mode does not support.
+    If possible, the API's strict mode is turned on: without it, the model may not follow the schema. In strict mode,
+    OpenAI refuses a schema that has other keywords than those that this mode supports.
     """
     name = fit_name(output.name, NAME)
     return {"name": name, "schema": clean(output.schema), "strict": is_strict(output.schema)}

@@ -1,7 +1,7 @@
 """OpenAI's Responses API: `openai:MODEL`.
 
-Requests ask OpenAI to store nothing. The output items are kept in the history and sent back unchanged. Reasoning is
-encrypted, comes before the call that it led to, and is complete only in `response.output_item.done`.
+Requests ask OpenAI to store nothing. So the output items are kept in our history, and sent back unchanged. Reasoning is
+encrypted, comes before the call that it led to, and is complete only in the event `response.output_item.done`.
 https://developers.openai.com/api/docs/guides/conversation-state
 """
 
@@ -76,10 +76,10 @@ PROVIDER = "openai"
 
 @dataclass(slots=True)
 class _Item:
-    """An output item that becomes a part; `data` is its latest form, `texts` are its deltas.
+    """An output item of a response, which becomes a part; `data` is its latest JSON, `texts` are its streamed pieces.
 
-    `place` is its output index, and `index` the index of the part, or -1 before the part has started. `arguments` are
-    from the event that ends the deltas of a call. `is_whole` is True if `data` is the final form of the item.
+    `place` is its index in the output, and `index` the index of the part, or -1 before the part has started.
+    `arguments` are those in the event that ends the pieces of a call. `is_whole` is True if `data` is final.
     """
 
     kind: PartKind
@@ -110,11 +110,11 @@ _PARAGRAPH = "\n\n"
 
 
 class Decoder:
-    """Turns the events of one streamed response into part events. Items of unknown types are hosted calls of OpenAI.
+    """Turns the stream events of one response into model events. An item of unknown type counts as a hosted call.
 
-    Each item becomes one part, or a hosted call with its result, even if a server announces the item twice or never.
-    Data that is missing in the final form of an item is taken from earlier events, or from the closing event, which has
-    all items; so a call without arguments is finished at the closing event. Later events are ignored.
+    Each output item becomes one part, or a hosted call and its result, even if a server announces it twice or never.
+    Data that an item lacks at its end is taken from earlier events, or from the closing event, which has all items. So
+    a call that still has no arguments is finished at the closing event. Events after the closing event are ignored.
     """
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Decoder:
         self.rest: float | None = None
 
     def feed(self, chunk: object) -> Iterable[ModelEvent]:  # noqa: PLR0911  (one per kind of event)
-        """Return the events of a chunk, which can be any JSON. Raises a ProviderError if it reports a failure."""
+        """Return the model events in a chunk, which can be any JSON. Raises a ProviderError if it reports an error."""
         if self.rest is not None:  # the response has ended
             return ()
         event = object_of(chunk)
@@ -146,13 +146,13 @@ class Decoder:
                 raise _failure(object_of((object_of(event.get("response")) or event).get("error")) or event)
             case _ if kind in _CLOSING:
                 return self._end(object_of(event.get("response")), cut=kind == "response.incomplete")
-            case "" if "output" in event:  # the response of a server that does not stream
+            case "" if "output" in event:  # the whole response at once, from a server that does not stream
                 return self._end(event, cut=False)
             case _:
                 return ()
 
     def close(self, *, done: bool = False) -> Iterable[ModelEvent]:
-        """Return the end of a response that only `[DONE]` closed. Raises StreamBroken if it is not complete."""
+        """Return the last model events if only `[DONE]` ended the response. Raises StreamBroken if it is incomplete."""
         if self.rest is not None:  # the response has ended
             return ()
         if done and self._items:
@@ -160,13 +160,13 @@ class Decoder:
         raise stream_broken("the response ended before it was complete")
 
     def _count(self, response: Json) -> None:
-        """Store the usage of a response. The server reports it at the end, also for a failed response."""
+        """Store the token counts, if `response` has them: the server sends them at the end, also after a failure."""
         if object_of(response.get("usage")):
             items = [item.data for item in self._items] or objects_of(response.get("output"))
             self.usage_so_far = _figures(response, items)
 
     def _find(self, kind: PartKind, place: int | None, data: Json) -> _Item | None:
-        """Return the item that `data` belongs to, an open item if possible, or None.
+        """Return the known output item to which the JSON `data` belongs, an unfinished one if possible, or None.
 
         Some servers give several items the same index or no index, or change an item's id or index between events.
         """
@@ -195,7 +195,7 @@ class Decoder:
         return self._begin(item)
 
     def _begin(self, item: _Item) -> Iterator[ModelEvent]:
-        """Yield the start of a part: of a call when its name is known. A text starts with its first word instead."""
+        """Yield the start event of an item's part: of a call, once it has its name. A text starts at its first word."""
         name = server_items.name_of(item.data) if item.kind == "hosted_call" else text_of(item.data.get("name"))
         if item.index < 0 and (name if item.kind in _CALLS else item.kind == "reasoning"):
             item.index = self._writer.next_index()
@@ -246,12 +246,12 @@ class Decoder:
             return
         text_events = () if item.texts else tuple(self._writer.say(part.text))
         end_events = tuple(self._writer.finish(part))
-        # A text that came whole needs no deltas.
+        # A text that was not streamed gets no `PartDelta` events, unless it contained thinking.
         yield from (one for one in text_events if self._writer.found_thinking or not isinstance(one, PartDelta))
         yield from end_events
 
     def _end_hosted_call(self, item: _Item) -> Iterator[ModelEvent]:
-        """Yield the events of a hosted call and its result, which OpenAI sends as one item."""
+        """Yield the model events of a call that OpenAI ran itself, and of its result: OpenAI sends both as one item."""
         call, result = server_items.hosted_parts(item.data, PROVIDER, is_whole=item.is_whole)
         yield from self._begin(item)
         item.done = True
@@ -277,9 +277,9 @@ class Decoder:
         yield ModelFinished(usage, reason or "completed", cut, model=text_of(response.get("model")))
 
     def _take(self, output: object) -> None:
-        """Match each item of the closing event to an item of earlier events, or add it as a new item.
+        """Update the known output items from those in the closing event (`output`); add items that are new.
 
-        An item with an unknown id is matched to the next item of its kind that has no match.
+        An item with an unknown id is matched to the next known item of its kind that has no match.
         """
         remaining = list(self._items)
         strange: list[tuple[PartKind, Json]] = []
@@ -304,7 +304,7 @@ class Decoder:
 
 
 def _figures(response: Json, items: Sequence[Json]) -> Usage:
-    """Return the tokens that a response has used, and the number of searches that are billed."""
+    """Return the usage of a response: its tokens, and the number of its searches that are billed."""
     searches = server_items.searches(response, items)
     return replace(read_usage(response.get("usage"), "input", "output"), searches=searches)
 
@@ -315,12 +315,12 @@ def _kind(data: Json) -> PartKind | None:
 
 
 def _has_name(item: _Item) -> bool:
-    """Return whether the name of a call is known; True for other items, which need no name."""
+    """Return whether an output item has the name that a call needs; True for an item that is not a call."""
     return item.kind != "tool_call" or item.index >= 0 or bool(item.data.get("name"))
 
 
 def _supply(item: _Item, data: Json, *, is_whole: bool = True) -> None:
-    """Replace the data of an item by a later form. A call keeps its name, id and arguments if the new form has none."""
+    """Replace an item's data by later `data`. A call keeps its name, id and arguments if the later data has none."""
     if item.done:
         return
     if item.kind == "tool_call":
@@ -334,7 +334,7 @@ def _supply(item: _Item, data: Json, *, is_whole: bool = True) -> None:
 
 
 def _part(item: Json, deltas: str, *, is_whole: bool) -> Part:
-    """Return the part for an item; `deltas` is the joined text of its deltas, used if the item has no text."""
+    """Return the part for an output item; `deltas` is its streamed text, which is used if the item has no text."""
     # The API would refuse an item that was cut off, so its part has no data to send back.
     own = is_whole and text_of(item.get("status")) in ("", "completed")
     data = ProviderData(PROVIDER, item) if own else None
@@ -352,7 +352,7 @@ def _part(item: Json, deltas: str, *, is_whole: bool) -> Part:
 def _call(item: Json, data: ProviderData | None) -> ToolCall:
     name, call_id = tool_name(item.get("name")), text_of(item.get("call_id"))
     if not call_id or fit_name(name, NAME) != name:
-        data = None  # the API would refuse the original item
+        data = None  # without an id or with an illegal name, the API would refuse the original item
     return ToolCall(call_id or mint_id(), name, read_arguments(item.get("arguments")), data)
 
 
@@ -441,23 +441,23 @@ def _items(message: Message, *, reasons: bool) -> Iterator[Json]:
 
 
 def _assistant_items(parts: Sequence[Part], *, reasons: bool) -> Iterator[Json]:
-    """Yield the items of an answer. Items that this API made are unchanged, with the reasoning that led to them.
+    """Yield the items for an answer in the history. Items that this API made stay unchanged, with their reasoning.
 
-    The API refuses reasoning without the item that it led to, and an item with an id without its reasoning. In a
-    cut-off answer the item is missing; for a model that does not reason, the reasoning is missing.
+    The API refuses reasoning without the item after it, which is missing in a cut-off answer. It also refuses an item
+    that has an id without the reasoning before it, which is left out for a model that does not reason.
     """
     pending: list[Json] = []
-    without_ids = False  # after the first missing reasoning, items are encoded again without their ids
+    without_ids = False  # True once reasoning was left out: the items after it are then sent without their ids
     for part in parts:
         own = data_of(part, PROVIDER)
         if isinstance(part, Reasoning):
-            # OpenAI stores nothing, so it could not look up an item that has an id but no content.
+            # Reasoning without content is left out: OpenAI would look it up by its id, but has stored nothing.
             if own and reasons and (own.get("encrypted_content") or own.get("content")):
                 pending.append(own)
             else:
                 without_ids = True
         elif isinstance(part, HostedResult) and part.provider_data:
-            continue  # the item of the call contains its result
+            continue  # the result of a hosted call is in the same item as the call
         elif own and not without_ids:
             yield from pending
             yield server_items.to_history_item(own)
@@ -487,7 +487,7 @@ def _output(result: ToolResult) -> Json:
     prefix = "Error: " if result.is_error else ""
     output: str | list[Json] = prefix + result.text
     if any(isinstance(part, Media) for part in result.content):
-        head = [Text(prefix.strip())] if prefix else []  # media have no field for the prefix
+        head = [Text(prefix.strip())] if prefix else []  # "Error:" is a text of its own here
         output = [_content(part) for part in (*head, *result.content)]
     call_id = fit_id(result.call_id, LONGEST_ID)
     return {"type": "function_call_output", "call_id": call_id, "output": output}

@@ -1,4 +1,4 @@
-"""Reads the items for the work of OpenAI's servers in a response: searches, pages, programs, images and the like.
+"""Reads the output items about work that OpenAI's servers did for a response: searches, programs, images and others.
 
 https://developers.openai.com/api/docs/guides/tools-web-search, tools-code-interpreter, tools-file-search and
 tools-image-generation
@@ -28,7 +28,7 @@ from agentmagic.providers.wire import Json, count_of, mint_id, object_of, object
 HOST = "OpenAI"
 SOURCES = "web_search_call.action.sources"
 """The value in the field `include` of a request that adds the pages found by a search to the response."""
-# The models with web search. A search can open pages too, but there is no separate tool that fetches pages.
+# The models that can search the web. A search can also open pages; OpenAI has no separate tool that fetches pages.
 _HAS_WEB = re.compile(r"(?:ft:)?(?:gpt-(?:[5-9]|\d\d)(?!.*-search)|gpt-4\.1(?!-nano))")
 _SEARCH_CALL = "web_search_call"
 _HIDDEN_FIELDS = frozenset({"id", "type", "status", "name", "arguments", "encrypted_content", "fingerprint"})
@@ -42,24 +42,33 @@ _OURS = frozenset(
 
 
 def hosts(model: str, tool: HostedTool) -> bool:
-    """Return whether OpenAI runs a tool itself for a model; it obeys limits of domains and of uses."""
+    """Return whether OpenAI's servers can run a tool for a model. They obey limits on domains and on uses."""
     return tool.name == SEARCH and _HAS_WEB.match(model) is not None
 
 
 def web_tool(tool: HostedTool) -> Json:
-    """Return the entry for a tool. Without `user_location`, OpenAI would search as in the United States."""
+    """Return the entry for the web search in the field "tools" of a request.
+
+    Without `user_location`, OpenAI would search as for a user in the United States.
+    """
     entry: Json = {"type": "web_search", "user_location": {"type": "approximate"}}
     return entry | ({"filters": {"allowed_domains": list(tool.domains)}} if tool.domains else {})
 
 
 def bound_of(tools: Sequence[HostedTool]) -> Json:
-    """Return the field that limits all hosted calls of a response. The API has no limit for searches alone."""
+    """Return the request field that limits how many hosted calls a response can make, or {} without a limit.
+
+    A hosted call is a call that OpenAI runs itself. The API has no limit for searches alone.
+    """
     bounds = [tool.max_uses for tool in tools if tool.max_uses]
     return {"max_tool_calls": min(bounds)} if bounds else {}
 
 
 def citations_of(item: Json, text: str) -> tuple[Citation, ...]:
-    """Return the citations of a message. OpenAI's positions count from the beginning of each content entry."""
+    """Return the citations in a message item, with positions in `text`, the whole text of the message.
+
+    OpenAI counts positions from the beginning of each content entry of the message.
+    """
     citations: list[Citation] = []
     start = 0
     for content in objects_of(item.get("content")):
@@ -71,7 +80,7 @@ def citations_of(item: Json, text: str) -> tuple[Citation, ...]:
 
 
 def searches(response: Json, items: Sequence[Json]) -> int:
-    """Return how many searches are billed: the server's count, or else the number of search items."""
+    """Return how many searches of a response are billed: the server's count, or else the number of search items."""
     count = object_of(object_of(response.get("tool_usage")).get("web_search")).get("num_requests")
     return sum(map(_is_search, items)) if count is None else count_of(count)
 
@@ -84,7 +93,10 @@ def _is_search(item: Json) -> bool:
 
 
 def to_history_item(item: Json) -> Json:
-    """Return an item in the form that the API accepts in the history: some versions refuse their own list of pages."""
+    """Return an output item as later requests send it back.
+
+    A search item loses its list of found pages: some versions of the API refuse the list that they sent themselves.
+    """
     if item.get("type") != _SEARCH_CALL:
         return item
     action = object_of(item.get("action"))
@@ -93,7 +105,7 @@ def to_history_item(item: Json) -> Json:
 
 
 def hosted_parts(item: Json, provider: str, *, is_whole: bool) -> tuple[HostedCall, HostedResult]:
-    """Return the call and the result for an item. An item that is not complete is not sent back later."""
+    """Return the hosted call and the result for an output item. Later requests send back only a complete item."""
     kind, status = text_of(item.get("type")), text_of(item.get("status"))
     goes_back = is_whole and status in _WHOLE and kind not in _OURS
     name, arguments = _name_and_arguments(kind, item)
@@ -105,7 +117,7 @@ def hosted_parts(item: Json, provider: str, *, is_whole: bool) -> tuple[HostedCa
 
 
 def name_of(item: Json) -> str:
-    """Return the name of a hosted call, from an item that can be incomplete."""
+    """Return the name of the hosted call in an output item, which can be incomplete."""
     return hosted.name_of(item.get("name") or text_of(item.get("type")).removesuffix("_call"))
 
 
