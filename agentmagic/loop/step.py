@@ -81,8 +81,7 @@ class TurnContext:
     that the user was already warned of. `watcher` finds out what the tools change. `purse` is asked before each
     request, and gets its cost. `row` says that the turn is one row of a map: its requests wait for those of other rows.
     `caller` is the outside program that makes the calls in place of a model, or "". `project` are the files around the
-    notebook that the model knows.
-    `account` pays for each request that is sent. `around` is the outer turn if an agent
+    notebook that the model knows. `account` pays for each request that is sent. `around` is the outer turn if an agent
     tool has begun this one, and `name` is the name of the agent if there are several. `inner_budgets` are checked only
     before the requests of inner turns, because the calls of an outside program cost nothing themselves.
     """

@@ -26,7 +26,7 @@ def connection_class() -> type[asyncio.Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """Start the timeout for the first request, or refuse the connection if there are too many."""
             super().connection_made(transport)
-            self.access_log = False  # counts this server's connections only, not those of another uvicorn server
+            self.access_log = False  # set here, not in uvicorn's logger, which the user's own server may share
             if len(self.connections) > limits.CONNECTIONS:
                 transport.write(TOO_MANY)
                 transport.close()
