@@ -158,7 +158,7 @@ class Planner:
             self.checklist = old_plan
             self._emit(old_plan.resume_event())
             for row in old_plan.rows.values():
-                if row.state == "running" and row.result is not None:  # stopped between call and judgement
+                if row.state == "running" and row.result is not None:  # called, but not judged yet
                     await self._judge(row, row.result)
         elif not self.options.new:
             self.choice = None

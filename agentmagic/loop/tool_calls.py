@@ -86,7 +86,7 @@ class CallOutcome:
         match self.result.structured:
             case None:
                 return self.result.text
-            case {"result": value, **rest} if not rest:  # MCP servers in Python wrap a non-object so
+            case {"result": value, **rest} if not rest:  # as the Python SDK of MCP wraps a non-object
                 return value
             case structured:
                 return structured

@@ -343,7 +343,7 @@ class TurnLoop:
         agent, request = self.turn.agent, self.turn.prompt.text
         # The default timeout holds for each round of tasks; a timeout set by user or classroom, for the whole turn.
         renew = agent.timeout == TIMEOUT and class_settings().timeout is None
-        most = agent.max_iterations - 1  # for tasks: the last step is the answer
+        most = agent.max_iterations - 1  # steps for tasks; the last step is for the answer
         return Planner(request, options, self.steps, self.executor, self.fold, self.deadline, most, renew)
 
     async def _act(self, response: ModelFinished, choice: str) -> StopReason | None:
