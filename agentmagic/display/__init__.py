@@ -2,5 +2,5 @@
 
 `transcript` folds events into blocks: prompts, texts, tool calls, notices and so on. `blocks` has the block classes and
 the protocol of their renderers. There are three renderers: `html` writes static HTML for any front end, `terminal`
-writes plain text, and `block_json` returns the JSON for the live view.
+writes plain text, and `block_json` returns the JSON from which a browser page draws the live view.
 """

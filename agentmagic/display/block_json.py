@@ -1,6 +1,6 @@
-"""Return blocks as the plain JSON that a view draws. Secrets are blanked here, and texts are cleaned and cut.
+"""Return blocks as the plain JSON that a browser page draws. Secrets are blanked here, and texts are cleaned and cut.
 
-The TypeScript types of the page are generated from the types in this module: `python -m tests.widgets.page_types`.
+The page's TypeScript types are generated from the types in this module: `python -m tests.widgets.page_types`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ LONGEST_ABOUT = 200
 
 
 class Placed(TypedDict):
-    """The fields of every block. `within` is the key of the card around it, for a block of an agent tool's turn."""
+    """The fields of every block. `within` is the key of the tool-call card around a block of an agent tool's turn."""
 
     within: NotRequired[int]
 
@@ -60,7 +60,7 @@ class PromptFields(Placed):
 
 
 class ValuesFields(Placed):
-    """The values that a prompt names: the text as typed in the prompt, the kind, and the form that the model gets."""
+    """The values that a prompt names. Each has its text as typed, its kind, and the form that the model gets."""
 
     kind: Literal["values"]
     line: str
@@ -68,10 +68,12 @@ class ValuesFields(Placed):
 
 
 class WordsFields(Placed):
-    """A text or reasoning; `open` says that more is coming. `form` is set if the text is an answer that is a value.
+    """A text or the reasoning of the model; `open` says that more is coming.
 
-    `marks` are the numbers of its `sources`: the position in UTF-16 code units, the Markdown to insert before the
-    number, and the number.
+    `form` is set if the text is an answer in JSON: it is the table, tree or text to show instead. `marks` are the
+    source numbers to insert into the text.
+    Each has a position in UTF-16 code units, the Markdown to insert before the
+    number, and the number, which stands for one of the `sources`.
     """
 
     kind: Literal["text", "reasoning"]
@@ -83,9 +85,9 @@ class WordsFields(Placed):
 
 
 class CardProgress(TypedDict):
-    """The progress of a call: a summary, its last lines if there are several, and the share done, from 0 to 1.
+    """The progress of a tool call: a summary, the last lines of output if there are several, and the share done.
 
-    The share is None if it is unknown.
+    The share is between 0 and 1, and None if it is unknown.
     """
 
     text: str
@@ -94,7 +96,7 @@ class CardProgress(TypedDict):
 
 
 class CardResult(TypedDict):
-    """The result of a call: `forms` are shown inside its card, and `below` are shown open below the card."""
+    """The result of a tool call: `forms` are shown inside the call's card, and `below` are always shown below it."""
 
     error: bool
     forms: Sequence[FormFields]
@@ -107,12 +109,13 @@ class CardFields(Placed):
     `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether
     the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as
     text, whether the text is the value itself, and description. `edits` are the lines that the user changed in the
-    arguments. `effects` say line by line what the call does. With `step` the call may run, and the turn is paused
-    before it. `since` is when the call began to run, in seconds since 1970. `more` is the key that requests the whole
-    result. A running tool made an `inner` call. `client` is the program that makes the call, "" for the model. The
-    provider carries out a `hosted` call, or the card asks whether it may; then `title` replaces the name, and `told`
-    says what came of the call. `agent` is the agent that the call asks; the blocks of its turn are `within` the card. A
-    card `waits` while the user is asked something, about the call or by that agent.
+    arguments. `effects` say line by line what the call does. `step` says that the turn only pauses before the call.
+    `since` is when the call began to run, in seconds since 1970. `more` is the key that requests the whole result.
+    `inner` says that a running tool made the call. `client` is the program that makes the call, "" for the model.
+    `hosted` says that the provider carries out the call, or that the card asks whether it may; `title` then
+    replaces the tool's name, and `told` says what came of the call. `agent` is the agent that the call asks; the blocks
+    of that agent's turn are `within` the card. `waits` says that the user is asked something, about the call or by
+    that agent.
     """
 
     kind: Literal["card"]
@@ -168,7 +171,7 @@ class ChecklistFields(Placed):
 class QuestionFields(Placed):
     """A question to the user; `suggested` is an answer that the user can send as it is, or change first.
 
-    `ask` is the id to answer with. With `step` the turn is paused before a request to the model, which `text` shows.
+    `ask` is the id to answer with. `step` says that the turn is paused before a request to the model, shown in `text`.
     `choices` are the only possible answers, if there are any. `plan` says that `suggested` is a plan: "new", or
     "refused" if the plan that the user sent cannot be run, for the reason in `text`. `files` is the text of files that
     the user is asked to approve.
@@ -200,7 +203,7 @@ class ProposalFields(Placed):
 
 
 class NoticeFields(Placed):
-    """A notice."""
+    """A short message to the user, such as a warning."""
 
     kind: Literal["notice"]
     level: Level
@@ -208,14 +211,17 @@ class NoticeFields(Placed):
 
 
 class RetryFields(Placed):
-    """A request to the model that is sent again."""
+    """A note that a failed request to the model is sent again."""
 
     kind: Literal["retry"]
     text: str
 
 
 class ProgressFields(Placed):
-    """The progress of a map; `shares` are those of the answered and the failed rows, None if the total is unknown."""
+    """The progress of a map, which runs one prompt for many rows.
+
+    `shares` are the share of answered rows and that of failed rows, from 0 to 1; None if the total is unknown.
+    """
 
     kind: Literal["progress"]
     state: State
@@ -227,9 +233,9 @@ class ProgressFields(Placed):
 
 
 class FooterFields(Placed):
-    """The figures of a turn and why it ended; `details` are figures that are shown on demand.
+    """The figures of a turn (time, cost and others) and why it ended; `details` are figures shown on demand.
 
-    `unsent` is the number of the turn if it got no answer and later requests leave it out.
+    `unsent` is the number of the turn if the turn got no answer and later requests leave it out.
     """
 
     kind: Literal["footer"]
@@ -256,16 +262,16 @@ BlockFields = (
 
 @dataclass(frozen=True, slots=True)
 class JsonRenderer:
-    """Returns a block's fields. The caller adds the text of texts and reasoning, because that text grows in pieces.
+    """Returns the JSON fields of a block. The text of TextBlock and ReasoningBlock is missing: the caller adds it.
 
-    `since` is when a call began to run, in seconds since 1970. With `whole`, more of a long result is included.
+    `since` is when a tool call began to run, in seconds since 1970. With `whole`, more of a long result is included.
     """
 
     since: float | None = None
     whole: bool = False
 
     def prompt(self, block: PromptBlock) -> PromptFields:
-        """Return the text, its attachments, and the number of the turn."""
+        """Return the text of the prompt, its attachments, and the number of the turn."""
         text = sanitize(block.prompt.text)
         stretches = words.stretches(words.typed_text(block))
         return {
@@ -278,7 +284,7 @@ class JsonRenderer:
         }
 
     def values(self, block: ValuesBlock) -> ValuesFields:
-        """Return the summary line, and each value with the form that the model gets."""
+        """Return a summary line of a prompt's values, and each value in the form that the model gets."""
         contents = list(words.values(block))
         values = [
             (sanitize(value.written), value.kind, form_fields(value_form(content))) for value, content in contents
@@ -286,7 +292,7 @@ class JsonRenderer:
         return {"kind": "values", "line": words.values_line(block), "values": values}
 
     def text(self, block: TextBlock) -> WordsFields:
-        """Return the fields of a text without the text: whether more is coming, the form of a value, the sources."""
+        """Return the fields of a text block without the text: whether more is coming, the form of JSON, the sources."""
         fields: WordsFields = {"kind": "text", "open": block.open}
         if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
             fields["form"] = form_fields(form)
@@ -296,13 +302,13 @@ class JsonRenderer:
         return fields
 
     def reasoning(self, block: ReasoningBlock) -> WordsFields:
-        """Return whether more reasoning is coming."""
+        """Return the fields of a reasoning block without the text: whether more is coming."""
         return {"kind": "reasoning", "open": block.open}
 
     def card(self, card: ToolCard) -> CardFields:
-        """Return the call, its progress and result, and what can be edited.
+        """Return a tool call, its progress and result, and the arguments that the user can edit.
 
-        `more` is the key to request a whole result.
+        In the returned fields, `more` is the key to request the whole result.
         """
         rows, note = _arguments(card)
         progress = card.progress
@@ -339,7 +345,7 @@ class JsonRenderer:
         }
 
     def checklist(self, block: ChecklistBlock) -> ChecklistFields:
-        """Return the heading, and each task with its state."""
+        """Return the heading of a plan, and each task with its state."""
         return {"kind": "checklist", "heading": words.plan_heading(block), "tasks": list(map(_task, block.rows))}
 
     def question(self, block: QuestionBlock) -> QuestionFields:
@@ -360,7 +366,7 @@ class JsonRenderer:
         }
 
     def proposal(self, block: ProposalBlock) -> ProposalFields:
-        """Return the title, reason, hint or decision, code, and the text for the Copy button."""
+        """Return a proposed cell: title, reason, hint or decision, code, and the text for the Copy button."""
         code, language = words.proposal_code(block)
         return {
             "kind": "proposal",
@@ -375,7 +381,7 @@ class JsonRenderer:
         }
 
     def notice(self, block: NoticeBlock) -> NoticeFields:
-        """Return the text and its level."""
+        """Return the text of a notice and its level."""
         return {"kind": "notice", "level": block.level, "text": sanitize(block.text)}
 
     def retry(self, block: RetryBlock) -> RetryFields:
@@ -383,7 +389,7 @@ class JsonRenderer:
         return {"kind": "retry", "text": words.retry(block, times=True)}
 
     def progress(self, block: ProgressBlock) -> ProgressFields:
-        """Return the counts as texts, and the errors and notices."""
+        """Return how far a map has come: the counts as texts, and the errors and notices."""
         progress = block.progress
         return {
             "kind": "progress",
@@ -396,7 +402,7 @@ class JsonRenderer:
         }
 
     def footer(self, block: FooterBlock) -> FooterFields:
-        """Return the figures as texts, how the turn ended, and its number if later requests leave it out."""
+        """Return a turn's figures as texts, how the turn ended, and its number if later requests leave it out."""
         figures = list(words.footer(block, times=True))
         details = words.footer_details(block, times=True)
         stop, unsent = block.stop_reason, block.unsent
@@ -417,7 +423,10 @@ def _task(row: TaskProgress) -> TaskFields:
 
 
 def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:
-    """Return the arguments that the user can edit: name, text, and whether the text is the value itself, not JSON."""
+    """Return the arguments of a call that the user can edit.
+
+    Each has its name, its text, and whether the text is the value itself rather than JSON.
+    """
     arguments: dict[str, Any] = sanitize_json(card.call.arguments, exact) if card.call else {}
     plain = {name: isinstance(value, str) for name, value in arguments.items()}
     return [
@@ -426,7 +435,10 @@ def _editable(card: ToolCard) -> list[tuple[str, str, bool]]:
 
 
 def _optional(card: ToolCard) -> list[tuple[str, str, bool, str]]:
-    """Return the arguments that the user can add: name, default, whether the text is the value itself, description."""
+    """Return the arguments that the user can add to a call, because the model left them out.
+
+    Each has its name, its default as text, whether that text is the value itself rather than JSON, and a description.
+    """
     rows: list[tuple[str, str, bool, str]] = []
     for name, value in (card.optional or {}).items():
         schema = cast("Mapping[str, Any]", value if isinstance(value, Mapping) else {})
@@ -442,7 +454,7 @@ def _optional(card: ToolCard) -> list[tuple[str, str, bool, str]]:
 
 
 def _arguments(card: ToolCard) -> tuple[list[tuple[str, str]], str]:
-    """Return the arguments as pairs of name and text, and a note if they were cut, else "" as the note."""
+    """Return a call's arguments as pairs of name and text, and a note that says what was cut, "" for nothing."""
     if card.call is None:
         return [], ""
     rows, remaining = list[tuple[str, str]](), LONGEST_ARGUMENTS

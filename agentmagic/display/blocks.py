@@ -1,4 +1,4 @@
-"""What the user is shown of a conversation, as plain values that do not depend on HTML or terminals."""
+"""The blocks of which a shown conversation consists: plain values that do not depend on HTML or terminals."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ LONGEST_HEAD = 2_000
 
 
 class Pieces:
-    """Text that grows. Appending takes constant time; reading joins the pieces that were added since the last read."""
+    """A text that grows. Appending is fast; reading joins the pieces that were appended since the last read."""
 
     __slots__ = ("_pieces",)
 
@@ -74,8 +74,8 @@ T_co = TypeVar("T_co", covariant=True)
 class Renderer(Protocol[T_co]):
     """Turns blocks into output, with one method for each kind of block.
 
-    Renderers do not inherit from this class. So if a renderer lacks a method, the type checker reports every call of
-    `Block.render` with that renderer.
+    Renderers do not inherit from this class. So if a renderer lacks a method, the type checker reports an error
+    wherever that renderer is passed to `Block.render`.
     """
 
     def prompt(self, block: "PromptBlock", /) -> T_co:
@@ -83,7 +83,7 @@ class Renderer(Protocol[T_co]):
         ...
 
     def values(self, block: "ValuesBlock", /) -> T_co:
-        """Render what the model gets for the values in a prompt."""
+        """Render the values that a prompt names, in the form in which the model gets them."""
         ...
 
     def text(self, block: "TextBlock", /) -> T_co:
@@ -115,21 +115,21 @@ class Renderer(Protocol[T_co]):
         ...
 
     def retry(self, block: "RetryBlock", /) -> T_co:
-        """Render the fact that a request is sent again."""
+        """Render a note that a failed request is sent again."""
         ...
 
     def progress(self, block: "ProgressBlock", /) -> T_co:
-        """Render the progress of a map."""
+        """Render the progress of a map, which runs one prompt for many rows."""
         ...
 
     def footer(self, block: "FooterBlock", /) -> T_co:
-        """Render the figures of a turn."""
+        """Render the figures of a turn: its time, cost and others."""
         ...
 
 
 @dataclass(slots=True)
 class Block(ABC):
-    """An item on the screen: a prompt, a text, a tool call, a notice and so on.
+    """One item of a shown conversation: a prompt, a text, a tool call, a notice and so on.
 
     `version` grows with every change, so that a renderer can cache its output for a block. `open` says that more
     changes are expected. `key` identifies a block within its transcript: keys grow in the order of the blocks, and a
@@ -142,16 +142,16 @@ class Block(ABC):
 
     @abstractmethod
     def render(self, renderer: Renderer[T]) -> T:
-        """Return what the renderer's method for this kind of block returns."""
+        """Call the renderer's method for this kind of block, and return its result."""
 
 
 @dataclass(slots=True)
 class PromptBlock(Block):
     """The user's prompt; `turn` is the number of the turn that it begins, from 0, or None if it begins no turn.
 
-    `values` are the values that the prompt names; a ValuesBlock shows what the model gets for them. `client` is a
-    program that uses the served notebook and makes the turn's call. The prompt of such a call is not shown where its
-    card is shown, because the card names the client.
+    `values` are the values that the prompt names; a ValuesBlock shows what the model gets for them. If an MCP client of
+    the served notebook began the turn to make a tool call, `client` is the name of that program. Such a prompt is not
+    shown where the card of the call is shown, because the card names the client too.
     """
 
     prompt: Message
@@ -166,7 +166,7 @@ class PromptBlock(Block):
 
 @dataclass(slots=True)
 class ValuesBlock(Block):
-    """What the model gets for the values that a prompt names; `prompt` has the images."""
+    """The values that a prompt names, in the form in which the model gets them; `prompt` holds the images."""
 
     values: tuple[PromptValue, ...]
     prompt: Message
@@ -178,7 +178,7 @@ class ValuesBlock(Block):
 
 @dataclass(slots=True)
 class GrowingBlock(Block):
-    """Markdown that the model writes."""
+    """Markdown that the model is writing piece by piece."""
 
     pieces: Pieces = field(default_factory=Pieces)
 
@@ -192,9 +192,9 @@ class GrowingBlock(Block):
 class TextBlock(GrowingBlock):
     """A text that the model wrote.
 
-    `is_value` says that the text is JSON that was checked against the requested output type; `wrapped_in` is the
-    property that holds the value if that type is not an object. `citations` and their `sources` are set when the text
-    is complete. The number of a source is the same in all texts of a turn.
+    `is_value` says that the text is JSON that was checked against the requested output type. If that type is not an
+    object, the JSON is an object whose property `wrapped_in` holds the value. `citations` and their `sources` are set
+    when the text is complete. The number of a source is the same in all texts of a turn.
     """
 
     is_value: bool = False
@@ -223,17 +223,17 @@ class ToolCard(Block):
 
     `call` is None while the model is still writing the arguments; `raw` is their JSON text so far. `reason` is why the
     call was denied, `seconds` how long it ran, `traceback` the traceback of a function that raised, `rich` the HTML of
-    the result's parts. While the card waits for approval, `ask` is the id to answer with; with `step` the turn is only
-    paused before the call. `effects` says line by line what the call does, if the tool reported it. `optional` are the
-    schemas of the arguments that the model left out. `written` are the model's arguments if the user changed them. The
-    arguments of a `fixed` call cannot be changed. A running tool made an `inner` call, and the card stands below the
-    card of that tool.
+    the result's parts. While the card waits for approval, `ask` is the id to answer with; `step` says that the turn is
+    only paused before the call. `effects` says line by line what the call does, if the tool reported it. `optional` are
+    the schemas of the arguments that the model left out. `written` are the model's arguments if the user changed them.
+    `fixed` says that the user cannot change the arguments. `inner` says that a running tool made the call; the card
+    then stands below the card of that tool.
 
-    `agent` is the name of the agent that the call asks, and `inside` has the blocks of that agent's turn without its
+    `agent` is the name of the agent that the call asks. `inside` has the blocks of that agent's turn, except its
     prompt, which is an argument of the call. `client` is the program that makes the call in a served notebook, or the
-    agent of an inner turn while it asks for approval, or "" if the model of the turn makes the call. The provider
-    carries out a `hosted` call; `server` names the provider. If `is_question` is set, the card is not a call: it asks
-    the user whether the provider may make such calls.
+    agent of an inner turn while it asks for approval, or "" if the model of the turn makes the call. `hosted` says that
+    the provider carries out the call; `server` then names the provider. If `is_question` is set, the card is not a
+    call: it asks the user whether the provider may make such calls.
     """
 
     name: str
@@ -262,7 +262,7 @@ class ToolCard(Block):
 
     @property
     def waits(self) -> bool:
-        """Whether the user is asked something: about the call, or by the agent that the call asks."""
+        """Whether the user must answer something: about this call, or a question of the agent that this call asks."""
         inside = self.inside.blocks if self.inside else ()
         return self.state == "waiting" or any(
             block.waits if isinstance(block, ToolCard) else isinstance(block, QuestionBlock) and block.open
@@ -271,14 +271,14 @@ class ToolCard(Block):
 
     @property
     def stands_alone(self) -> bool:
-        """Whether the card is never grouped with other calls: it has pictures, or the turn of an agent."""
+        """Whether the card is never grouped with other calls, because it holds images, tables or an agent's turn."""
         return self.has_pictures or self.inside is not None
 
     @property
     def shows_result(self) -> bool:
-        """Whether to show the result.
+        """Whether to show the result of the call.
 
-        It is hidden if it is only for the model, or if the agent's turn inside ends with it.
+        The result is hidden if it is only for the model, or if an agent's turn inside the card already shows it.
         """
         return self.result is not None and not self.is_for_model and (self.inside is None or self.state != "done")
 
@@ -316,7 +316,7 @@ def _for_model(part: Content) -> bool:
 
 @dataclass(slots=True)
 class ChecklistBlock(Block):
-    """The tasks of a plan; it is `open` while the plan runs."""
+    """The tasks of a plan; the block is `open` while the plan runs."""
 
     rows: list[TaskProgress] = field(default_factory=list[TaskProgress])
 
@@ -334,9 +334,9 @@ class ChecklistBlock(Block):
 class QuestionBlock(Block):
     """A question to the user; `answer` is None until the user answers, and `ask` is the id to answer with.
 
-    `suggested` is an answer that the user can send as it is, or change first. With `step` the question is a pause
-    before a request to the model, and `suggested` is the prompt in the request. `QuestionAsked` describes `choices`,
-    `plan` and `files`.
+    `suggested` is an answer that the user can send as it is, or change first. `step` says that the question is a pause
+    before a request to the model; `suggested` is then the prompt in the request. The event `QuestionAsked` describes
+    `choices`, `plan` and `files`.
     """
 
     text: str
@@ -362,7 +362,10 @@ class ProposalBlock(Block):
 
     @property
     def folded(self) -> bool:
-        """Whether the block is one line that opens: the user has decided, or the cell is staged in the notebook."""
+        """Whether the proposal is shown as one line that can be opened.
+
+        That is so once the user has decided, or if the proposed cell already stands in the notebook.
+        """
         return self.settled is not None or self.proposed.place == "staged"
 
     def render(self, renderer: Renderer[T]) -> T:
@@ -398,7 +401,7 @@ class RetryBlock(Block):
 
 @dataclass(slots=True)
 class ProgressBlock(Block):
-    """The progress of a map, which runs one prompt for many rows; it is `open` while the map runs."""
+    """The progress of a map, which runs one prompt for many rows; the block is `open` while the map runs."""
 
     progress: MapProgress
 
@@ -409,12 +412,12 @@ class ProgressBlock(Block):
 
 @dataclass(slots=True)
 class FooterBlock(Block):
-    """The figures of a turn; `stop_reason` is None while the turn runs.
+    """The line below a turn with its figures (time, cost and others); `stop_reason` is None while the turn runs.
 
     `price_told` says that the footer of an earlier turn already showed that the price is unknown. `phase` is what a
-    running turn does while no block is open. `unsent` is the number of the turn, from 0, if it ended without an answer
-    and later requests leave it out, else None. `trace` is the id of the turn's trace, or "". `agent` is the name of the
-    turn's agent if there are several agents.
+    running turn does while no block is open. If the turn ended without an answer and later requests leave it out,
+    `unsent` is the number of the turn, from 0, else None. `trace` is the id of the turn's OpenTelemetry trace, or "".
+    `agent` is the name of the turn's agent if there are several agents.
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""Place the source numbers of an answer behind the words that rest on the sources, without changing the Markdown."""
+"""Insert source numbers into an answer, each behind the words that cite the source, without breaking the Markdown."""
 
 import re
 from bisect import bisect_right
@@ -74,9 +74,9 @@ _SLOW_WEIGHT, _LINK_WEIGHT = 20, 50
 
 
 class Mark(NamedTuple):
-    """A source number at a position in a text.
+    """A source number, and its position in a Markdown text.
 
-    `before` is inserted before the number to end the block above it; it is "" inside a paragraph.
+    `before` is inserted before the number, to end the block of Markdown above it; it is "" inside a paragraph.
     """
 
     place: int
@@ -85,12 +85,15 @@ class Mark(NamedTuple):
 
 
 def link(url: str) -> str:
-    """Return the URL for a link to a page, which can also stand in Markdown; "" if the page must not be linked."""
+    """Return a web page's URL for use in a link, in HTML or Markdown; "" if the page must not be linked."""
     return web_address(redact(url)).replace("(", "%28").replace(")", "%29")
 
 
 def insert_numbers(text: str, marks: Iterable[Mark], format_number: Callable[[int], str], glue: str = "") -> str:
-    """Return the text with its numbers, each formatted by `format_number`; `glue` stands between words and a number."""
+    """Return the text with the source numbers of `marks`, each formatted by `format_number`.
+
+    `glue` stands between the words and a number.
+    """
     pieces: list[str] = []
     end = 0
     for mark in marks:
@@ -107,10 +110,10 @@ def cited_html(text: str, marks: Sequence[Mark], number: Callable[[int], Markup]
 
 @lru_cache(maxsize=16)
 def place_numbers(text: str, citations: tuple[Citation, ...], sources: tuple[Source, ...]) -> tuple[Mark, ...]:
-    """Return the marks of a text's citations, in order. Their positions refer to the text as `shown` returns it.
+    """Return the source numbers of a text's citations, in order. Positions refer to the text that `shown` returns.
 
-    A number stands behind the words that rest on the source and their punctuation, or below a block of code. If it
-    would change how the Markdown is parsed, it stands at the end of the text. A text that is too long gets no marks.
+    A number stands behind the words that cite the source and their punctuation, or below a block of code. If it would
+    change how the Markdown is parsed, it stands at the end of the text. A text that is too long gets no numbers.
     """
     whole = sanitize(text)
     if not citations or len(whole) > LONGEST_NUMBERED or _weight(whole) > HEAVIEST_NUMBERED:
@@ -128,12 +131,12 @@ def _mark(number: int) -> str:
 
 
 def _weight(text: str) -> int:
-    """Return roughly how long Markdown takes to parse a text, in characters of plain prose."""
+    """Return about how long the Markdown parser takes for a text, as the length of plain prose that takes as long."""
     return len(text) + _SLOW_WEIGHT * len(_SLOW.findall(text)) + _LINK_WEIGHT * text.count("[")
 
 
 class _NumberPlaces:
-    """Finds the positions at which numbers can stand in a Markdown text."""
+    """Finds the positions at which source numbers can stand in a Markdown text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -146,7 +149,7 @@ class _NumberPlaces:
         self._spans: dict[int, list[tuple[int, int]]] = {}
 
     def mark(self, end: int, number: int) -> Mark:
-        """Return the mark of a citation that ends at the position `end`."""
+        """Return where to put the source number of a citation whose cited words end at the position `end`."""
         text = self._text
         near = max(end - 40, 0)
         if before := _NEXT.search(text[near:end]):
@@ -171,14 +174,14 @@ class _NumberPlaces:
     def _in_cell(self, end: int, line: int, table: "Token") -> int:
         """Return the position behind the words of the table cell before `end`; -1 if no cell with words is near.
 
-        A mark behind the last bar of a row would become a cell of its own.
+        A source number behind the last "|" of a row would become a table cell of its own.
         """
         first = table.map[0] if table.map else line
         for row in (line, line - 1):
             start = self._starts[row]
             before = self._text[start : min(end, self._starts[row + 1] - 1)]
             cell = before.rstrip(" \t\r|")
-            if row < first or row == first + 1:  # above the table, or its row of dashes
+            if row < first or row == first + 1:  # this line is above the table, or is the table's row of dashes
                 return -1
             if cell.strip(" \t>"):
                 is_escaped = cell.endswith("\\") and before[len(cell) :].startswith("|")
@@ -186,7 +189,7 @@ class _NumberPlaces:
         return -1
 
     def pieces(self, marks: Collection[Mark]) -> Iterator[tuple[int, str, Sequence[Mark]]]:
-        """Yield each top-level block that has marks: the position where it begins, its text, and its marks."""
+        """Yield each top-level Markdown block with source numbers: where it begins, its text, and its numbers."""
         starts = [*self._starts, len(self._text) + 1]
         for token in self.tokens:
             if token.level == 0 and token.map:
@@ -202,14 +205,14 @@ class _NumberPlaces:
         return self._spans[start]
 
     def at_the_end(self, number: int) -> Mark:
-        """Return a mark at the end of the text."""
+        """Return a source number at the end of the text."""
         last = self._code[-1] if self._code else None
         if last and last.map and last.map[1] >= len(self._starts) - 1 - self._text.endswith("\n"):
             return self._behind(last, number)
         return Mark(len(self._text.rstrip()), number, "\n\n")
 
     def _behind(self, code: "Token", number: int) -> Mark:
-        """Return a mark on a line of its own below a block of code, inside the same list or quotation."""
+        """Return a source number on a line of its own below a block of code, inside the same list or quotation."""
         first, last = code.map or (0, 1)
         lines = [self._text[self._starts[place] : self._starts[place + 1] - 1] for place in range(first, last)]
         while len(lines) > 1 and not lines[-1].strip(" >"):
@@ -231,13 +234,13 @@ def _by_line(tokens: Iterable["Token"]) -> dict[int, "Token"]:
 
 
 def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
-    """Return the marks that do not change how the Markdown is parsed. The other marks move to the end of the text."""
+    """Return the source numbers, with those that would change how the Markdown is parsed moved to the end."""
     if _fits(text, marks, places.tokens):
         return set(_once(marks))
     budget = MOST_SOUGHT
 
     def fitting(start: int, piece: str, some: Sequence[Mark], plain: Sequence["Token"] | None = None) -> set[Mark]:
-        """Return the marks of a piece that fit: all of them, or else those that fit in each half."""
+        """Return the marks that can stand in a piece of Markdown: all of them, or else those that fit in each half."""
         nonlocal budget
         budget -= _weight(piece) * (1 if plain else 2)
         if budget < 0:
@@ -258,9 +261,12 @@ def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
 
 
 def _fits(text: str, marks: Collection[Mark], plain: Iterable["Token"]) -> bool:
-    """Return whether a text with marks is parsed like `plain`, its tokens without marks, and no mark is lost."""
+    """Return whether inserting the marks keeps how a text is parsed, and no mark is lost.
+
+    `plain` has the tokens of the text without marks.
+    """
     shape = _shape(parse(insert_numbers(text, _once(marks), _mark)))
-    return shape == (_shape(plain)[0], len(marks))  # Markdown drops the extra cells of a row, with their marks
+    return shape == (_shape(plain)[0], len(marks))  # Markdown drops extra cells of a row: count the marks
 
 
 def _once(marks: Iterable[Mark]) -> list[Mark]:
@@ -271,7 +277,10 @@ def _once(marks: Iterable[Mark]) -> list[Mark]:
 
 
 def _shape(tokens: Iterable["Token"]) -> tuple[list[object], int]:
-    """Return what Markdown is parsed to, without marks and paragraphs that hold only marks, and the number of marks."""
+    """Return the content of parsed Markdown without its source numbers, and how many such numbers it has.
+
+    Paragraphs that hold only source numbers are left out, too.
+    """
     shape: list[object] = []
     count = 0
     for token in tokens:

@@ -1,4 +1,4 @@
-"""Build elements of static HTML with escaped content, and define the styles that they share."""
+"""Build HTML elements with escaped content, and define the CSS styles that they share."""
 
 from typing import LiteralString
 
@@ -18,6 +18,6 @@ def element(tag: LiteralString, *content: str, style: str = "", more: LiteralStr
 
 
 def fold(summary: str, *content: str, style: str = "", look: str = "cursor:pointer", is_open: bool = False) -> Markup:
-    """Return an element that the user can open: `content` is shown below `summary`. `look` is the summary's style."""
+    """Return an element that the user can open to see `content` below `summary`. `look` is the summary's CSS."""
     head = element("summary", summary, style=look)
     return element("details", head, *content, style=style, more=" open" if is_open else "")

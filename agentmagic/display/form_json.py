@@ -1,4 +1,4 @@
-"""Return the forms of values, and the sources of answers, as the plain JSON that a view draws."""
+"""Return values in their shown forms, and the sources of answers, as the plain JSON that a browser page draws."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class TableForm(TypedDict):
 
 
 class HtmlForm(TypedDict):
-    """HTML from a tool; the page sanitises it again."""
+    """HTML from a tool; the browser page sanitises it again."""
 
     form: Literal["html"]
     html: str
@@ -48,7 +48,7 @@ class ImageForm(TypedDict):
 
 
 class PagesForm(TypedDict):
-    """Web pages: title, address to show, URL to link to ("" for no link), and the beginning of the text."""
+    """Web pages. Each has a title, an address to show, a URL to link to ("" for no link), and the start of its text."""
 
     form: Literal["pages"]
     pages: Sequence[tuple[str, str, str, str]]
@@ -59,7 +59,7 @@ FormFields = TextForm | TableForm | HtmlForm | ImageForm | PagesForm
 
 
 class SourceFields(TypedDict):
-    """A page that a text cites: number, title, address to show, URL to link to ("" for no link), and quotations."""
+    """A web page that an answer cites: number, title, address to show, URL to link to ("" for none), quotations."""
 
     number: int
     title: str
@@ -79,7 +79,7 @@ def mark_fields(block: TextBlock) -> list[tuple[int, str, int]]:
 
 
 def source_fields(source: Source) -> SourceFields:
-    """Return a source in the form that the page shows."""
+    """Return a cited source in the form that the browser page shows."""
     return {
         "number": source.number,
         "title": source_title(source),
@@ -90,7 +90,7 @@ def source_fields(source: Source) -> SourceFields:
 
 
 def form_fields(form: Form) -> FormFields:
-    """Return a form as plain JSON."""
+    """Return a shown form of a value (text, table, image and so on) as plain JSON."""
     match form:
         case RichHtml():
             return {"form": "html", "html": str(form.html)}

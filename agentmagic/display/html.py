@@ -1,4 +1,4 @@
-"""Render blocks as one static HTML fragment, as the output of a Jupyter cell stores it.
+"""Render the blocks of a conversation as one static HTML fragment, as the output of a Jupyter cell stores it.
 
 The fragment has no script, no style sheet and no remote image. Colours are JupyterLab's CSS variables, with fallbacks
 that are readable on light and on dark pages. On a page that removes styles, such as GitHub's, the plain elements are
@@ -102,8 +102,8 @@ def render(
 ) -> Markup:
     """Return the transcript as one HTML fragment, with every text of models, tools and servers escaped or sanitised.
 
-    If `times` is false, the fragment does not depend on the clock. `live` shows a caret at the end of growing text, and
-    the footer of the running turn. The prompt is included only with `prompt`, because a cell shows it above its output.
+    If `times` is false, the fragment does not depend on the clock. `live` adds a caret at the end of growing text, and
+    the footer of the running turn. The user's prompt is included only with `prompt`: a cell already shows its prompt.
     """
     return HtmlRenderer(times=times, live=live, prompt=prompt).update(transcript)
 
@@ -111,7 +111,7 @@ def render(
 class HtmlRenderer:
     """Renders a transcript repeatedly; each update renders only the blocks that changed since the last update.
 
-    If there are more than `whole_turns` turns, each call of the earlier turns is a single line.
+    Only the last `whole_turns` turns are shown in full; in earlier turns, each tool call is a single line.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class HtmlRenderer:
         self._cache: list[_BlockHtml] = []
 
     def update(self, transcript: Transcript | Snapshot) -> Markup:
-        """Return the fragment for the current state of the transcript."""
+        """Return the HTML fragment for the current state of the transcript."""
         return Markup('<div class="agentmagic mathjax_ignore">{}</div>').format(self.inside(transcript))
 
     def inside(self, transcript: Transcript | Snapshot) -> Markup:
-        """Return the content of the fragment, without the element around it."""
+        """Return the content of the HTML fragment, without the element around it."""
         blocks = transcript.blocks
         del self._cache[len(blocks) :]
         starts = [place for place, block in enumerate(blocks) if isinstance(block, PromptBlock)]
@@ -148,7 +148,7 @@ class HtmlRenderer:
     def _block_html(self, place: int, block: Block, brief: bool) -> Markup:
         if place == len(self._cache):
             self._cache.append(self._renderer(block, brief=brief))
-        # Compare keys, because a snapshot has copies of the blocks, and the renderer of growing text must be kept.
+        # Compare keys, not objects: a snapshot has copies of blocks, and a growing text must keep its renderer.
         elif (self._cache[place].key, self._cache[place].brief) != (block.key, brief):
             self._cache[place] = self._renderer(block, brief=brief)
         return self._cache[place].update(block)
@@ -281,12 +281,12 @@ class _BlockHtml:
         body = _body(card, inside, len(pictures), self._turn_inside(card))
         row = element("span", Markup(" ").join(self._heading(card)), style=ROW)
         details = fold(row, body, look=SUMMARY, is_open=card.waits)
-        # Pictures are shown below the card: a closed card would hide them, and its body would clip them.
+        # Images and tables are shown below the card: a closed card would hide them, and its body would clip them.
         shown_below = [element("div", *pictures, style=PICTURES)] if pictures else []
         return element("div", details, *shown_below, _bar(card), style=CARD + edge + inner)
 
     def _turn_inside(self, card: ToolCard) -> Markup:
-        """Return the HTML of the turn of the agent that a call asks."""
+        """Return the HTML of an agent's turn, for a tool call that asks an agent; nothing for other calls."""
         if card.inside is None:
             return Markup()
         self.turn = self.turn or HtmlRenderer(times=self.times, live=self.live)
@@ -311,9 +311,9 @@ class _BlockHtml:
 
 
 def _group_calls(blocks: Sequence[Block], html: Sequence[Markup]) -> Iterator[Markup]:
-    """Yield the HTML of blocks.
+    """Yield the HTML of each block or group of blocks, in order.
 
-    More than MOST_CALLS consecutive calls, with the reasoning between them, form one group.
+    More than MOST_CALLS consecutive tool calls, with the reasoning between them, form one group that can be opened.
     """
     place = 0
     while place < len(blocks):
@@ -355,21 +355,21 @@ def _paragraph(*content: str, style: str) -> Markup:
 
 
 def _with_caret(html: Markup) -> Markup:
-    """Insert the caret behind the last letter, inside the elements that end there."""
+    """Insert a typing caret behind the last letter of HTML, inside the elements that end there."""
     end = _LAST_TAGS.search(html)
     place = end.start() if end else len(html)
     return html[:place] + CARET + html[place:]
 
 
 def _bar(card: ToolCard) -> Markup:
-    """Return a progress bar for a call, or nothing if its tool reports no share."""
+    """Return a progress bar for a tool call, or nothing if the tool does not report which share is done."""
     if not card.progress or (share := words.share(card.progress)) is None:
         return Markup()
     return element("div", style=f"height:2px;width:{share:.0%};background-color:{COLOURS['running']}")
 
 
 def _shares(progress: MapProgress) -> Markup:
-    """Return a bar for the answered and failed rows of a map; nothing if all are answered or the total is unknown."""
+    """Return a bar of a map's answered and failed rows; nothing if all are answered or their total is unknown."""
     if (shares := map_words.shares(progress)) is None or shares == (1.0, 0.0):
         return Markup()
     colours = (COLOURS["running" if not progress.ended else "done"], COLOURS["failed"])
@@ -392,7 +392,7 @@ def _body(card: ToolCard, forms: Sequence[Form], pictures: int, turn: Markup) ->
 
 
 def _arguments(card: ToolCard) -> Iterator[Markup]:
-    """Yield the arguments of a call; code keeps its lines and is highlighted."""
+    """Yield the arguments of a tool call as HTML; arguments that are code keep their lines and are highlighted."""
     codes = words.code_arguments(card)
     if card.call is None or not codes:
         yield from _section("Arguments", words.all_arguments(card))
@@ -405,7 +405,7 @@ def _arguments(card: ToolCard) -> Iterator[Markup]:
 
 
 def _task(row: TaskProgress) -> Markup:
-    """Return a task as a line that opens to its parameters, attempts and summary."""
+    """Return a task of a plan as a line that can be opened to show its parameters, attempts and summary."""
     state = words.TASK_STATES[row.state]
     colour = f"color:{COLOURS[state]}"
     line = [
@@ -465,7 +465,7 @@ def _form(form: Form) -> Markup:
 
 
 def _value(value: PromptValue, content: str | Media) -> Markup:
-    """Return the HTML of what the model gets for a value; the content of a table is Markdown."""
+    """Return the HTML of what the model gets for a value in a prompt; the content for a table is Markdown."""
     if value.kind == "table" and isinstance(content, str):
         return to_html(content)
     return _form(value_form(content))
@@ -479,7 +479,7 @@ def tree(form: JsonTree) -> Markup:
 
 
 def _branches(value: Any, budget: list[int]) -> Iterator[Markup]:
-    """Yield the members of an object or array; `budget` has one number: how many more members can be shown."""
+    """Yield the members of a JSON object or array as HTML; `budget[0]` is how many more members can be shown."""
     pairs = cast("dict[str, Any]", value).items() if isinstance(value, dict) else enumerate(cast("list[Any]", value))
     for key, inner in pairs:
         budget[0] -= 1
@@ -507,7 +507,7 @@ def _table(form: Table) -> Markup:
 
 
 def _row(tag: LiteralString, cells: Iterable[str], numeric: Iterable[bool]) -> Markup:
-    """Return a row of a table. It is joined as text, because `element` is too slow for a thousand cells."""
+    """Return a table row. It is built by joining strings, because `element` is too slow for a thousand cells."""
     sides = ('align="right"' if number else 'style="text-align:left"' for number in numeric)
     html = (f"<{tag} {side}>{escape(cell)}</{tag}>" for cell, side in zip(cells, sides, strict=True))
     return Markup(f"<tr>{''.join(html)}</tr>")  # noqa: S704  (every cell is escaped)

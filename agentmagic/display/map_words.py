@@ -38,7 +38,10 @@ def heading(progress: MapProgress) -> str:
 
 
 def figures(progress: MapProgress, *, times: bool) -> Iterator[str]:
-    """Yield the counts, rate and cost of a map, one text each; those that depend on the clock only with `times`."""
+    """Yield the counts, rate and cost of a map, one text each.
+
+    Figures that depend on the clock are included only with `times`.
+    """
     if progress.kept:
         yield f"{progress.kept:,} answered before"
     if progress.failed:
@@ -67,7 +70,7 @@ def _cost(progress: MapProgress) -> str:
 
 
 def shares(progress: MapProgress) -> tuple[float, float] | None:
-    """Return the shares of the rows that were answered and that failed, or None if the total is unknown."""
+    """Return the share of answered rows and that of failed rows, from 0 to 1, or None if the total is unknown."""
     if not progress.total:
         return None
     answered_share = min(progress.answered / progress.total, 1.0)
@@ -75,7 +78,7 @@ def shares(progress: MapProgress) -> tuple[float, float] | None:
 
 
 def errors(progress: MapProgress) -> list[str]:
-    """Return a line for each of the first kinds of error with its number of rows, and a line for other errors."""
+    """Return a line for each of the first kinds of error with the number of failed rows, and one for all others."""
     others = progress.failed + progress.in_doubt - sum(number for _, number in progress.errors)
     more = [f"{plural(others, 'row')}: other errors"] if progress.errors and others > 0 else []
     lines = [

@@ -1,4 +1,4 @@
-"""Convert Markdown that a model wrote to HTML that can do no harm.
+"""Convert Markdown that a model wrote to safe HTML.
 
 There are two defences: markdown-it escapes the HTML in Markdown, and nh3 removes every tag and attribute that is not on
 a short list. Remote images are left out, because fetching one would tell another server what the user reads.
@@ -127,9 +127,9 @@ def parse(source: str) -> list["Token"]:
 
 
 class Growing:
-    """Markdown that is still being written. The part above the last paragraph is rendered only once.
+    """Converts Markdown that is still being written. Everything above the last paragraph is rendered only once.
 
-    A list or a reference that crosses the end of that part can look a little different until the text is complete.
+    A list or a link reference that continues in the last paragraph can look different until the text is complete.
     """
 
     def __init__(self) -> None:
@@ -137,13 +137,13 @@ class Growing:
         self._html = Markup()
 
     def to_html(self, text: str) -> Markup:
-        """Return the text so far as sanitised HTML; `text` must begin with the text of the call before.
+        """Return the text so far as sanitised HTML; `text` must begin with the text of the previous call.
 
-        An end that may be the beginning of a secret is left out.
+        If the end of the text may be the beginning of a secret, that end is left out.
         """
         text = without_growing_secret(text, self._done)
         paragraphs_end = _last_break(text, self._done)
-        # A secret can contain an empty line. Do not cut there: the two halves would not be recognized as a secret.
+        # A secret can contain an empty line. If the text were cut there, neither half would be recognized as secret.
         if paragraphs_end > self._done and safe_length(text[:paragraphs_end], self._done) == paragraphs_end:
             self._html += to_html(text[self._done : paragraphs_end])
             self._done = paragraphs_end
@@ -154,7 +154,7 @@ class Growing:
 def with_head(text: str) -> str:
     """Return an unfinished text with the separator row of a table added, if its last line begins a table.
 
-    So a table is shown as a table from its first word on. `withHead` in js/src/markdown.js does the same.
+    So a growing table is shown as a table from its first word on. `withHead` in js/src/markdown.js does the same.
     """
     *before, head = text.split("\n")
     dashes = ""
@@ -169,7 +169,7 @@ def with_head(text: str) -> str:
 
 
 def _last_break(text: str, start: int) -> int:
-    """Return where the last paragraph outside of fences and lists begins, or `start` if there is none."""
+    """Return where the last paragraph outside of code fences and lists begins, or `start` if there is none."""
     in_fence = False
     end = position = start
     blank = False
@@ -196,7 +196,7 @@ def _render(source: str, *, highlight: bool) -> str:
 
 
 def _limit_width(tokens: Sequence["Token"]) -> Iterable["Token"]:
-    """Yield the tokens, with each stretch of prose wrapped in an element of limited width."""
+    """Yield the Markdown tokens, with each run of prose wrapped in an element of limited width."""
     from markdown_it.token import Token
 
     inside = False
@@ -210,7 +210,7 @@ def _limit_width(tokens: Sequence["Token"]) -> Iterable["Token"]:
 
 
 def _adorn(token: "Token") -> None:
-    """Correct Jupyter's styles for an output, in which code has no background and cells are aligned to the right."""
+    """Add styles to a token: in an output, Jupyter gives code no background and aligns table cells to the right."""
     match token.type:
         case "fence" | "code_block":
             token.attrSet("style", CODE)
@@ -259,7 +259,7 @@ def _highlight(code: str, language: str, _attributes: str) -> str:
 
 
 def _colour(kind: Any) -> str:
-    """Return the colour of a pygments token type. A type without a colour has the colour of its parent."""
+    """Return the colour of a pygments token type. A type without its own colour has the colour of its parent type."""
     while kind is not None:
         if colour := COLOURS.get(str(kind)):
             return colour
@@ -275,7 +275,7 @@ def _span(colour: str, text: str) -> str:
 def _maths(state: "StateInline", silent: bool) -> bool:
     r"""Parse a formula as plain text, so that `_` and `*` in it stay. Wrap any other dollar sign in a `span`.
 
-    JupyterLab's MathJax does not read formulas across elements, so "$5 and $6" stays two amounts.
+    JupyterLab's MathJax does not read formulas across elements, so "$5 and $6" does not become a formula.
     """
     if state.src[state.pos] not in "$\\":
         return False

@@ -1,4 +1,4 @@
-"""Choose the forms in which a tool's result, or an answer that is a value, is shown: table, JSON, text or image."""
+"""Choose how to show a tool's result, or an answer that is JSON: as a table, a JSON tree, text or an image."""
 
 import json
 import re
@@ -50,7 +50,7 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """Text, cut to length; `note` says what was left out."""
+    """Text to show, cut to length; `note` says what was left out."""
 
     text: str
     note: str = ""
@@ -58,7 +58,7 @@ class PlainText:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Records, cut to length. A cell is a pair: its text, and whether it is a number."""
+    """A table of records to show, cut to length. A cell is a pair: its text, and whether it is a number."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[tuple[str, bool], ...], ...]
@@ -66,7 +66,7 @@ class Table:
 
     @property
     def numeric(self) -> tuple[bool, ...]:
-        """For each column, whether it has a number."""
+        """For each column, whether at least one of its cells is a number."""
         return tuple(any(row[column][1] for row in self.rows) for column in range(len(self.columns)))
 
 
@@ -74,7 +74,7 @@ class Table:
 class Image:
     """An image of a type that browsers show and that cannot hold a script.
 
-    `width` scales it, in pixels, unless None.
+    The image is scaled to `width` pixels, unless `width` is None.
     """
 
     media_type: str
@@ -109,12 +109,12 @@ Form = PlainText | Table | Image
 
 
 def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, pages: bool = False) -> Iterator[Form]:
-    """Yield the forms of a result's content, in order, with secrets blanked; with `whole`, more of a long result.
+    """Yield the content of a tool result in the forms to show, in order, with secrets blanked.
 
-    With `pages`, the result's resources are web pages, which are listed together.
-
-    `rich` has the HTML of each part, "" for a part without HTML; it is sanitised here. The HTML of an image only gives
-    its width. A result without content yields the form of its structured value; a result without both yields nothing.
+    With `whole`, more of a long result is included. With `pages`, the result's resources are web pages, and are listed
+    together. `rich` has the HTML of each part, "" for a part without HTML; it is sanitised here. For an image, the HTML
+    only gives its width.
+    A result without content yields the form of its structured value; a result without both yields nothing.
     """
     most = LONGEST_WHOLE if whole else LONGEST_RESULT
     if pages and (resources := [part for part in result.content if isinstance(part, Resource)]):
@@ -125,7 +125,7 @@ def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, 
     for part, html in zip_longest(result.content, rich[: len(result.content)], fillvalue=""):
         match part:
             case Text(audience="assistant"):
-                pass  # this text is only for the model; the card shows the same fact to the user
+                pass  # this text is only for the model; the call's card tells the user the same
             case Text() if html and (safe_html := rich_html(html)):
                 yield RichHtml(*cut_with_note(sanitize(part.text), most), safe_html, is_frame(html))
             case Text():
@@ -140,9 +140,9 @@ def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, 
 def split_forms(
     result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, pages: bool = False
 ) -> tuple[list[Form], list[Form]]:
-    """Return the forms of a result in two lists: those that are shown open below its call, and those inside its card.
+    """Return the forms of a tool result in two lists: those always shown below the call's card, and those inside it.
 
-    Images and the first rows of data frames are shown open. A frame with more rows is in both lists.
+    Images and the first rows of data frames are always shown. A data frame with more rows is in both lists.
     """
     below, inside = list[Form](), list[Form]()
     for form in forms(result, rich, whole=whole, pages=pages):
@@ -159,7 +159,7 @@ def split_forms(
 
 
 def _pages(resources: Sequence[Resource], most: int) -> Pages:
-    """Return web pages as a list; `most` is the number of characters that are shown of each page."""
+    """Return web pages in the form of a list; of each page's text, at most `most` characters are shown."""
     rows = tuple(
         (single_line(sanitize(resource.name), LONGEST_CELL), sanitize(resource.uri), _beginning(resource.text, most))
         for resource in resources
@@ -174,7 +174,7 @@ def _beginning(text: str, most: int) -> str:
 
 
 def _first_rows(frame: RichHtml) -> RichHtml:
-    """Return the first rows of a data frame's table with a note, or the frame itself if it has no more rows."""
+    """Return the first rows of a data frame's table with a note, or the whole table if it has no more rows."""
     head, body, tail = frame.html.partition("<tbody>")
     rows, end, _ = tail.partition("</tbody>")
     first = list(_ROW.finditer(rows))
@@ -189,10 +189,10 @@ def _first_rows(frame: RichHtml) -> RichHtml:
 
 
 def answer_form(text: str, wrapped_in: str) -> Form | None:
-    """Return the form of an answer that is JSON: a table, a tree or text; None if the answer is invalid JSON.
+    """Return the form in which to show an answer in JSON: a table, a tree or text; None for invalid JSON.
 
-    An object of single values becomes a table of its fields. `wrapped_in` is the property that holds the value if the
-    type of the value is not an object.
+    An object of single values becomes a table of its fields. If the requested type is not an object, the JSON is an
+    object whose property `wrapped_in` holds the value.
     """
     try:
         value = answer_data(text)
@@ -209,7 +209,7 @@ def answer_form(text: str, wrapped_in: str) -> Form | None:
 
 
 def value_form(value: str | Media, width: int | None = None) -> PlainText | Image:
-    """Return the form of what the model gets for a value; an image that cannot be shown is only named."""
+    """Return the form in which to show what the model gets for a value. If an image cannot be shown, it is named."""
     if isinstance(value, str):
         return PlainText(value)
     if value.media_type in IMAGES and len(value.data) <= LARGEST_IMAGE:
@@ -221,12 +221,12 @@ def _text(text: str, most: int) -> Iterator[Form]:
     if (value := _parse(text)) is not None:
         yield _json(value, most)
     elif text.strip():
-        # Only the start of a long text is redacted and cleaned, so that the rest costs no time.
+        # Only the start of a long text is redacted and cleaned: the rest is not shown.
         yield PlainText(sanitize(text[: most + LONGEST_SECRET])[:most], cut_with_note(text, most)[1])
 
 
 def _parse(text: str) -> Any:
-    """Return the array or object that a JSON text holds, else None."""
+    """Return the array or object in a JSON text, or None if the text holds neither."""
     if len(text) > LARGEST_JSON or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -247,7 +247,7 @@ def _json(value: Any, most: int) -> Form:
 
 
 def _records(value: Any) -> Sequence[dict[str, Scalar]]:
-    """Return the records of a list of flat objects, or of an object with only such a list; else an empty list."""
+    """Return the records of a list of flat objects, or of an object whose only member is such a list; else []."""
     if isinstance(value, dict):
         inner = list(cast("dict[str, Any]", value).values())
         value = inner[0] if len(inner) == 1 else None

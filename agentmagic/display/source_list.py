@@ -1,4 +1,4 @@
-"""Render the sources of an answer as static HTML: numbers that link to a list below, and pages that a search found."""
+"""Render the sources of an answer as static HTML: numbers that link to a list of sources, and search results."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -21,12 +21,12 @@ RAISED = "line-height:0;margin-left:2px"
 
 
 def source_title(source: Source) -> str:
-    """Return the title of a page on one line, or its address if it has no title."""
+    """Return the title of a cited web page on one line, or its address if it has no title."""
     return single_line(sanitize(source.title), LONGEST_TITLE) or shown_address(source.url)
 
 
 def shown_address(url: str) -> str:
-    """Return an address on one line, cut.
+    """Return a web page's address on one line, cut to length.
 
     A web address is shown in ASCII, so that no letter in it looks like another.
     """
@@ -34,7 +34,7 @@ def shown_address(url: str) -> str:
 
 
 def quotes_of(source: Source) -> Sequence[str]:
-    """Return the quotations from a page, each cut to length."""
+    """Return the quotations from a cited web page, each cut to length."""
     return [clip(sanitize(quote).strip(), LONGEST_QUOTE) for quote in source.quotes]
 
 
@@ -44,12 +44,12 @@ class SourceList:
     def __init__(self, block: TextBlock) -> None:
         self._block = block
         self._sources = {source.number: source for source in block.sources}
-        # The name differs between two answers of a notebook, and is the same each time that an answer is replayed.
+        # The name begins the ids of the list's entries. It differs between answers, and stays the same in a replay.
         data = repr((block.text, block.sources)).encode(errors="replace") if block.sources else b""
         self._name = f"am-source-{blake2b(data, digest_size=4).hexdigest()}"
 
     def text(self) -> Markup:
-        """Return the text, in which each number is a link to its entry in the list."""
+        """Return the text as HTML, in which each source number links to its entry in the list of sources."""
         block = self._block
         return cited_html(block.text, place_numbers(block.text, block.citations, block.sources), self._number)
 
@@ -74,14 +74,14 @@ class SourceList:
 
 
 def pages_html(pages: Pages) -> Markup:
-    """Return the pages that a search found, each with its address and the beginning of its text."""
+    """Return the web pages that a search found as HTML, each with its address and the beginning of its text."""
     entries = (element("li", _page(title or shown_address(url), url), _start(text)) for title, url, text in pages.pages)
     note = element("p", element("small", pages.note), style=MUTED) if pages.note else ""
     return element("ol", *entries, style=LIST) + note
 
 
 def _page(title: str, url: str) -> Markup:
-    """Return the title of a page, as a link if its address may be linked, and its address."""
+    """Return the title and address of a web page as HTML; the title is a link if the address may be linked."""
     leads_to = link(url)
     rel = Markup('<a href="{}" rel="noopener noreferrer nofollow">{}</a>')
     address = element("small", shown_address(url), style=f"{MUTED};overflow-wrap:anywhere")

@@ -1,4 +1,4 @@
-"""Render blocks as plain text, for terminals and for the `text/plain` part of an output."""
+"""Render the blocks of a conversation as plain text, for terminals and for the `text/plain` part of an output."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,8 +41,8 @@ WIDEST_LINE = 120
 def render(transcript: Transcript | Snapshot, *, times: bool = True, prompt: bool = False) -> str:
     """Return the transcript as readable text.
 
-    If `times` is false, the text does not depend on the clock. The prompt is included only with `prompt`, because a
-    cell shows it above its output.
+    If `times` is false, the text does not depend on the clock. The user's prompt is included only with `prompt`,
+    because a notebook cell already shows it above the output.
     """
     renderer = TextRenderer(times=times)
     pieces: list[str] = []
@@ -60,7 +60,8 @@ def render(transcript: Transcript | Snapshot, *, times: bool = True, prompt: boo
 class TextRenderer:
     """Returns a block as text without a final line break, or "" if there is nothing to print.
 
-    With `brief`, a call is one line with the start of its result; if the call asks an agent, the agent's turn follows.
+    With `brief`, a tool call is one line with the start of its result. If the call asks an agent, the agent's turn
+    follows.
     """
 
     times: bool = True
@@ -71,11 +72,11 @@ class TextRenderer:
         return _indent(words.typed_text(block).strip(), "> ")
 
     def values(self, block: ValuesBlock) -> str:
-        """Return one line for each value."""
+        """Return one line for each value that a prompt names."""
         return words.values_line(block).replace(" · ", "\n")
 
     def text(self, block: TextBlock) -> str:
-        """Return the text as it is, or a value as a table or as indented JSON; the list of sources follows."""
+        """Return a text of the model, then its sources. An answer in JSON becomes a table or indented JSON."""
         if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
             text = "\n".join(filter(None, _form(form)))
         else:
@@ -89,7 +90,7 @@ class TextRenderer:
         return "Thought\n" + _indent(_start(text)) if text else ""
 
     def card(self, card: ToolCard) -> str:
-        """Return the call on one line, and below it the start of its result."""
+        """Return a tool call on one line, and below it the start of its result."""
         if not self.brief:
             return "\n".join(_card(card, times=self.times))
         result = (
@@ -102,17 +103,17 @@ class TextRenderer:
         return "\n".join((line, *(_turn_inside(card.inside, self) if card.inside else ())))
 
     def checklist(self, block: ChecklistBlock) -> str:
-        """Return the tasks, one a line."""
+        """Return the tasks of a plan, one on each line."""
         return "\n".join((words.plan_heading(block), *map(task_line, block.rows)))
 
     def question(self, block: QuestionBlock) -> str:
-        """Return the question, and below it the files and the answer, if there are any."""
+        """Return a question to the user; below it the files that it is about and the answer, if there are any."""
         answer = () if block.answer is None else (_indent(sanitize(block.answer)),)
         files = (_indent(sanitize(block.files)),) if block.files else ()
         return "\n".join((f"? {sanitize(block.text)}", *files, *answer))
 
     def proposal(self, block: ProposalBlock) -> str:
-        """Return the title, state and reason of a proposal, and its whole code below."""
+        """Return the title, state and reason of a proposed cell, and its whole code below."""
         state = words.proposal_state(block)
         head = f"{words.proposal_title(block)}{f' [{state}]' if state else ''}: {words.proposal_why(block)}"
         return f"{head}\n{_indent(words.proposal_code(block)[0])}"
@@ -127,14 +128,14 @@ class TextRenderer:
         return words.retry(block, times=self.times)
 
     def progress(self, block: ProgressBlock) -> str:
-        """Return the counts on one line, and the errors and notices below."""
+        """Return the counts of a map's rows on one line, and the errors and notices below."""
         progress = block.progress
         head = " · ".join((map_words.heading(progress), *map_words.figures(progress, times=self.times)))
         below = [*map_words.errors(progress), *map_words.notices(progress)]
         return "\n".join((f"{words.GLYPHS[map_words.STATES[progress.ended]]} {head}", *map(_indent, below)))
 
     def footer(self, block: FooterBlock) -> str:
-        """Return the figures on one line."""
+        """Return the figures of a turn (time, cost and others) on one line."""
         trace = (words.trace(block),) if self.times and block.trace else ()
         return " · ".join((*words.footer(block, times=self.times), *trace))
 
@@ -149,14 +150,14 @@ def source_lines(block: TextBlock) -> str:
 
 
 def markdown_printer(stream: TextIO) -> Callable[[str], None] | None:
-    """Return a function that prints Markdown in colours to a terminal, or None if rich is not installed."""
+    """Return a function that prints Markdown in colours to a terminal, or None if the package rich is missing."""
     if find_spec("rich") is None:
         return None
     from rich.console import Console
     from rich.markdown import Markdown
 
     console = Console(file=stream, highlight=False)
-    # Addresses are written out, because a terminal may hide the target of a link.
+    # hyperlinks=False writes the addresses of links out, because a terminal may hide the target of a link.
     return lambda text: console.print(Markdown(text, hyperlinks=False))
 
 
@@ -173,7 +174,7 @@ def split_paragraphs(text: str) -> tuple[str, str]:
 
 
 def gap(before: Block | None, block: Block) -> str:
-    """Return the separator in front of a block: "" for the first block and between two cards, else an empty line."""
+    """Return the separator before a block: "" for the first block and between two tool calls, else an empty line."""
     return "" if before is None or (isinstance(before, ToolCard) and isinstance(block, ToolCard)) else "\n"
 
 
@@ -203,7 +204,7 @@ def _turn_inside(turn: Snapshot, renderer: TextRenderer) -> Iterator[str]:
 
 
 def task_line(row: TaskProgress) -> str:
-    """Return a task of a plan on one line, with its summary, or the reason why it is tried again."""
+    """Return a task of a plan on one line, with its summary, or with the reason why the task is tried again."""
     state = words.task_state(row)
     again = [*words.attempts(row)][-1:] if row.state == "pending" else []
     summary = single_line("".join(again) or sanitize(row.summary), WIDEST_LINE)

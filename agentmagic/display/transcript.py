@@ -1,7 +1,7 @@
-"""Fold events into blocks: what the user is shown of a conversation, before it becomes HTML or text.
+"""Fold the events of a session into blocks, from which renderers make HTML or text for the user.
 
-The same events always make the same blocks, whether they come from a running turn or from a log, and with or without
-their deltas.
+The same events always make the same blocks, whether they come from a running turn or from a log. It makes no
+difference whether the events include deltas (the pieces of a growing text) or only whole texts.
 """
 
 import threading
@@ -81,24 +81,24 @@ class Transcript:
     """The blocks that a stream of events makes.
 
     `blocks` grows as events are fed, and loses the blocks of a step that is tried again. `running` is the footer of the
-    turn under way, else None; it joins the blocks when the turn ends. `approval_requests` has all requests for approval
-    by their ids, also the answered ones. `price_told` says that a footer, here or of an earlier cell, showed that the
-    price is unknown; later footers do not repeat it. Feeding a delta takes constant time.
+    turn under way, or None; the footer joins the blocks when the turn ends. `approval_requests` has all
+    requests for approval by their ids, also the answered ones. `price_told` says that a footer, here or in an earlier
+    cell, showed that the price is unknown; later footers do not repeat that. Feeding a delta takes constant time.
 
-    The turn of an agent tool has a transcript of its own. `around` is then the transcript that has the card of the
-    call; blocks of the two transcripts never have the same key.
+    The turn of an agent tool has a transcript of its own. `around` is then the outer transcript, which has the card of
+    the call to that tool. Blocks of the two transcripts never have the same key.
     """
 
     def __init__(self, log: Iterable[Event] = (), around: "Transcript | None" = None) -> None:
-        # Reentrant, so that a reader can hold the lock while it calls several methods.
+        # A reentrant lock: a reader can hold it while calling several methods that take it too.
         self.lock = threading.RLock()
         self._around = around
-        # Never restarted, so that the blocks of a new history get new keys.
+        # `replace` does not restart these keys, so that the blocks of a new history get new keys.
         self.keys: Iterator[int] = count(1) if around is None else around.keys
         self.replace(log)
 
     def replace(self, log: Iterable[Event]) -> None:
-        """Start again with other events: the session was cleared, cut or forked."""
+        """Replace all blocks by those of other events, because the session was cleared, cut or forked."""
         with self.lock:
             self.blocks: list[Block] = []
             self.running: FooterBlock | None = None
@@ -149,7 +149,7 @@ class Transcript:
                 self._start_step()
                 self._enter("waiting for the model")
             case events.PartStarted():
-                if event.kind != "hosted_result":  # the card of the call shows the result
+                if event.kind != "hosted_result":  # a hosted result is shown in its call's card
                     self._start_part(event)
             case events.PartFinished():
                 self._finish_part(event)
@@ -212,7 +212,7 @@ class Transcript:
             case MapProgress():
                 self._show_map(event)
             case _:
-                pass  # other events are not shown; a clarification is part of the block of its question
+                pass  # other events are not shown; an event about a clarification is shown with its question
 
     def _add(self, block: _AnyBlock) -> _AnyBlock:
         block.key = next(self.keys)
@@ -246,7 +246,7 @@ class Transcript:
             self.running.phase = phase
 
     def _withdraw_step(self) -> None:
-        """Remove the blocks of the step, except notices and maps, which the model did not write."""
+        """Remove the blocks of a withdrawn step, except notices and maps, which the model did not write."""
         exempt = (NoticeBlock, ProgressBlock)
         self.blocks[self._step :] = [block for block in self.blocks[self._step :] if isinstance(block, exempt)]
         self._parts = {}
@@ -274,7 +274,7 @@ class Transcript:
             self._add(NoticeBlock(level, result.error + (tries if result.stop_reason == "error" else "") + code))
         model = self.running.model if self.running else ""
         agent = self.running.agent if self.running else ""
-        # A client or an outer model decides itself whether to call again.
+        # `unsent` offers the user to send the turn again. A client or an outer model calls again by itself.
         asks_again = self._client or self._around is not None
         unsent = self._turns - 1 if result.unsent and not asks_again else None
         footer = FooterBlock(model, result.usage, result.seconds, result.stop_reason, self.price_told, unsent=unsent)
@@ -290,30 +290,30 @@ class Transcript:
         self.running = None
 
     def _give_up_open(self) -> None:
-        """Close all open blocks of the turn, which get no more events."""
+        """Close all open blocks of the turn, because it has ended and they get no more events."""
         for block in self.blocks[self._turn :]:
             if block.open and not isinstance(block, ProgressBlock):  # a map can outlive the turn
                 self._give_up(block)
 
     def _withdraw_retry(self) -> str:
-        """Remove the step's RetryBlock, because the turn reports the error.
+        """Remove the step's RetryBlock, because the end of the turn reports the error.
 
-        Return " (tried 3 times)", or "" without one.
+        Return the number of tries, such as " (tried 3 times)", or "" if there was no RetryBlock.
         """
         step = self.blocks[self._step :]
         self.blocks[self._step :] = [block for block in step if not isinstance(block, RetryBlock)]
         return next((f" (tried {one.attempt + 1} times)" for one in step if isinstance(one, RetryBlock)), "")
 
     def _show_final_text(self, text: str) -> None:
-        """Show a final text that no part of a message held, such as the message of a tool that ended the turn."""
+        """Show the turn's final text if no message contained it: for example, a tool's message that ended the turn."""
         shown_text = "".join(block.text for block in self.blocks[self._turn :] if isinstance(block, TextBlock))
         if not shown_text.rstrip().endswith(text.strip()):
             self._add(TextBlock(Pieces(text)))
 
     def _show_value(self, wrapped_in: str) -> None:
-        """Mark the last text as a value.
+        """Mark the model's last text as JSON that holds the value of the answer.
 
-        The value itself is not used: it may be a user's object, which no log stores.
+        The JSON is shown, not the value itself, which may be an object of the user's class that no log stores.
         """
         for block in reversed(self.blocks[self._turn :]):
             if isinstance(block, TextBlock):
@@ -384,7 +384,7 @@ class Transcript:
                 self._change(block, "running")
 
     def _finish_hosted(self, part: HostedResult) -> None:
-        """Show the result of a provider's call in the card of the call. If there is no such card, ignore the result."""
+        """Show the result of a call that the provider ran in the card of that call, if there is such a card."""
         if card := self._cards.get(part.call_id):
             card.result = ToolResult(part.call_id, part.name, part.content, part.status)
             self._change(card, _ENDS.get(part.status, "failed"))
@@ -392,9 +392,9 @@ class Transcript:
     # -- calls ---------------------------------------------------------------------------------
 
     def _card(self, call: ToolCall, server: str = "") -> ToolCard:
-        """Return the card of a call, creating it for a new call.
+        """Return the card of a tool call, creating it for a new call.
 
-        The call is stored again, because it may have been edited.
+        The card of a known call gets `call` too, because the user may have edited the arguments.
         """
         card = self._cards.get(call.id)
         if card is None:
@@ -427,9 +427,9 @@ class Transcript:
         self._change(card, _ENDS.get(result.status, "failed"))
 
     def _take_inside(self, event: events.InnerEvent) -> None:
-        """Add an event of the turn inside an agent tool's call."""
+        """Add an event of an agent's turn to the card of the tool call that asks the agent."""
         call_id, *further = event.path
-        if (card := self._cards.get(call_id)) is None:  # a damaged file may lack the call
+        if (card := self._cards.get(call_id)) is None:  # a damaged journal may lack the call
             return
         inner = self._inside.setdefault(card.key, Transcript(around=self))
         inner.feed(events.InnerEvent(tuple(further), event.event) if further else event.event)
@@ -444,14 +444,14 @@ class Transcript:
         self.price_told |= inner.price_told
 
     def _end_inside(self, card: ToolCard) -> None:
-        """Close the turn inside a finished call, if that turn stopped without an end event."""
+        """Close the agent's turn in the card of a finished call, if the turn stopped without an end event."""
         inner = self._inside.get(card.key)
         if inner is not None and inner.running is not None:
             inner.end()
             self._show_inside(card, inner)
 
     def settle_proposal(self, event: events.ProposalSettled) -> bool:
-        """Record what became of a proposed cell. Return whether it was proposed here or in an agent's turn inside."""
+        """Record the decision on a proposed cell. Return whether this transcript, or one inside a card, has it."""
         if block := self._proposals.get(event.id):
             block.settled = event
             block.version += 1
@@ -472,7 +472,7 @@ class Transcript:
                 card.written = card.call.arguments
                 card.call = replace(card.call, arguments=event.arguments)
             card.client = self._client
-            # A hosted card only asks for approval; the provider's calls get cards of their own.
+            # This hosted card only asked for approval. The calls that the provider then runs get cards of their own.
             state = "done" if card.hosted else "pending"
             self._change(card, state if event.approved else "denied")
 
@@ -480,15 +480,15 @@ class Transcript:
 
     def _edit_prompt(self, event: events.PromptEdited) -> None:
         block = next((block for block in reversed(self.blocks) if isinstance(block, PromptBlock)), None)
-        if block and not self._sent_back:  # otherwise the user edited the prompt that was sent back, which has no block
+        if block and not self._sent_back:  # else the user edited a sent-back prompt, which has no block
             block.prompt = event.prompt
             block.version += 1
-        # The output of a cell hides the prompt, so a notice shows it.
+        # The output of a cell does not show the prompt block, so a notice shows the changed prompt.
         self._add(NoticeBlock("info", f"The prompt was changed to: {event.prompt.text}"))
 
     def _answer(self, event: events.QuestionAnswered) -> None:
         question = self._questions.pop(event.id, None)
-        if question and question.step:  # the pause is over, and the conversation shows the request
+        if question and question.step:  # the pause is over: remove its question
             self.blocks[:] = [block for block in self.blocks if block.key != question.key]
         elif question:
             question.answer = event.text
@@ -502,7 +502,7 @@ class Transcript:
         self._checklist.feed(event)
         if self._plan is None:
             self._plan = self._add(ChecklistBlock())
-        # Use copies, because a front end may be reading the rows in another thread.
+        # Copy the rows of the plan, because a front end may be reading the block in another thread.
         self._plan.rows = [replace(row, judgements=[*row.judgements]) for row in self._checklist.rows.values()]
         self._plan.open = self._checklist.open
         self._plan.version += 1
@@ -538,7 +538,7 @@ def _copy_block(block: Block, before: Block | None) -> Block:
         return before
     twin = copy(block)
     if isinstance(twin, GrowingBlock | ToolCard):
-        twin.pieces = Pieces(twin.pieces.text)  # the transcript keeps appending to its own pieces
+        twin.pieces = Pieces(twin.pieces.text)  # not shared: the transcript appends to its own
     if isinstance(twin, ToolCard) and twin.inside is not None:
         inside = before.inside if isinstance(before, ToolCard) else None
         twin.inside = Snapshot(_copies(twin.inside.blocks, inside), copy(twin.inside.running))

@@ -56,7 +56,7 @@ V = TypeVar("V")
 
 
 class OpenTable(dict[str, V]):
-    """A table with a value for unknown words too: a newer version, or code of the user, may use other words."""
+    """A dict that has a value for unknown keys too, because a newer version or user code may use other words."""
 
     def __init__(self, entries: Mapping[Any, V], other: Callable[[str], V]) -> None:
         super().__init__(entries)
@@ -178,10 +178,10 @@ _LOOKS_OTHERWISE = re.compile(r"\s.*|.*\s|-?[\d.]+([eE][-+]?\d+)?|true|false|nul
 def restore_unchanged(
     edited: Any, original: Any, change: Callable[[str], str] = exact, depth: int = DEEPEST, name: str = ""
 ) -> Any:
-    """Return an edited value in which each part that the user left unchanged is the original part.
+    """Return the value that a user edited, with each part that the user left unchanged replaced by the original part.
 
     A part is unchanged if it equals what `in_json` showed of the original with the same `change`, `depth` and `name`.
-    So secrets that were blanked, and parts that were left out because they are nested too deep, come back.
+    So secrets that were shown blanked, and parts that were not shown because they are nested too deep, are restored.
     """
     if same_json(edited, sanitize_json(original, change, depth, name)):
         return original
@@ -205,7 +205,7 @@ def restore_unchanged(
 def compact(value: Any) -> str:
     """Return a JSON value on one line.
 
-    A string that cannot be mistaken for another value has no quotes and keeps its lines.
+    A string is returned as it is, with its lines, if it cannot be mistaken for a JSON value of another type.
     """
     if isinstance(value, str) and ("\n" in value.strip() or not _LOOKS_OTHERWISE.fullmatch(value.strip("\n"))):
         return value
@@ -218,16 +218,16 @@ def indented_json(value: Any) -> str:
 
 
 def short_arguments(card: ToolCard) -> str:
-    """Return a card's arguments on one line, cut; while the model is writing them, as raw JSON.
+    """Return the arguments of a tool call on one short line; while the model is writing them, as raw JSON.
 
-    Return "" for a card that waits for the user, because such a card shows all of its arguments.
+    Return "" for a call that waits for the user's approval, because its card shows all arguments in full.
     """
     if card.state == "waiting":
         return ""
     if card.call is None:
         return single_line(sanitize(without_growing_secret(card.raw)), SHORT_ARGUMENTS)
     arguments = sanitize_json(card.call.arguments)
-    if card.hosted and not card.is_question:  # the title says what the values are
+    if card.hosted and not card.is_question:  # the card's title says what the values are
         lists = (cast("list[Any]", value if isinstance(value, list) else [value]) for value in arguments.values())
         return single_line(", ".join(compact(one) for values in lists for one in values), SHORT_ARGUMENTS)
     if is_outside(card.server):  # an outside agent gives its call a title
@@ -237,20 +237,20 @@ def short_arguments(card: ToolCard) -> str:
 
 
 def card_state(card: ToolCard) -> str:
-    """Return the state of a card in words: whether the user edited the arguments, how it ended, why it was denied."""
+    """Return the state of a tool call in words: whether the user edited it, how it ended, why it was denied."""
     reason = single_line(sanitize(card.reason), SHORT_ARGUMENTS) if card.state == "denied" else ""
     outcome = ": ".join(filter(None, (STATES[card.state] or hosted_state(card), reason)))
     return ", ".join(filter(None, ("edited" if card.written is not None else "", outcome)))
 
 
 def hosted_title(card: ToolCard) -> str:
-    """Return what the provider does or asks to do, in words; "" for any other call and for an unknown tool."""
+    """Return in words what a call does that the provider runs or may run; "" for other calls and unknown tools."""
     question, doing, did = HOSTED.get(card.name, ("", "", "")) if card.hosted else ("", "", "")
     return question if card.is_question else did if card.state == "done" else doing
 
 
 def hosted_state(card: ToolCard) -> str:
-    """Return what came of a provider's call: the number of pages, or "allowed" for the question about it; else ""."""
+    """Return how a call that the provider runs ended: the number of web pages, or "allowed" for a question; else ""."""
     if not card.hosted or card.state != "done":
         return ""
     pages = sum(isinstance(part, Resource) for part in card.result.content) if card.result else 0
@@ -264,7 +264,7 @@ def long_reason(card: ToolCard) -> str:
 
 
 def edits(card: ToolCard) -> str:
-    """Return how the user changed the arguments of a call, as lines of a diff; "" without changes."""
+    """Return how the user changed the arguments of a tool call, as lines of a diff; "" without changes."""
     if card.written is None or card.call is None:
         return ""
     before, now = (format_arguments(arguments).splitlines() for arguments in (card.written, card.call.arguments))
@@ -273,14 +273,14 @@ def edits(card: ToolCard) -> str:
 
 
 def all_arguments(card: ToolCard) -> str:
-    """Return all of a card's arguments, formatted by `format_arguments`, or as raw JSON while the model writes them."""
+    """Return all arguments of a call, formatted by `format_arguments`, or as raw JSON while the model writes them."""
     if card.call is None:
         return _without_middle(sanitize(without_growing_secret(card.raw)), LONGEST_RESULT)
     return format_arguments(card.call.arguments)
 
 
 def code_arguments(card: ToolCard) -> dict[str, tuple[str, str]]:
-    """Return the arguments of a call that hold code, by name, each with its language. Hidden characters are escaped."""
+    """Return those arguments of a call that are code, by name, as (code, language). Hidden characters are escaped."""
     arguments = card.call.arguments.items() if card.call else ()
     return {
         name: (reveal(_without_middle(redact(value), LONGEST_RESULT)), CODE[name])
@@ -290,10 +290,10 @@ def code_arguments(card: ToolCard) -> dict[str, tuple[str, str]]:
 
 
 def format_arguments(arguments: Mapping[str, Any]) -> str:
-    """Return arguments as text, one a line with the values lined up, for a user who has to judge them.
+    """Return the arguments of a tool call as text for a user who approves it: one on each line, values lined up.
 
-    Hidden characters are escaped. Each value that is too long loses its middle rather than its end, so that no value
-    pushes another one out of sight.
+    Hidden characters are escaped. A value that is too long loses its middle: its end stays, and no value pushes
+    another one out of sight.
     """
     visible: dict[str, Any] = sanitize_json(dict(islice(arguments.items(), MOST_ARGUMENTS)), redact)
     each = max(LONGEST_RESULT // max(len(visible), 1), SHORTEST_CUT)
@@ -336,7 +336,7 @@ def task_state(row: TaskProgress) -> str:
 
 
 def attempts(row: TaskProgress) -> Iterator[str]:
-    """Yield a line for each judgement of a task: the verdict, and whether the task was tried again."""
+    """Yield a line for each time the model judged a task's result: the verdict, and whether it was tried again."""
     for number, judgement in enumerate(row.judgements, 1):
         verdict = "fine" if judgement.success else "not what was needed"
         why = sanitize(judgement.reason or judgement.summary).strip().rstrip(".")
@@ -349,19 +349,19 @@ def attempts(row: TaskProgress) -> Iterator[str]:
 
 
 def stretches(text: str) -> list[tuple[str, bool]]:
-    """Split a text into stretches, each with whether it is laid out in columns, like a data frame in a prompt."""
+    """Split a text into parts, each with whether it is laid out in columns, like a data frame in a prompt."""
     parts = [(part, bool(place % 2)) for place, part in enumerate(_COLUMNS.split(text))]
     return [(part, columns) for part, columns in parts if part] or [("", False)]
 
 
 def typed_text(block: PromptBlock) -> str:
-    """Return the text of a prompt as the user typed it. A table that was inserted for a name becomes the name again.
+    """Return the text of a prompt as the user typed it.
 
-    The block of the values shows the table.
+    A table that replaced a name in the prompt becomes the name again, because a ValuesBlock shows the table.
     """
     text = sanitize(block.prompt.text)
     for value in block.values:
-        if value.in_place and "\n" in value.text:  # the table has lines of its own, even inside a sentence
+        if value.in_place and "\n" in value.text:  # a table was put on lines of its own, even in a sentence
             place = rf"(?:(?<=[ (])\n\n)?{re.escape(value.text)}(?:\n\n(?=[ ,;:.?!)]))?"
             text = sanitize(value.written).join(re.split(place, text, maxsplit=1))
     return text
@@ -370,7 +370,7 @@ def typed_text(block: PromptBlock) -> str:
 def attachments(block: PromptBlock) -> list[tuple[str, str]]:
     """Return the name and text of each resource and variable that is attached to a prompt.
 
-    Values that have a block of their own are left out.
+    Values that a ValuesBlock shows are left out.
     """
     resources = (part for part in own_parts(block) if isinstance(part, Resource) and part.text)
     return [
@@ -380,7 +380,7 @@ def attachments(block: PromptBlock) -> list[tuple[str, str]]:
 
 
 def own_parts(block: PromptBlock) -> list[Part]:
-    """Return the parts of a prompt, without the values that have a block of their own."""
+    """Return the parts of a prompt, without the values that a ValuesBlock shows."""
 
     def is_value(part: Part) -> bool:
         return isinstance(part, Resource) and "://" not in part.uri and part.uri.startswith(_VALUES)
@@ -418,20 +418,20 @@ def duration(seconds: float) -> str:
 
 
 def progress(event: ToolProgress) -> str:
-    """Return how far a call has come, with the last line of its output."""
+    """Return how far a tool call has come, with the last line of its output."""
     figures = f"{event.progress:g} of {event.total:g}" if event.total else ""
     last = sanitize(event.message).strip("\n").rpartition("\n")[2]
     return " ".join(filter(None, (figures, single_line(last, SHORT_ARGUMENTS))))
 
 
 def share(event: ToolProgress) -> float | None:
-    """Return the share of a call that is done, from 0 to 1, or None if it is unknown."""
+    """Return which share of a tool call is done, from 0 to 1, or None if that is unknown."""
     fraction = event.progress / event.total if event.total else math.nan
     return min(max(fraction, 0), 1) if math.isfinite(fraction) else None
 
 
 def retry(block: RetryBlock, *, times: bool) -> str:
-    """Return a sentence that a request is sent again, why and when."""
+    """Return a sentence that says why and when a failed request is sent again."""
     error = sanitize(block.error).strip().rstrip(".")
     when = f" in {round(block.delay, 1):g} s" if times else ""
     joint = ". Trying" if ". " in error else ", trying"
@@ -439,7 +439,7 @@ def retry(block: RetryBlock, *, times: bool) -> str:
 
 
 def receipt(event: VariablesChanged) -> str:
-    """Return the variables that a turn changed, one a line, and the files that it opened to write; "" for nothing."""
+    """Return the variables that a turn changed, one a line, and the files that it opened for writing; "" if none."""
     changes = [change for change in event.changes if not (change.after or change.before).startswith(MODULE)]
     lines = [_change(change) for change in changes[:MOST_CHANGES]]
     more = [f"{len(changes) - MOST_CHANGES} more"] if len(changes) > MOST_CHANGES else []
@@ -477,7 +477,7 @@ def proposal_why(block: ProposalBlock) -> str:
 
 
 def proposal_state(block: ProposalBlock) -> str:
-    """Return what became of a proposed cell, in words, or "" before the user decides."""
+    """Return in words what the user did with a proposed cell, or "" before the user decides."""
     if block.settled is None:
         return ""
     if block.proposed.action == "remove" and block.settled.fate == "kept":
@@ -494,7 +494,7 @@ def proposal_hint(block: ProposalBlock) -> str:
 
 
 def proposal_code(block: ProposalBlock) -> tuple[str, str]:
-    """Return the code of a proposed cell, or the diff of a change, and the language. Hidden characters are escaped."""
+    """Return a proposed cell's code (a diff if it changes a cell) and its language. Hidden characters are escaped."""
     proposal = block.proposed
     source, before = exact(proposal.source), exact(proposal.before)
     if block.settled is not None and block.settled.fate == "changed":
@@ -506,12 +506,12 @@ def proposal_code(block: ProposalBlock) -> tuple[str, str]:
 
 
 def effects(card: ToolCard) -> str:
-    """Return what a call does, in lines, if its tool reported it."""
+    """Return what a tool call does, as lines of text, if its tool reported it; else ""."""
     return "\n".join(map(exact, card.effects))
 
 
 def activity(running: FooterBlock, blocks: Iterable[Block]) -> str:
-    """Return what a running turn is doing, judged by its open blocks; "" while it waits for the user."""
+    """Return in words what a running turn is doing, found by its open blocks; "" while it waits for the user."""
     open_blocks = [block for block in blocks if block.open]
     cards = [block for block in open_blocks if isinstance(block, ToolCard)]
     if any(isinstance(block, QuestionBlock) for block in open_blocks) or any(card.waits for card in cards):
@@ -533,7 +533,7 @@ def activity(running: FooterBlock, blocks: Iterable[Block]) -> str:
 def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
     """Yield the figures of a turn: agent, model, time, cost, and how it ended; the time only with `times`.
 
-    A client's call has no model and no time here, because its card shows the name and the time.
+    A turn that an MCP client began has no model and no time here: the card of its call shows the client and the time.
     """
     is_served = block.model.startswith(SERVED)
     if block.agent:
@@ -568,15 +568,15 @@ def footer_details(block: FooterBlock, *, times: bool) -> str:
 
 
 def searches(usage: Usage) -> str:
-    """Return the number of web searches in words, "" if there were none."""
+    """Return the number of web searches as text, such as "2 searches"; "" if there were none."""
     number = usage.searches
     return f"{number:,} {'search' if number == 1 else 'searches'}" if number else ""
 
 
 def trace(block: FooterBlock) -> str:
-    """Return the trace id of a turn in words, "" without a trace.
+    """Return the OpenTelemetry trace id of a turn as text, "" without a trace.
 
-    It differs in each run, so batch output leaves it out.
+    The id differs in each run, so output that must not depend on the clock leaves it out.
     """
     return f"trace {sanitize(block.trace[:32])}" if block.trace else ""
 

@@ -1,4 +1,4 @@
-"""Run the calls of agent tools: each call asks an agent, in a turn inside the turn that makes the call."""
+"""Run the calls of agent tools. Each call asks another agent, in a turn of its own inside the turn that calls."""
 
 from collections import deque
 from collections.abc import Callable, MutableMapping, Sequence
@@ -39,21 +39,21 @@ AgentPath = tuple[str, ...]
 
 
 class InnerTape(Protocol):
-    """The tape of an agent tool's turn: it records the turn into a cassette, or plays it back."""
+    """Records the turn of an agent tool into a cassette (a file with a recorded session), or plays it back."""
 
     mode: Replay
 
     @property
     def model(self) -> Model:
-        """The model of the turn."""
+        """The model for the turn."""
         ...
 
     def toolsets(self, sources: Sequence[Toolset]) -> tuple[Toolset, ...]:
-        """Return the sources of tools with their lists and calls recorded or played back."""
+        """Return toolsets like `sources`, whose tool lists and calls are recorded or played back."""
         ...
 
     async def play(self, turn: TurnContext, channel: Channel, run: PlayTurn = run_turn) -> Outcome:
-        """Run the turn, and record it or play it back."""
+        """Run the turn and record it, or play the recorded turn back."""
         ...
 
 
@@ -62,7 +62,7 @@ TapeMaker = Callable[[Message, Agent, Callable[[], Model], deque[Notice]], Inner
 
 
 class AgentTools:
-    """The agent tools of an agent in one session, as a source of tools.
+    """A toolset with the agent tools of an agent in one session. An agent tool is a tool that asks another agent.
 
     Each call is a turn of its own without an earlier conversation. So calls can run at the same time, and a call that
     is undone or repeated finds no trace of an earlier call. `approvals` has what the user approved with "always", by
@@ -86,7 +86,7 @@ class AgentTools:
         self._path = path
 
     async def tools(self) -> Sequence[Tool]:
-        """Return a tool for each agent."""
+        """Return a tool for each agent that can be asked."""
         return [self._tool(one) for one in self._agent.agent_tools]
 
     async def aclose(self) -> None:
@@ -96,9 +96,9 @@ class AgentTools:
         return agent_tool.tool(partial(self._ask, agent_tool), now=partial(_checked_definition, agent_tool))
 
     async def _ask(self, agent_tool: AgentTool, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Ask an agent, and return its answer, or a failure if its turn fails.
+        """Ask an agent, and return its answer, or a failure if the agent's turn fails.
 
-        Raises ToolError if the turn cannot begin, and the errors of a replay as they are.
+        Raises ToolError if that turn cannot begin. Errors of a replay are raised unchanged.
         """
         around = context.around
         if not isinstance(around, OuterTurn):
@@ -117,7 +117,7 @@ class AgentTools:
         return _result(agent_tool, call, outcome)
 
     async def _turn(self, agent_tool: AgentTool, call: ToolCall, make: TapeMaker | None, around: OuterTurn) -> Outcome:
-        """Run the turn of a call to its end, inside the outer turn."""
+        """Run the turn of the asked agent to its end, inside the outer turn, and return its outcome."""
         recipe = TurnSettings().recipe(agent_tool.agent)
         if is_outside(choice := model_override() or recipe.model):
             raise UsageError(f"{display_name(str(choice))} is an agent with a loop of its own. Choose a model for it.")
@@ -169,7 +169,7 @@ def inner_toolsets(
     in_doubt: set[ToolKey],
     path: AgentPath = (),
 ) -> tuple[Toolset, ...]:
-    """Return the sources of an agent's tools: functions, toolsets, servers, and the agents that it may ask."""
+    """Return the toolsets of an agent: its functions, toolsets and servers, and the agents that it may ask."""
     own = (AgentTools(agent, connections, approvals, in_doubt, path),) if agent.agent_tools else ()
     return (*connections.toolsets(agent), *own)
 
@@ -177,7 +177,7 @@ def inner_toolsets(
 def _checked_definition(agent_tool: AgentTool) -> ToolDef:
     """Return the definition of an agent tool.
 
-    Raises UsageError if the classroom settings allow no agent tools, or only lower budgets.
+    Raises UsageError if the classroom settings allow no agent tools, or only lower budgets than this tool has.
     """
     bounds = class_settings()
     bounds.check_switch("agents", f"The agent {agent_tool.name} is left out")

@@ -1,4 +1,4 @@
-"""Limit what requests cost: the budgets of a turn, and the purse, which many turns can share."""
+"""Limit what model requests cost: the budgets of a turn, and the purse, a budget that many turns can share."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -15,17 +15,17 @@ LESS = "With a smaller max_output_tokens, a request takes less of it."
 
 
 class BudgetExhausted(Exception):
-    """Raised when a budget is used up. The loop catches it and ends the turn with stop_reason "budget"."""
+    """Raised when a budget is used up. The agent loop catches it and ends the turn with stop_reason "budget"."""
 
     code = "budget"
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A limit on cost (US dollars) and tokens (input and output), and the usage that counted for it before this turn.
+    """A limit on cost (US dollars) and tokens (input and output), and the usage before this turn that counts for it.
 
-    `of` names what the limit is for: "turn", "session" or "kernel", for example. `bound` names the classroom setting
-    that sets the limit. `live` returns the usage so far, this turn included, if it is counted elsewhere.
+    `of` names what is limited: "turn", "session" or "kernel", for example. `bound` names the classroom setting that
+    sets the limit. If the usage is counted elsewhere, `live` returns all of it, this turn included.
     """
 
     of: str
@@ -62,7 +62,7 @@ class Budget:
         return None
 
     def warning(self) -> str:
-        """Return a warning for the user, once; "" for nothing."""
+        """Return a warning for the user, or "" if there is nothing to warn of; each warning is returned once."""
         return ""
 
     def _total(self, usage: Usage) -> Usage:
@@ -90,7 +90,7 @@ class PeriodBudget(Budget):
     cap: PeriodCap = field(kw_only=True)
 
     def why_exhausted(self, usage: Usage) -> str | None:
-        """Return a sentence that says why no further request may be sent, or None. The ledger knows what was spent."""
+        """Return a sentence that says why no further request may be sent, or None. The ledger has the spending."""
         return self.why_refused(usage, 0.0, 0)
 
     def why_refused(self, usage: Usage, cost: float, tokens: int) -> str | None:  # noqa: ARG002
@@ -108,7 +108,7 @@ class PeriodBudget(Budget):
         return None
 
     def warning(self) -> str:
-        """Return a sentence, once, when most of the budget is spent."""
+        """Return a warning, once, when most of the budget is spent; else ""."""
         return self.cap.warning()
 
     @property
@@ -126,19 +126,19 @@ class PeriodBudget(Budget):
 
 
 def period_budgets(model: str) -> tuple[PeriodBudget, ...]:
-    """Return the budgets of days and months that apply to a model; none for a model that costs nothing."""
+    """Return the daily and monthly budgets that apply to a model; none for a model that costs nothing."""
     return () if is_free(model) else tuple(PeriodBudget(cap.period, cap.limit, cap=cap) for cap in period_caps())
 
 
 @dataclass(slots=True)
 class Payment:
-    """The usage of one request, once it is known."""
+    """The usage of one model request; it is filled in when it is known."""
 
     usage: Usage = Usage()  # noqa: RUF009  (a frozen value)
 
 
 class Purse:
-    """Decides whether a request may be sent, and counts its usage. This base class allows every request."""
+    """Decides whether a model request may be sent, and counts its usage. This base class allows every request."""
 
     @asynccontextmanager
     async def paying(self, request: Request) -> AsyncGenerator[Payment]:  # noqa: ARG002
@@ -149,8 +149,8 @@ class Purse:
 class SharedPurse:
     """Reserves money and tokens, within budgets, for the requests of many turns that run at the same time.
 
-    The most that a request can use is reserved before it is sent. If too little remains, the request waits until others
-    have used less than was reserved for them. All methods must be called on one event loop.
+    The most that a request can use is reserved before it is sent. If too little remains, the request waits until other
+    requests end and release what they did not use. All methods must be called on one event loop.
     """
 
     def __init__(self, budgets: Sequence[Budget]) -> None:
@@ -162,7 +162,7 @@ class SharedPurse:
         self._waiting: list[asyncio.Future[None]] = []
 
     async def set_aside(self, worst: Usage) -> None:
-        """Reserve the most that a request can use, and wait for other requests if too little remains.
+        """Reserve the most that a request can use (`worst`), and wait for other requests if too little remains.
 
         Raises BudgetExhausted if too little remains and no other request is under way.
         """
@@ -180,16 +180,16 @@ class SharedPurse:
         return reason
 
     def owe(self, worst: Usage) -> None:
-        """Reserve the most that a request can use, for a request that was sent already."""
+        """Reserve the most that a request can use, whatever remains, because the request was sent already."""
         self._count(worst, 1)
 
     def give_back(self, worst: Usage, used: Usage) -> None:
-        """Release a reservation, and count the part of it that was used."""
+        """Release the reservation of a request, and count what the request used."""
         self._count(worst, -1)
         self.spent += used
         waiting, self._waiting = self._waiting, []
         for change in waiting:
-            if not change.done():  # the future of a cancelled turn is done already
+            if not change.done():  # a turn that was cancelled while waiting has a done future
                 change.set_result(None)
 
     def _count(self, worst: Usage, sign: int) -> None:
@@ -198,7 +198,7 @@ class SharedPurse:
         self._tokens += sign * (worst.input_tokens + worst.output_tokens)
 
     def _refusal(self, worst: Usage) -> str | None:
-        """Return why a request cannot be sent now, beside those that are under way, or None."""
+        """Return why a request cannot be sent now in addition to those under way, or None if it can."""
         cost = self._cost + (worst.cost or 0.0)
         tokens = self._tokens + worst.input_tokens + worst.output_tokens
         usage = self.spent if worst.cost is not None else replace(self.spent, cost=None)

@@ -1,4 +1,4 @@
-"""Settle which tools the provider itself runs in a turn, such as web search, and ask the user once about them."""
+"""Decide which tools, such as web search, the provider itself may run in a turn, and ask the user once about them."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -14,15 +14,15 @@ from agentmagic.tools.web import LETS, limits_of, why_without
 
 
 def take_hosted(tools: dict[str, Tool]) -> list[Tool]:
-    """Remove the tools that a provider runs itself from a turn's tools, and return them: no call can run them here."""
+    """Remove from a turn's tools those that the provider runs itself, and return them. They cannot run here."""
     return [tools.pop(name) for name, tool in tuple(tools.items()) if tool.hosted is not None]
 
 
 async def settle_hosted(tools: dict[str, Tool], model: Model, gate: Gate) -> tuple[tuple[Tool, ...], list[str]]:
-    """Remove the tools that a provider runs itself from a turn's tools.
+    """Remove from a turn's tools those that the model's provider runs itself, such as web search.
 
-    Return the removed tools that the model's provider supports and the user allows, and sentences on why others are
-    missing. The user is asked about all of them at once, for the session.
+    Return those that the provider supports and the user allows, and sentences on why the others are left out. The user
+    is asked about all of them at once, and the answer holds for the session.
     """
     hosted_tools = take_hosted(tools)
     here = [tool for tool in hosted_tools if hosts(model, tool.hosted)]
@@ -45,7 +45,7 @@ async def _admit(tools: Sequence[Tool], gate: Gate) -> tuple[list[Tool], list[st
         if refused and tool in asking:
             continue
         if gate.approvals.denial(tool.definition) and _verdict(tool, gate) == "deny":
-            continue  # the user denied this tool in an earlier turn, which was reported then
+            continue  # the user denied this tool in an earlier turn, and that turn said so
         call = ToolCall(f"call_{uuid.uuid4().hex}", tool.name, limits_of(tool.hosted))
         permit = await gate.admit(replace(tool, effects=effects), call)
         if isinstance(permit, Refused):
@@ -65,7 +65,7 @@ def _verdict(tool: Tool, gate: Gate) -> str:
 
 
 def _why_without(tool: Tool, search: Tool | None, model: Model) -> str:
-    """Return why a tool is left out, or "" if the search tool opens pages too, within the same limits."""
+    """Return why a provider-run tool is left out; "" if `search` also opens web pages, with the same limits."""
     bounds = search.hosted if search else None
     if bounds and tool.hosted == replace(bounds, name=tool.name) and hosts(model, bounds):
         return ""

@@ -1,4 +1,4 @@
-"""What a turn passes to the turns of its agent tools: its user, its rules, its budgets, and a sink for events."""
+"""What a turn passes to the turns of its agent tools: access to the user, rules, budgets, and a sink for events."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -27,13 +27,13 @@ The turn inside gives GRACE seconds to its own calls, and then ends.
 
 @dataclass(frozen=True, slots=True)
 class OuterTurn:
-    """The turn that makes a call, as the turn inside that call sees it.
+    """The outer turn, which calls an agent tool, as the inner turn of the asked agent sees it.
 
-    `depth` is the number of turns around the outer turn. `project` are the project files that its model knows, and
-    `account` is the account of its session. `tell` receives the events of the inner turn, `ask` puts a question of the
-    inner turn to the user, and `keep` receives the changes that its tools made. `gate` has the rules that also hold for
-    inner calls, and `purse` pays for inner requests. `steps` says whether the turn pauses before its requests and
-    calls.
+    `depth` is the number of turns around the outer turn. `project` are the project files that the outer turn's model
+    knows, and `account` pays for its session's requests. `tell` receives the events of the inner turn, `ask` puts a
+    question of the inner turn to the user, and `keep` receives the changes that the inner turn's tools made. `gate` has
+    the permission rules that also hold for inner calls, and `purse` pays for inner requests. `steps` says whether the
+    inner turn pauses before its requests and calls.
     """
 
     depth: int
@@ -49,7 +49,7 @@ class OuterTurn:
     steps: bool = False
 
     async def ask_question(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
-        """Put a question of the inner turn to the user. The clock of the outer turn is paused meanwhile."""
+        """Ask the user a question of the inner turn. The timeout of the outer turn is paused meanwhile."""
         with self.gate.deadline.pause_in_block():
             return await self.ask(question)
 
@@ -70,7 +70,7 @@ class InnerPurse(Purse):
         self._priced = priced
 
     def of(self, *, priced: bool) -> "InnerPurse":
-        """Return the purse for a model; `priced` says whether the price of the model is known."""
+        """Return this purse for an inner turn's model; `priced` says whether the model's price is known."""
         return InnerPurse(self._purse, self._check, self._spend, priced=priced)
 
     @asynccontextmanager

@@ -1,8 +1,8 @@
-"""Planned mode: choose a route for a request, plan its tasks, run them, judge their results, and repair failed tasks.
+"""Planned mode: let the model plan a prompt as a list of tasks, run them, judge their results, and repair failed ones.
 
-A planned turn is an ordinary turn whose calls come from a list of tasks. Each round of tasks is one step in the
-history: calls and their results. The requests for the route, the plan, parameters and judgements do not join the
-history.
+A planned turn is an ordinary turn whose tool calls come from a list of tasks. Each round of tasks is one step in the
+history: calls and their results. The model's other decisions do not join the history: whether to use tools at all
+(the route), the plan, the parameters of tasks, and whether a result is good.
 """
 
 import re
@@ -131,11 +131,11 @@ JUDGE_FORM = OutputSchema("judgement", _JUDGEMENT)
 
 @dataclass(slots=True)
 class Planner:
-    """Runs the planned part of a turn. Afterwards, the turn continues to an answer.
+    """Runs the planned part of a turn. Afterwards, the model answers as in any turn.
 
-    `deadline` starts again with each round of tasks if `renew` is set. After `run`, `final` is the message of a tool
+    If `renew` is set, `deadline` starts again with each round of tasks. After `run`, `final` is the message of a tool
     that ended the turn; `asked` says that the turn ends with a question to the user; and `choice` is the tool choice
-    for the answer: "none", or None if the turn continues without a plan.
+    for the answer: "none" (use no tools), or None if the turn continues without a plan.
     """
 
     request: str
@@ -152,13 +152,13 @@ class Planner:
     choice: str | None = "none"
 
     async def run(self) -> None:
-        """Route, plan and run the tasks. Raises ProviderError, BudgetExhausted and ServerError like any step."""
+        """Make a plan and run its tasks. Raises ProviderError, BudgetExhausted and ServerError like any step."""
         old_plan = self.options.open_plan
         if old_plan is not None and await self._resumes(old_plan):
             self.checklist = old_plan
             self._emit(old_plan.resume_event())
             for row in old_plan.rows.values():
-                if row.state == "running" and row.result is not None:  # the call ended, and its result was not judged
+                if row.state == "running" and row.result is not None:  # called, but not judged yet
                     await self._judge(row, row.result)
         elif not self.options.new:
             self.choice = None
@@ -177,7 +177,7 @@ class Planner:
 
     @property
     def closing(self) -> str:
-        """Sentences for the model, before it answers, about the tasks that were not done; "" if all were done."""
+        """A message for the model before it answers: which tasks of the plan were not done; "" if all were done."""
         rows = self.checklist.rows.values()
         failures = [f"- {row.task.description or row.task.tool}: {row.summary}" for row in rows if row.state != "done"]
         return "\n".join((FAILURES, *failures)) if failures else ""
@@ -191,7 +191,7 @@ class Planner:
             self.deadline.restart()
 
     async def _resumes(self, old_plan: Checklist) -> bool:
-        """Return whether to resume the plan of the last turn. Raises UsageError if no user can be asked."""
+        """Return whether to resume the last turn's plan: as set, or as the user says. Raises UsageError if neither."""
         if self.options.resume:
             return True
         question = f"The last turn left a plan with {old_plan.open_tasks}. Resume it, or drop it?"
@@ -205,7 +205,7 @@ class Planner:
     # -- route ---------------------------------------------------------------------------------
 
     async def _use_tools(self) -> bool:
-        """Let the model choose the route, and ask the user if something is missing. Return whether to use tools."""
+        """Let the model decide: answer directly, ask the user, or use tools. Return whether to use tools."""
         prompt = ROUTE.format(tools=", ".join(self.executor.tools) or "none")
         if web := ", ".join(tool.name for tool in self.steps.hosted):
             prompt += WEB.format(tools=web)
@@ -214,7 +214,7 @@ class Planner:
             try:
                 decision = ROUTE_FORM.read(text)
             except ValueError:
-                decision = {"route": "tools"}  # invalid JSON: use tools, because the plan is checked later
+                decision = {"route": "tools"}  # the answer was not valid JSON: go on to the plan
             question = str(decision.get("question", "")).strip()
             route = cast("Route", decision["route"] if question or decision["route"] != "ask" else "tools")
             self._emit(Routed(route, usage))
@@ -225,9 +225,9 @@ class Planner:
         return bool(self.executor.tools)
 
     async def _ask_back(self, question: str) -> bool:
-        """Put the model's question to the user, and return whether the user answered.
+        """Put the model's question about the prompt to the user, and return whether the user answered.
 
-        Without an answer, the question becomes the text of the turn.
+        Without an answer, the turn ends with the question as its text.
         """
         answer = await self.executor.ask_user(question)
         if answer is None:
@@ -241,9 +241,9 @@ class Planner:
     # -- plan ----------------------------------------------------------------------------------
 
     async def _make_plan(self) -> bool:
-        """Let the model write the tasks.
+        """Let the model write the tasks of a plan.
 
-        Return False if it writes no valid plan; the turn then continues without a plan.
+        Return False if the model writes no valid plan; the turn then continues without one.
         """
         prompt = PLAN.format(tools=", ".join(self.executor.tools))
         question = PlanQuestion("plan", self.request)
@@ -264,7 +264,7 @@ class Planner:
         return True
 
     def _tasks(self, entries: Sequence[Mapping[str, Any]]) -> tuple[Task, ...]:
-        """Return the tasks of a plan in an order in which they can run. Raises ValueError if the plan is invalid."""
+        """Return a plan's entries as tasks, in an order in which they can run. Raises ValueError if one is invalid."""
         ids = {str(one["id"]) for one in entries}
         if len(ids) < len(entries):
             raise ValueError("Two tasks have the same id.")
@@ -326,7 +326,7 @@ class Planner:
             return
         calls: list[ToolCall] = []
         for row in ready:
-            if row.task.tool not in self.executor.tools:  # the plan was resumed with other tools
+            if row.task.tool not in self.executor.tools:  # possible in a resumed plan: the tools may have changed
                 self._emit(TaskFinished(row.task.id, "failed", f"There is no tool {row.task.tool!r} any more."))
                 continue
             parameters, usage = await self._settle_parameters(row)
@@ -346,9 +346,9 @@ class Planner:
                 await self._judge(row, row.result)
 
     async def _settle_parameters(self, row: TaskProgress) -> tuple[Mapping[str, Any] | None, Usage]:
-        """Return the parameters of a task's next attempt, or None if the model wrote no valid ones, and the usage.
+        """Return the parameters of a task's next attempt (None if the model wrote no valid ones), and the usage.
 
-        A request is sent to the model only if the planned parameters refer to results.
+        The model is asked for parameters only if the planned ones refer to the results of other tasks.
         """
         if not _references(row.parameters) & set(self.checklist.rows):
             return row.parameters, Usage()
@@ -371,7 +371,7 @@ class Planner:
     async def _judge(self, row: TaskProgress, result: ToolResult) -> None:
         """Decide by the result of a task whether it is done, has failed, or is tried again."""
         over = self.final is not None or result.status in ("denied", "interrupted")
-        has_tool = row.task.tool in self.executor.tools  # the plan may be resumed with other tools
+        has_tool = row.task.tool in self.executor.tools  # not always: the tools of a resumed plan may have changed
         judging = self.options.judge == "all" or (self.options.judge == "odd" and is_odd(result))
         judgement = await self._judgement(row, result) if judging and has_tool and not over else None
         if judgement is None:
@@ -384,7 +384,7 @@ class Planner:
         self._emit(TaskFinished(row.task.id, state, summary))
 
     async def _judgement(self, row: TaskProgress, result: ToolResult) -> TaskJudged | None:
-        """Let the model judge a result. Return None if its answer cannot be used."""
+        """Let the model judge the result of a task. Return None if the model's answer cannot be used."""
         prompt = JUDGE.format(
             request=self.request,
             description=row.task.description,
@@ -408,9 +408,9 @@ class Planner:
         return replace(judgement, usage=usage)
 
     def _read_judgement(self, row: TaskProgress, answer: Mapping[str, Any]) -> TaskJudged:
-        """Return the judgement that the model wrote.
+        """Return the model's judgement of a task's result, read from the JSON `answer`.
 
-        Raises ValueError if its corrected parameters do not fit the tool.
+        Raises ValueError if the model proposed new parameters that do not fit the tool.
         """
         success, parameters = bool(answer["success"]), answer.get("parameters")
         retry = not success and bool(answer["retry"]) and row.attempt <= RETRIES
@@ -418,7 +418,7 @@ class Planner:
             problem = misfit(self.executor.tools[row.task.tool].definition.parameters, parameters)
             if problem:
                 raise ValueError(problem)
-        # Repeating the last call may help. Earlier parameters were already given up for others, so refuse those.
+        # Retry with the same parameters as last time or with new ones, but not with those of an earlier attempt.
         earlier = [row.task.parameters, *(one.parameters for one in row.judgements)]
         retry = retry and (parameters is None or parameters == row.parameters or parameters not in earlier)
         correction = cast("Mapping[str, Any] | None", parameters) if retry else None
@@ -434,7 +434,7 @@ class Planner:
         *,
         on_reject: Callable[[str, Usage], None] | None = None,
     ) -> tuple[T | None, Usage, str]:
-        """Let the model decide, and tell it what was wrong, until `read` accepts its answer.
+        """Ask the model for a decision until `read` accepts its answer; after each other answer, say what was wrong.
 
         Return three things: the value that `read` returned, or None after TRIES answers; the usage that was not passed
         to `on_reject`; and what was wrong with the last answer.
@@ -461,7 +461,7 @@ class Planner:
                 self._emit(TaskFinished(row.task.id, "skipped", clip(reason, 300, "...")))
 
     def _results(self, row: TaskProgress) -> str:
-        """Return the results of other tasks that a request about a task shows, one a paragraph."""
+        """Return the results of other tasks as paragraphs, for a request to the model about the task `row`."""
         lines = (
             f"{one.task.id} ({one.task.tool}): {clip(one.result_text, LONGEST_RESULT, '...')}"
             for one in self._related_rows(row)
@@ -469,7 +469,7 @@ class Planner:
         return "\n".join(lines) or "(none)"
 
     def _calls_so_far(self, row: TaskProgress) -> tuple[tuple[ToolCall, ToolResult], ...]:
-        """Return the calls of other tasks that a request about a task shows, with their results."""
+        """Return the calls and results of other tasks, for a request to the model about the task `row`."""
         return tuple(
             (ToolCall(one.call_id, one.task.tool, one.parameters), one.result)
             for one in self._related_rows(row)
@@ -477,19 +477,19 @@ class Planner:
         )
 
     def _related_rows(self, row: TaskProgress) -> list[TaskProgress]:
-        """Return the finished tasks that a request about a task shows: the last few, and those that it depends on."""
+        """Return the finished tasks to show to the model for the task `row`: the last few, and those it depends on."""
         done_rows = [other for other in self.checklist.rows.values() if other.state == "done" and other is not row]
         return [other for other in done_rows if other in done_rows[-LAST_RESULTS:] or other.task.id in row.task.after]
 
 
 def is_odd(result: ToolResult) -> bool:
-    """Return whether a result needs a judgement: it is an error, is empty, or begins like an error."""
+    """Return whether the model should judge a task's result: it is an error, is empty, or begins like an error."""
     nothing = result.structured in ([], {}, "") or (not result.structured and _EMPTY.fullmatch(result.text))
     return result.is_error or bool(nothing) or _ODD.match(result.text) is not None
 
 
 def _references(parameters: Any) -> set[str]:
-    """Return every name that follows a "$" in the texts of parameters."""
+    """Return every name that follows a "$" in parameters: the tasks whose results the parameters refer to."""
     match parameters:
         case str():
             return set(cast("list[str]", _REFERENCE.findall(parameters)))

@@ -80,12 +80,12 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
     """Send a request, with retries as `settings` say. Return the model's closing event; its usage includes the cost.
 
     `hear` is called with the parts of the response as they come; the exchange keeps the complete parts of the last try.
-    If the server refused a field, and the model object has corrected the request, the request is sent again at once,
-    which does not count as a try. `pay` is called with the usage of each request that was sent, not played from a
-    cassette. Raises the ProviderError of the last try.
+    If the server refused a field of the request, and the model object now leaves it out, the request is sent again at
+    once, which does not count as a try. `pay` is called with the usage of each request that was really sent, not played
+    from a recorded cassette. Raises the ProviderError of the last try.
 
-    Every try passes the gate of the model, which limits the rate of requests. `row` is the deadline of a turn that is
-    one of many rows. It is paused while the request waits at the gate; a request that was refused because of the rate
+    Every try passes the model's gate (a rate limiter). If the turn is one of many rows of a map, `row` is its deadline,
+    which is paused while the request waits at the gate. A request that the provider refused because of its rate limit
     waits at the gate again, which does not count as a try.
     """
     failures: list[ProviderError] = []
@@ -148,7 +148,7 @@ def _failed_usage(model: Model, failures: list[ProviderError]) -> Usage:
 async def _send(model: Model, request: Request, parts: dict[int, Part], hear: Hear, pay: Pay) -> ModelFinished:
     """Send a request once, in a trace span, and pay for it.
 
-    A request that a cassette answers has no span and no price.
+    A request that is answered from a recorded cassette has no span and no price.
     """
     settings = request.settings.under(_SAMPLING)
     usage: Usage | None = None
@@ -161,7 +161,7 @@ async def _send(model: Model, request: Request, parts: dict[int, Part], hear: He
             usage = error.usage
             raise
         except asyncio.CancelledError:
-            # The provider charges for the input of a cancelled request.
+            # The provider charges for the input of a cancelled request, so count an estimate of it.
             usage = Usage(input_tokens=tokens_of_request(request))
             raise
         finally:
@@ -185,7 +185,7 @@ async def stream_once(model: Model, request: Request, parts: dict[int, Part], he
     Raises AgentMagicError; every failure of a model is a ProviderError.
     """
     response = None
-    parts.clear()  # remove the parts of the try before
+    parts.clear()  # remove the parts that an earlier try received
     try:
         async with aclosing(cast("AsyncGenerator[ModelEvent]", model.stream(request))) as stream:
             async for event in stream:
@@ -211,7 +211,7 @@ def _says_something(part: Part) -> bool:
     match part:
         case Text():
             return bool(part.text.strip())
-        case HostedResult():  # an image is an answer, and search results alone are not
+        case HostedResult():  # an image answers the user; search results alone do not
             return any(isinstance(one, Media) for one in part.content)
         case _:
             return isinstance(part, ToolCall)
@@ -228,13 +228,13 @@ def _silence(model: Model, response: ModelFinished) -> EmptyAnswer:
 
 
 def _with_reprompt(request: Request, failures: list[ProviderError]) -> Request:
-    """Return the request; if the last answer could not be used, with a message that tells the model why."""
+    """Return the request for the next try. If the last answer could not be used, add a message that says why."""
     message = _REPROMPTS.get(type(failures[-1])) if failures else None
     return replace(request, messages=(*request.messages, user(message))) if message else request
 
 
 def _may_help(error: BaseException, failures: list[ProviderError], settings: RetrySettings) -> bool:
-    """Return whether sending the same request again may help, according to the settings or else the provider."""
+    """Return whether sending a failed request again may help. The settings decide, or else the kind of error."""
     if not isinstance(error, ProviderError):
         return False
     if settings.statuses is not None and error.status is not None:
@@ -247,7 +247,7 @@ def _may_help(error: BaseException, failures: list[ProviderError], settings: Ret
 
 
 def _waits_at_gate(error: ProviderError) -> bool:
-    """Return whether a request was refused because too many requests are sent, or because the server is overloaded."""
+    """Return whether a request was refused because of the rate limit, or because the provider is overloaded."""
     return isinstance(error, RateLimited) or (isinstance(error, Unavailable) and error.status in _OVERLOADED)
 
 
@@ -257,7 +257,7 @@ def _backoff(settings: RetrySettings) -> wait_base:
 
 
 def _wait(settings: RetrySettings, state: RetryCallState) -> float:
-    """Return the seconds before the next try: as many as the provider asked for, else a backoff with jitter."""
+    """Return the seconds before the next try: what the provider asked for, else an exponential backoff with jitter."""
     error = state.outcome.exception() if state.outcome else None
     if type(error) in _REPROMPTS:
         return 0.0
@@ -283,7 +283,7 @@ def _tree(errors: Sequence[BaseException]) -> list[BaseException]:
     waiting = list(errors)
     while waiting:
         error = waiting.pop()
-        if any(error is other for other in tree):  # compare identities, because causes may form a cycle
+        if any(error is other for other in tree):  # seen before: compared by identity, as causes may form a cycle
             continue
         tree.append(error)
         members = cast("Sequence[BaseException]", error.exceptions) if isinstance(error, BaseExceptionGroup) else ()

@@ -71,14 +71,15 @@ class TurnContext:
     """Everything that a turn needs.
 
     `history` is the session's past. The turn adds no messages to it, but its journal records every event. `view` is
-    what earlier turns sent of that history. `facts` are the known properties of the model. `budgets` are checked before
-    each request. `notices` are emitted as they come, the first ones right after the start of the turn. `plan` says how
+    what earlier turns sent of that history to the model. `facts` are the known properties of the model. `budgets` are
+    checked before each request.
+    `notices` are emitted as they come, the first ones right after the start of the turn. `plan` says how
     the turn is planned, or is None. `step` pauses the turn before each request and call. `tape` records the turn or
     plays it back: it is called with each event, and returns the event to emit. `traffic` keeps the requests to the
     model and the responses. `values` describe the values that the prompt names, as the model gets them. `seen_notices`
-    has the notices that sources of tools have given in this session: each is shown once. `unreachable` has the problems
-    of servers that the user was warned of. `watcher` finds out what the tools change. `purse` is asked before each
-    request, and gets its cost. `row` says that the turn is one of many, whose requests wait for those of other turns.
+    has the notices that toolsets have given in this session: each is shown once. `unreachable` has the server problems
+    that the user was already warned of. `watcher` finds out what the tools change. `purse` is asked before each
+    request, and gets its cost. `row` says that the turn is one row of a map: its requests wait for those of other rows.
     `caller` is the outside program that makes the calls in place of a model, or "". `project` are the files around the
     notebook that the model knows. `account` pays for each request that is sent. `around` is the outer turn if an agent
     tool has begun this one, and `name` is the name of the agent if there are several. `inner_budgets` are checked only
@@ -117,7 +118,7 @@ class TurnContext:
 class Preview:
     """The first request that a turn would send, and the estimated tokens of its parts.
 
-    `unlisted` are servers that are not connected; the request would also contain their tools.
+    `unlisted` are servers that are not connected. A real turn would connect them and add their tools to the request.
     """
 
     model: str
@@ -127,7 +128,7 @@ class Preview:
 
 
 async def preview(turn: TurnContext) -> Preview:
-    """Return the first request that a turn would send. No server is connected for it, and nothing is sent."""
+    """Return the first request that a turn would send, without connecting a server or sending anything."""
     tools, own, unlisted = await _list_connected(turn)
     steps = Steps(turn, tools, Fold(), void)
     steps.hosted = tuple(tool for tool in own if hosts(turn.model, tool.hosted))
@@ -136,7 +137,7 @@ async def preview(turn: TurnContext) -> Preview:
 
 
 async def compact(turn: TurnContext) -> Compacted | None:
-    """Compact the history between two turns. Return what was compacted, or None if nothing can be gained.
+    """Summarise older turns between two turns. Return what was summarised, or None if that gains nothing.
 
     Raises BudgetExhausted if a budget does not allow the request for the summary.
     """
@@ -150,7 +151,7 @@ async def _list_connected(turn: TurnContext) -> tuple[dict[str, Tool], list[Tool
     No server is connected for this.
     """
     listings = [await list_connected(source) for source in turn.toolsets]
-    # Reversed, so that the first of several tools with one name is kept.
+    # Later entries of a dict replace earlier ones. Reversed, the first of several tools with one name is kept.
     tools = {tool.name: tool for source_tools, _ in reversed(listings) for tool in reversed(source_tools)}
     available, _ = current_tools(tools.values())
     own = take_hosted(available)
@@ -160,9 +161,9 @@ async def _list_connected(turn: TurnContext) -> tuple[dict[str, Tool], list[Tool
 class Steps:
     """Takes the steps of a turn. A step is one model request, whose response is emitted part by part.
 
-    `number` counts the steps. `tools` are the tools of the turn; a tool that reads the rest of long results is added
-    when the first result is shortened. `fold` holds the messages of the turn so far. `unreported` is an estimate of the
-    tokens of responses whose provider does not count tokens. The model's provider carries out the `hosted` tools.
+    `number` counts the steps. `tools` are the tools of the turn; when the first long result is shortened, a tool is
+    added that reads the rest. `fold` holds the messages of the turn so far. `unreported` is an estimate of the tokens
+    of responses whose provider does not count tokens. The model's provider itself runs the `hosted` tools.
     """
 
     def __init__(
@@ -185,15 +186,15 @@ class Steps:
         self._limits = Limits(turn.facts.window, turn.agent.compact_at, turn.agent.max_result)
 
     def tell_of_project(self) -> None:
-        """Add the project's files that the user has approved by now to the instructions, before the first step."""
+        """Before the first step, add those project files to the instructions that the user has approved by now."""
         self._project = self._turn.project.texts
         self._instructions = self._turn.agent.instructed(self._project)
 
     @cached_property
     def _context(self) -> Context:
-        """Decides what is sent of the history.
+        """The object that decides which part of the history is sent to the model.
 
-        Created at the first step, because only then the tools that it counts are listed.
+        It is created at the first step, because it counts the tools, which are not listed earlier.
         """
         return Context(
             self._limits,
@@ -207,9 +208,9 @@ class Steps:
         )
 
     async def take(self, tool_choice: str, *extra: Message, closing: bool = False) -> ModelFinished:
-        """Send one request, with retries, and emit its response. `extra` messages are sent, but not kept.
+        """Send one request, with retries, and emit its response. `extra` messages are sent, but join no history.
 
-        Older turns are summarised first if the request would be too long. A closing step has no number of its own.
+        Older turns are summarised first if the request would be too long. A `closing` step is not counted as a step.
         Raises ProviderError, and BudgetExhausted before a request that a budget does not allow.
         """
         messages = await self._fitting()
@@ -226,7 +227,7 @@ class Steps:
         return response
 
     async def _pause(self, messages: Messages, tool_choice: str, extra: Messages) -> bool:
-        """Show the request in step mode, and wait for the user. Return whether the user changed its prompt."""
+        """In step mode, show the request and wait for the user. Return whether the user changed its prompt."""
         assert self._stepper is not None  # noqa: S101  (of the caller)
         last = self._fold.messages[-1]
         request = self._request(messages, tool_choice, extra)
@@ -240,7 +241,7 @@ class Steps:
         return self._request(messages, choice if choice in TOOL_CHOICES or choice in self._tools else "auto", ())
 
     def write(self, *parts: Part) -> None:
-        """Emit a step that the loop itself wrote, without a request: the calls of a plan, for example."""
+        """Emit a step that no model request produced, such as the tool calls of a plan."""
         self.number += 1
         self._emit(StepStarted(self.number, self._model.name))
         for index, part in enumerate(parts):
@@ -251,14 +252,14 @@ class Steps:
     async def decide(self, prompt: str, schema: OutputSchema, question: PlanQuestion) -> tuple[str, Usage]:
         """Send the model a question that does not join the conversation, and return the answer and the usage.
 
-        The answer should be JSON of `schema`, but may not fit. For a route and a plan, the model gets the conversation
-        and the tools too. Raises ProviderError and BudgetExhausted.
+        The answer should be JSON that fits `schema`, but is not checked. For the questions "use tools?" and "which
+        tasks?", the model gets the conversation and the tools too. Raises ProviderError and BudgetExhausted.
         """
         message = user(f"{prompt}\n\n{schema.instructions}")
         if question.tool is None:
             request = self._request(await self._fitting(), "none", (message,))
         else:
-            self.keep_budgets()  # the history is not sent, so it need not be compacted
+            self.keep_budgets()  # only checks: the history is not sent, so it is not compacted
             request = Request((message,), self._turn.agent.instructions)
         self._emit(Working(DECIDING[question.kind]))
         request = replace(request, output=schema, decision=question)
@@ -267,7 +268,7 @@ class Steps:
     async def _fitting(self) -> Messages:
         """Return the messages for the next request.
 
-        They are compacted first if that is due and the budgets allow it.
+        Older turns are summarised first if the messages are too long and the budgets allow it.
         """
         self.keep_budgets()
         for warning in filter(None, (budget.warning() for budget in self._turn.budgets)):
@@ -278,20 +279,20 @@ class Steps:
         return messages
 
     def own_id(self, event: PartFinished) -> PartFinished:
-        """Give a call a new id if another call has the same id, because results find their calls by the id."""
+        """Give a tool call a new id if an earlier call has the same id, because results refer to calls by id."""
         if not isinstance(event.part, ToolCall):
             return event
         call_id = event.part.id
         is_in_use = call_id in self._turn.history.call_ids or call_id in self._call_ids or self._fold.has_call(call_id)
         if not is_in_use:
             return event
-        # `provider_data` holds the old id, so it cannot be sent back to the provider.
+        # Drop `provider_data`: it holds the old id, so it must not be sent back to the provider.
         return replace(event, part=replace(event.part, id=f"call_{uuid.uuid4().hex}", provider_data=None))
 
     async def sample(
         self, call_id: str, server: str, messages: Sequence[Message], instructions: str, max_tokens: int
     ) -> Completion:
-        """Let the model answer a tool, outside the conversation and without tools.
+        """Let the model answer a request of a tool, outside the conversation and without tools.
 
         Raises ProviderError, and ToolError if a budget is used up. `max_tokens` is not sent to the provider as a limit:
         the instructions tell the model to keep to it, and a longer answer is cut.
@@ -321,7 +322,7 @@ class Steps:
         return await self._ask(self._request(messages, tool_choice, extra), self._emit, self._say_retry)
 
     async def _ask(self, request: Request, hear: Hear, on_retry: OnRetry, purpose: str = "") -> ModelFinished:
-        """Send a request to the model, and count the usage of failed tries too."""
+        """Send a request to the model with retries, and count the usage of failed tries too."""
         if self._turn.around is not None:
             purpose = f"{self._turn.name}: {purpose or f'step {self.number}'}"
         row = self._stepper.gate.deadline if self._turn.row and self._stepper is not None else None
@@ -353,13 +354,13 @@ class Steps:
         _keep(self._turn.budgets, usage)
 
     def spend(self, usage: Usage) -> None:
-        """Count the usage of the turn of an agent tool."""
+        """Add the usage of an inner turn (the turn of an agent tool) to this turn."""
         self.usage += usage
 
     def _measure(self, response: ModelFinished) -> None:
         if not (response.usage.input_tokens or response.usage.output_tokens):
             self.unreported += Usage(input_tokens=self._context.estimate(self._messages))
-        elif response.once:  # else the provider counted the conversation more than once
+        elif response.once:  # else its input tokens count the conversation several times
             self._context.measured(len(self._messages) - 1, response.usage)
 
     def _say_retry(self, attempt: int, delay: float, error: str) -> None:
@@ -393,14 +394,14 @@ class Steps:
         return tuple(tool.definition for tool in self._tools.values())
 
     async def _compact(self, messages: Messages) -> bool:
-        """Shorten the history for the model, if possible. Return whether it was shortened."""
+        """Summarise older messages for the model, if possible. Return whether that made them shorter."""
         compaction = await self._context.compact(messages, len(self._turn.history.messages), self._complete)
         if compaction is not None:
             self._emit(compaction)
         return compaction is not None
 
     async def compact_early(self) -> Compacted | None:
-        """Compact the history between two turns, except the last turns, if that makes it shorter."""
+        """Summarise all but the last turns of the history, between two turns, if that makes it shorter."""
         self.keep_budgets()
         messages, unsent = self._turn.history.messages, self._turn.history.unsent
         prompts = (at for at, one in enumerate(messages) if one.role == "user" and at not in unsent)

@@ -33,7 +33,10 @@ MOST = 12
 
 @dataclass(slots=True)
 class Stepper:
-    """Pauses the turn of a `gate` while it is `on`. It is switched off when the user lets the turn run to its end."""
+    """Pauses a turn before each request and call while `on` is true; the `gate` is the turn's permission gate.
+
+    `on` becomes false when the user lets the turn run to its end.
+    """
 
     gate: Gate
     on: bool
@@ -44,13 +47,13 @@ class Stepper:
 
         `prompt` is None if the user cannot change the prompt.
         """
-        # Compare values: a compaction changes earlier messages, and an extra message is sent only once.
+        # Compare the messages themselves: a summary may have replaced old ones, and extra ones are sent only once.
         old_count = sum(takewhile(bool, map(eq, self._last_messages, request.messages)))
         self._last_messages = tuple(request.messages)
         return await self._before(f"Step {step}, to {model}", _describe(request, old_count), prompt)
 
     async def before_request(self, purpose: str, request: Request, model: str) -> None:
-        """Show a request outside the conversation, and wait for the user. Only its last message is new."""
+        """Show a request that is not part of the conversation, and wait for the user. Only its last message is new."""
         if self.on:
             await self._before(f"{purpose}, to {model}", _describe(request, len(request.messages) - 1))
 
@@ -60,7 +63,7 @@ class Stepper:
         intent = await self._ask_question(question)
         reply = intent.text if isinstance(intent, Reply) else ""
         self.gate.emit(QuestionAnswered(question.id, reply))
-        # A front end shows the prompt cleaned. If the reply is the cleaned prompt, the user has not changed it.
+        # A front end shows the prompt without hidden characters. If the reply equals that, nothing was changed.
         if prompt is None or reply.strip() in ("", prompt.text.strip(), sanitize(prompt.text).strip()):
             return False
         others = (part for part in prompt.parts if not isinstance(part, Text))
@@ -68,7 +71,7 @@ class Stepper:
         return True
 
     async def before_call(self, tool: Tool, permit: Granted) -> Granted | Refused:
-        """Show a call that may run, and wait for the user. Return the call as the user left it, or a refusal."""
+        """Show a tool call that may run, and wait for the user. Return the call as edited, or a refusal."""
         why = ""
         while self.on:
             optional = missing_arguments(tool.definition, permit.call.arguments)
@@ -100,9 +103,9 @@ class Stepper:
 
 
 def _describe(request: Request, old_count: int) -> Iterator[str]:
-    """Yield what a request holds, line by line.
+    """Yield a description of a model request, line by line.
 
-    The first `old_count` messages were sent before, and are only counted.
+    The first `old_count` messages were sent before: the description has only their number.
     """
     tokens = tokens_of_tools(request.instructions, request.tools) + sum(map(tokens_of_message, request.messages))
     yield f"about {tokens:,} tokens"

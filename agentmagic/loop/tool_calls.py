@@ -1,4 +1,4 @@
-"""Carry out the tool calls of a step: each is approved or refused, run, and given a result. They run in parallel."""
+"""Carry out the tool calls of a step, in parallel: each call is approved or refused, run, and given a result."""
 
 import asyncio
 import json
@@ -70,20 +70,23 @@ Sample = Callable[[str, str, Sequence[Message], str, int], Awaitable[Completion]
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """How a call ended: its result, and the value that a function returned."""
+    """How a tool call ended: its result, and the Python value if the tool is a function."""
 
     result: ToolResult
     return_value: Any = NO_VALUE
 
     @property
     def value(self) -> Any:
-        """The value for code that made the call: a function's value, a server's structured content, or the text."""
+        """The value for Python code that made the call.
+
+        It is the value that a function returned, the structured content that a server sent, or the result's text.
+        """
         if self.return_value is not NO_VALUE:
             return self.return_value
         match self.result.structured:
             case None:
                 return self.result.text
-            case {"result": value, **rest} if not rest:  # servers in Python wrap a value that is not an object
+            case {"result": value, **rest} if not rest:  # as the Python SDK of MCP wraps a non-object
                 return value
             case structured:
                 return structured
@@ -91,14 +94,14 @@ class CallOutcome:
 
 @dataclass(slots=True)
 class ToolExecutor:
-    """Carries out the calls of a turn and emits their events.
+    """Carries out the tool calls of a turn and emits their events.
 
     `gate` decides which calls run. `sample` lets the model answer a tool that asks it. `deps` is passed to the tools.
     `stepper` pauses before calls that run without a question to the user. A call that was made `max_repeats` times in a
-    row is still carried out, and its result says so. `watcher` finds out what the tools change, and is None if that is
-    not needed; `changes` are those of this turn. If the turn is one `row` of many, the deadline is paused while a tool
-    waits until it may run. `caller` is named in the audit log. `around` returns what an agent tool's turn needs of this
-    turn.
+    row is still carried out, and its result says so. `watcher` finds out what the tools change in the notebook, and is
+    None if that is not needed; `changes` are the changes of this turn. `row` says that the turn is one row of a map:
+    its deadline is then paused while a tool waits until it may run. `caller` is named in the audit log. `around`
+    returns the OuterTurn that the turn of an agent tool gets.
     """
 
     tools: Mapping[str, Tool]
@@ -121,7 +124,7 @@ class ToolExecutor:
     _streaks: dict[str, int] = field(default_factory=dict[str, int])
 
     def refuse(self, calls: Sequence[ToolCall], message: str) -> None:
-        """Give calls a result without running them. The message is for the model."""
+        """Give each call a failure as its result, without running it. `message` tells the model why."""
         for call in calls:
             self.emit(ToolFinished(failure(call, message)))
 
@@ -154,10 +157,10 @@ class ToolExecutor:
             yield from ((call,) for call in together) if is_alone else (together,)
 
     async def _call(self, call: ToolCall, depth: int = 0) -> CallOutcome:
-        """Settle one call: find its tool, ask the user if needed, run it, emit its result, write a line of the audit.
+        """Settle one call: find its tool, ask the user if needed, run it, emit its result, add it to the audit log.
 
-        Each reader of the call gets a copy, so that the approved call is the call that runs. `depth` is the number of
-        calls around this one.
+        Everything that reads the call gets a copy, so that nothing can change the call after its approval. `depth` is
+        the number of running calls that led to this one; it is 0 for a call of the model.
         """
         tool, inner = self.tools.get(call.name), depth > 0
         server = "" if tool is None else tool.definition.server
@@ -188,7 +191,7 @@ class ToolExecutor:
         return CallOutcome(result)
 
     async def _run(self, tool: Tool, permit: Granted, entry: log.Audit, depth: int) -> CallOutcome:
-        """Run a call that the gate has allowed, in a trace span."""
+        """Run a call that the permission gate has allowed, in a trace span."""
         with traces.execute_tool(tool.definition, permit.call) as span:
             return await self._carry_out(tool, permit, entry, depth, span)
 
@@ -200,7 +203,7 @@ class ToolExecutor:
         self._running[call.id] = depth
         began, context = time.monotonic(), self._context(call, server)
         try:
-            # The gate has already checked the arguments of a call that it asked about.
+            # `call_tool` checks the arguments first. For a call that the user approved, the gate has checked them.
             run = call_tool if permit.decision == "allowed" else carry_out
             plain = _with_server(await run(tool, call, context), tool)
             result = permit.with_notice(plain if inner else self._with_warning(call, plain))
@@ -209,7 +212,7 @@ class ToolExecutor:
             self._finish_call(failure(call, str(error)), began)
             raise
         except asyncio.CancelledError:
-            # A stopped call gets its result when the turn settles. Emit one here if it still runs or printed something.
+            # A stopped call gets a plain result at the end of the turn. If it still runs or has output, say so here.
             if context.left or context.output:
                 message = f"{call.name} was interrupted. {context.left}" if context.left else INTERRUPTED
                 self._finish_call(with_output(failure(call, message, "interrupted"), context), began)
@@ -220,13 +223,13 @@ class ToolExecutor:
                 task.cancel()
         entry.outcome = result.status
         traces.record_call(span, plain, context.error)
-        rich = ("", *context.rich) if permit.edited else context.rich  # the result begins with a note about the edit
+        rich = ("", *context.rich) if permit.edited else context.rich  # an edited call has a note as its first part
         visible_result = _beginning(result) if inner else result
         self._finish_call(visible_result, began, self._traceback(tool, context), rich if any(rich) else ())
         return CallOutcome(plain, context.value)
 
     async def _call_inside(self, parent: ToolCall, context: Context, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Carry out a call that a running tool makes, and return its value. Raises ToolError if it fails."""
+        """Carry out a call that a running tool makes, and return its value. Raises ToolError if that call fails."""
         tool = self.tools.get(name)
         if tool is not None and tool.code:
             raise ToolError(f"{name} cannot be called from inside another tool.")
@@ -266,7 +269,7 @@ class ToolExecutor:
         return replace(result, content=(*result.content, Text(note, audience="assistant")))
 
     def _traceback(self, tool: Tool, context: ToolContext) -> str:
-        """Return the traceback of a user's function that raised, and store it for `%tb` too."""
+        """Return the traceback of a tool that raised, if it is a function of the user; store it for `%tb` too."""
         if context.error is None or tool.definition.server != NOTEBOOK:
             return ""
         if text := traceback_text(context.error):
@@ -289,7 +292,7 @@ class ToolExecutor:
 
         def tell(event: ToolProgress | Notice | CellProposed) -> None:
             if running_loop() is loop:
-                self._tell(call, event)  # emit at once: a callback would run after the call's ToolFinished
+                self._tell(call, event)  # on the loop's thread: emit now, before the call's ToolFinished
             else:
                 loop.call_soon_threadsafe(self._tell, call, event)
 
@@ -298,7 +301,7 @@ class ToolExecutor:
             deps=self.deps,
             ask=self._question,
             progress=lambda call_id, done, total, words: tell(ToolProgress(call_id, done, total, words)),
-            # A server's request comes from the task of its connection, which has no span, so carry this span over.
+            # A server asks the model from its connection's task, which has no trace span: pass on this call's span.
             complete=None if self.sample is None else traces.with_span_async(partial(self.sample, call.id, server)),
             tell=lambda words: tell(Notice("info", words)),
             propose=tell,
@@ -315,9 +318,9 @@ class ToolExecutor:
         return no_watch if watcher is None else lambda function: watcher.watch(call, function, self.changes)
 
     def _tell(self, call: ToolCall, event: ToolProgress | Notice | CellProposed) -> None:
-        """Emit what a call reports or proposes; the same notice is emitted once.
+        """Emit an event that a running call reports; a notice is emitted only once.
 
-        Nothing is emitted after the call is settled: a tool in a thread may still be running then.
+        Events that arrive after the call has its result are dropped: a tool in a thread may still be running then.
         """
         if call.id not in self._running or event in self._notices:
             return
@@ -332,11 +335,11 @@ class ToolExecutor:
         return answer
 
     async def ask_user(self, text: str) -> str | None:
-        """Put a question to the user. Return the answer, or None without one."""
+        """Ask the user a question in free text. Return the answer, or None without one."""
         return await self.ask_question(QuestionAsked(uuid.uuid4().hex, text))
 
     async def ask_question(self, question: QuestionAsked) -> str | None:
-        """Put a prepared question to the user. Return the answer, or None without one."""
+        """Ask the user a question given as an event. Return the answer, or None without one."""
         intent = await self.gate.ask_question(question)
         if not isinstance(intent, Reply):
             return None
@@ -345,13 +348,13 @@ class ToolExecutor:
 
 
 def _with_server(result: ToolResult, tool: Tool) -> ToolResult:
-    """Return a result that names the server that wrote it. The result of a function is returned unchanged."""
+    """Return a tool result with the name of the MCP server that wrote it; a function's result stays unchanged."""
     server = tool.definition.server
     return result if result.server or server == NOTEBOOK else replace(result, server=server)
 
 
 def _beginning(result: ToolResult) -> ToolResult:
-    """Return the beginning of a result, to be shown and logged."""
+    """Return the beginning of a long result, to be shown and logged."""
     content = tuple(
         part
         if isinstance(part, Media) and len(part.data) <= LARGEST_INNER
@@ -367,10 +370,11 @@ def _call_key(call: ToolCall) -> str:
 
 
 async def call_by_hand(call: ToolCall, toolsets: Sequence[Toolset], agent: Agent, approvals: Approvals) -> ToolResult:
-    """Carry out one call that the user makes, without a model and without events; its progress is dropped.
+    """Carry out one tool call that the user makes, without a model and without events; its progress is dropped.
 
-    The gate decides it like any other call, but does not ask the user, who has made the call. Raises UsageError if the
-    tool does not exist. Raises ServerError if its server is gone, or if the tool may belong to a server that is gone.
+    The permission gate decides the call like any other, but does not ask the user, who has made the call. Raises
+    UsageError if the tool does not exist. Raises ServerError if the tool's server is gone, or if the tool is unknown
+    and may belong to a server that is gone.
     """
     tools, problems = await list_sources(toolsets)
     if call.name not in tools and problems:

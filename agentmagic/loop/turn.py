@@ -1,6 +1,6 @@
-"""Run one turn: ask the model, carry out its calls, send it the results, until it answers.
+"""Run one turn: ask the model, carry out its tool calls, send it the results, until the model answers.
 
-Events are the only output of the loop. The messages that it works with are computed from those events.
+Events are the only output of this agent loop. The messages that it sends to the model are computed from those events.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class Channel:
     """What a run gives its turn: the events so far, a function that emits an event, and one that asks the user.
 
     The run owns `events`. The turn only reads them, and builds its result from them at the end. `ask_inside` asks the
-    user for the turns of agent tools, which have tapes of their own; if it is None, `ask` is used.
+    user for the turns of agent tools, which are recorded separately; if it is None, `ask` is used.
     """
 
     events: Sequence[Event]
@@ -107,10 +107,10 @@ async def run_turn(turn: TurnContext, channel: Channel) -> Outcome:
 
 @dataclass
 class TurnLoop:
-    """The life of one turn: its events, its clock, its steps, and its end.
+    """Runs one turn: emits its events, keeps its timeout, takes its steps, and ends it.
 
-    This class sends a request to a model again after each round of calls. For an agent with a loop of its own, a
-    subclass replaces how the turn is prepared and how its steps are taken.
+    This class sends the model another request after each round of tool calls. For an outside agent with a loop of its
+    own, a subclass replaces how the turn is prepared and how its steps are taken.
     """
 
     turn: TurnContext
@@ -157,7 +157,7 @@ class TurnLoop:
         )
 
     def _outer_of(self, call: ToolCall) -> OuterTurn:
-        """Return what the turn of an agent tool needs of this turn."""
+        """Return this turn as the OuterTurn for the agent turn that `call` begins."""
         turn, executor = self.turn, self.executor
         stepper = executor.stepper
         return OuterTurn(
@@ -175,7 +175,7 @@ class TurnLoop:
         )
 
     async def prepare(self) -> None:
-        """Load the model, outside the deadline, because its first use may download a gigabyte."""
+        """Load the model before the turn's timeout starts, because its first use may download a gigabyte."""
         if isinstance(self.turn.model, Preparing):
             self.emit(Working("loading the model"))
             await self.turn.model.prepare()
@@ -183,7 +183,7 @@ class TurnLoop:
 
     async def run(self) -> Outcome:
         """Run the turn to its end, and return its outcome."""
-        if self.turn.caller:  # the agent is another program, and its call has a span of its own
+        if self.turn.caller:  # an outside program makes the call, in a span of its own
             return await self._run()
         account, model, on_tape = self.turn.account, self.turn.model.name, self.turn.tape is not None
         with traces.invoke_agent(account.name, model, account.conversation, on_tape=on_tape) as self.span:
@@ -214,16 +214,16 @@ class TurnLoop:
         if running := [one for one in self.executor.changes if not one.settled.is_set()]:
             await engine().in_pool(lambda: running[-1].wait(GRACE))
         if (changes := self.turn_changes(summarize(self.executor.changes))) is not None:
-            for closing in tuple(self.fold.closing()):  # close open calls, so that the changes come after every result
+            for closing in tuple(self.fold.closing()):  # first give open calls their results
                 self.emit(closing)
             self.emit(changes)
 
     def turn_changes(self, changes: VariablesChanged | None) -> VariablesChanged | None:
-        """Return what the turn changed, given what its tools changed; None for nothing."""
+        """Return the changes to report for the turn, given those of its tools; None for nothing. For subclasses."""
         return changes
 
     def emit(self, event: Event) -> None:
-        """Add an event to the turn. Events of a tool that still runs after the turn has ended are dropped."""
+        """Emit an event of the turn. After the end of the turn, events of tools that still run are dropped."""
         if self.over:
             return
         if isinstance(event, PartFinished):
@@ -239,7 +239,7 @@ class TurnLoop:
             self.emit(self.turn.notices.popleft())
 
     def warn(self, message: str) -> None:
-        """Emit a warning."""
+        """Emit a warning for the user."""
         self.emit(Notice("warning", message))
 
     # -- the end -------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class TurnLoop:
                 f"Give it more with timeout= (--timeout in a cell), or ask for less.{self._last_failure()}"
             )
             return "timeout", TurnTimeout(message)
-        if isinstance(error, TurnTimeout):  # the turn is a replay of a turn that timed out
+        if isinstance(error, TurnTimeout):  # raised in the replay of a turn that timed out
             return "timeout", error
         if isinstance(error, AgentMagicError):
             return "error", error
@@ -260,7 +260,7 @@ class TurnLoop:
         return "error", failure
 
     def _last_failure(self) -> str:
-        """Return a sentence on the last failed try if the time ran out between two tries, else ""."""
+        """Return a sentence on the last failed request if the time ran out before it was sent again, else ""."""
         steps = (event for event in reversed(self.channel.events) if isinstance(event, (StepStarted, StepRetried)))
         last = next(steps, None)
         return f" The last try failed: {last.error}" if isinstance(last, StepRetried) else ""
@@ -279,7 +279,7 @@ class TurnLoop:
             timed_out=reason == "timeout",
             stop_reason=reason,
             usage=self.steps.usage,
-            seconds=time.monotonic() - self.started - self.deadline.paused_for,  # without waiting for the user
+            seconds=time.monotonic() - self.started - self.deadline.paused_for,  # without pauses for the user
             error=redact(describe(error)) if error else self.exhausted_budget,
             error_code=code_of(error) if error else BudgetExhausted.code if self.exhausted_budget else "",
             value=self.value,
@@ -289,7 +289,7 @@ class TurnLoop:
         if self.turn.tape is not None and isinstance(last_event := self.turn.tape(last_event), TurnFinished):
             result = last_event.result
         traces.record_turn(self.span, result, error)
-        if self.span.trace_id:  # the id belongs to this run, so it is added after the tape has recorded the result
+        if self.span.trace_id:  # not recorded: the id is new in each run, also in a replay
             result = replace(result, trace=self.span.trace_id)
             last_event = TurnFinished(result)
         if error is not None:
@@ -330,7 +330,7 @@ class TurnLoop:
         return await self._limit()
 
     def _check_choice(self, choice: str) -> None:
-        """Raise UsageError if the model cannot get this tool_choice."""
+        """Raise UsageError if this model cannot be given the tool_choice `choice`."""
         choices = (*TOOL_CHOICES, *self.tools)
         if choice in choices:
             return
@@ -341,13 +341,13 @@ class TurnLoop:
 
     def _planner(self, options: PlanOptions) -> Planner:
         agent, request = self.turn.agent, self.turn.prompt.text
-        # The default timeout holds for each round of tasks; one from the user or the classroom limits the whole turn.
+        # The default timeout holds for each round of tasks; a timeout set by user or classroom, for the whole turn.
         renew = agent.timeout == TIMEOUT and class_settings().timeout is None
-        most = agent.max_iterations - 1  # the last step is the answer
+        most = agent.max_iterations - 1  # steps for tasks; the last step is for the answer
         return Planner(request, options, self.steps, self.executor, self.fold, self.deadline, most, renew)
 
     async def _act(self, response: ModelFinished, choice: str) -> StopReason | None:
-        """Do what a response asks for. Return why the turn ends, or None if it continues."""
+        """Act on the model's response: run its calls, or check its answer. Return why the turn ends, else None."""
         calls = self.fold.unanswered
         if not calls:
             return None if await self.continues(response) else "answer"
@@ -363,7 +363,7 @@ class TurnLoop:
         return "done" if response.last or self.final is not None else None
 
     async def continues(self, response: ModelFinished) -> bool:
-        """Return whether the turn continues after an answer, because it must be repaired or a hook has a prompt."""
+        """Return whether the turn goes on after an answer: it does not fit the schema, or a hook adds a prompt."""
         answer = self.fold.messages[-1]
         if response.cut:
             self.warn(CUT_ANSWER)
@@ -373,7 +373,7 @@ class TurnLoop:
         return bool(prompt)
 
     def _repair(self) -> str | None:
-        """Read the value of an answer that has a schema; if it does not fit, return a message for the model.
+        """Read the value of the answer if a schema is set; if it does not fit, return a message for the model.
 
         Raises InvalidOutput after REPAIRS answers that do not fit.
         """
@@ -429,7 +429,7 @@ class TurnLoop:
             self.emit(Notice(level, redact(notice)))
 
     async def list_tools(self) -> None:
-        """List the tools of the turn, and warn about missing servers and tools."""
+        """Fetch the tools of the turn into `self.tools`, and warn about missing servers and tools."""
         listings = await await_with_grace(_all(map(list_source, self.turn.toolsets)))
         self._tell_of_servers([problem for _, problems in listings for problem in problems])
         for tools, _ in listings:
@@ -449,7 +449,7 @@ class TurnLoop:
         for problem in missing:
             self.warn(redact(problem))
         self.steps.hosted, why = await settle_hosted(self.tools, self.turn.model, self.executor.gate)
-        # A client makes a single call, and uses no tools of the provider.
+        # If an MCP client makes the turn's only call, why provider-run tools are missing is of no interest.
         self._tell_once(() if self.turn.caller else why)
         self._leave_out()
         definitions = [tool.definition for tool in self.tools.values()]
@@ -459,13 +459,13 @@ class TurnLoop:
 
     def _tell_of_servers(self, problems: Sequence[str]) -> None:
         """Warn about servers that cannot be reached, unless an earlier turn of the session gave the same warning."""
-        # A toolset that chooses from other toolsets reports only servers with chosen tools, so the list is incomplete.
+        # A `Choosing` toolset reports only the servers of the tools that it chose, so `problems` is incomplete.
         complete = bool(self.turn.toolsets) and not any(isinstance(one, Choosing) for one in self.turn.toolsets)
         for problem in new_problems(problems, self.turn.unreachable, complete=complete):
             self.warn(redact(f"This turn runs without a tool server. {problem}"))
 
     def _leave_out(self) -> None:
-        """Leave out tools if the model cannot handle as many."""
+        """Remove tools from the turn if the model cannot handle so many."""
         model = self.turn.model
         if not isinstance(model, FewTools):
             return
@@ -482,7 +482,7 @@ class TurnLoop:
     # -- the limit -----------------------------------------------------------------------------
 
     async def _limit(self) -> StopReason:
-        """Close a turn that has used all its steps: send a last request for an answer from the results so far."""
+        """End a turn that has used all its steps: ask the model once more, for an answer from the results so far."""
         agent = self.turn.agent
         self.warn(f"The limit of {agent.max_iterations} steps is reached. Raise max_iterations to allow more.")
         if agent.on_limit == "stop":
@@ -510,7 +510,7 @@ class TurnLoop:
 
 
 async def _all(listings: Iterable[Awaitable[T]]) -> Sequence[T]:
-    """Await all; if one fails, cancel the others."""
+    """Await all at the same time, and return their results; if one fails, cancel the others."""
     tasks = [asyncio.ensure_future(listing) for listing in listings]
     try:
         return await asyncio.gather(*tasks)
@@ -520,7 +520,7 @@ async def _all(listings: Iterable[Awaitable[T]]) -> Sequence[T]:
 
 
 def take_cancellation() -> None:
-    """Clear the task's pending cancellations, so that the turn can still await its clean-up."""
+    """Clear the pending cancellations of the current task, so that the turn can still await its clean-up."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

@@ -1,6 +1,6 @@
-"""The options by which one turn differs from the session's other turns, and how they change its agent.
+"""The options by which one turn differs from the session's other turns, and how they change the turn's agent.
 
-`TurnOptions` types the keyword arguments of a caller; `TurnSettings` holds their values, with defaults filled in.
+`TurnOptions` types the keyword arguments of methods such as `start`; `TurnSettings` holds them with the defaults.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class AbortEvent(Protocol):
     """The object that `start(abort=...)` accepts: a `threading.Event` or an `asyncio.Event`."""
 
     def is_set(self) -> bool:
-        """Return whether the run should end."""
+        """Return whether the event is set, which ends the run."""
         ...
 
 
@@ -46,9 +46,10 @@ class TurnOptions(TypedDict, total=False):
     otherwise a call that needs approval is denied. If `attended` is left out in a cell of a notebook, the run is shown
     in the cell, and the user answers there.
 
-    With `plan` the model routes the request, plans its tasks, and repairs them; `judge` says which results it judges
-    ("all", "odd" ones, or "off"), and `confirm` shows the plan before it runs. `resume` continues the plan that the
-    last turn left unfinished, and `drop` gives it up. With a plan, the default timeout of 120 s applies to each task.
+    With `plan` the model first plans the prompt as a list of tasks, which are then run, and repaired if they fail.
+    `judge` says which task results the model checks ("all", "odd" ones, or "off"), and `confirm` shows the plan before
+    it runs. `resume` continues the plan that the last turn left unfinished, and `drop` gives that plan up. With a plan,
+    the default timeout of 120 s applies to each task.
 
     `step` pauses the turn before each request and each tool call until the user continues; the run must be `attended`.
     `replay` is the mode of the session's cassette in this turn.
@@ -70,13 +71,13 @@ class TurnOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TurnDriver:
-    """An outside program that makes the calls of a turn, in place of the agent's model.
+    """An outside program, such as an MCP client, that makes the tool calls of a turn in place of the agent's model.
 
-    `model` represents the program: neither an environment variable nor a class setting replaces it. `approvals` are
-    what the user has approved for this program, and `view` is what it was sent of the history. If no one is at the
-    notebook, `ask` puts a question to the program's own user, and returns the answer or None; approvals are never asked
-    for there. `recorded` says that the call was made earlier, and is played from a tape. `attended` finds out whether a
-    user is at the notebook, each time that there is a question.
+    `model` represents the program: neither an environment variable nor the classroom settings replace it. `approvals`
+    are what the user has approved for this program, and `view` is what the program was sent of the history. If no one
+    is at the notebook, `ask` puts a question to the program's own user, and returns the answer or None; approvals are
+    never asked for there. `recorded` says that the call was made earlier, and is played from a recording. `attended`
+    finds out whether a user is at the notebook, each time that there is a question.
     """
 
     model: Model
@@ -107,7 +108,7 @@ class TurnDriver:
             async with asyncio.timeout(None) as limit:
                 looking = asyncio.create_task(self._end_if_absent(limit))
                 try:
-                    return await answer  # starts before the check for a user, because the answer may come first
+                    return await answer  # runs before the task `looking`: an answer may be there already
                 finally:
                     looking.cancel()
         except TimeoutError:
@@ -122,9 +123,9 @@ class TurnDriver:
 class TurnSettings:
     """The options of a turn, each with the caller's value or the default.
 
-    The last five are for front ends: `toolsets` replace the session's sources of tools, `values` describe the values
-    that the prompt names, as the model gets them, `notices` are warnings about those values, and a `driver` makes the
-    turn's calls. Without `skills`, the skills of the project are left out.
+    The last five are for front ends. `toolsets` replace the session's toolsets. `values` describe the values that the
+    prompt names, as the model gets them, and `notices` are warnings about those values. A `driver` makes the turn's
+    calls in place of the model. If `skills` is false, the skills of the project are left out.
     """
 
     abort: AbortEvent | None = None
@@ -147,14 +148,17 @@ class TurnSettings:
 
     @classmethod
     def of(cls, options: TurnOptions) -> Self:
-        """Return the settings for a caller's options, with defaults. Raises TypeError for an unknown option."""
+        """Return the settings for keyword options, with defaults filled in. Raises TypeError for an unknown option."""
         kinds = TurnOptions.__annotations__
         if unknown := options.keys() - kinds.keys():
             raise TypeError(f"A turn has no option {min(unknown)!r}. Its options: {', '.join(kinds)}.")
         return cls(**options)
 
     def recipe(self, usual: Agent) -> Agent:
-        """Return the agent of the turn. Raises UsageError if its limits are wider than the classroom settings allow."""
+        """Return the agent for the turn: the session's agent `usual`, or the one of the options, with changes applied.
+
+        Raises UsageError if the agent's limits are wider than the classroom settings allow.
+        """
         recipe = self.agent or usual
         if self.output is not None:
             recipe = replace(recipe, output=self.output)
@@ -163,10 +167,10 @@ class TurnSettings:
         return _within_class(recipe, planned=self.plan or self.resume)
 
     def planning(self, turns: Sequence[Sequence[Event]]) -> PlanOptions | None:
-        """Return how the turn is planned after these earlier turns, or None.
+        """Return how the turn is planned, or None if it is not. `turns` are the events of the earlier turns.
 
-        Raises UsageError if there is no plan to resume. Raises it also if the last turn left an unfinished plan, and
-        neither the options nor a user can say what to do with it.
+        Raises UsageError if `resume` is set and there is no plan to resume. Raises it also if the last turn left an
+        unfinished plan, and neither the options nor a user can say what to do with that plan.
         """
         old_plan = None if self.drop else open_plan(turns)
         if self.resume and old_plan is None:
@@ -178,9 +182,9 @@ class TurnSettings:
 
 
 def spell_out(options: type, settings: type) -> Callable[[F], F]:
-    """Return a decorator that gives a method a signature with each option, for help and completion in a notebook.
+    """Return a decorator that gives a method one keyword argument in its signature for each option.
 
-    `settings` is the class that has the default values of the options.
+    Help and completion in a notebook read that signature. `settings` is the class with the options' default values.
     """
     defaults = {field.name: field.default for field in fields(settings)}
     option_parameters = [
@@ -200,7 +204,7 @@ def spell_out(options: type, settings: type) -> Callable[[F], F]:
 def _within_class(recipe: Agent, *, planned: bool) -> Agent:
     """Return an agent within the limits of the classroom settings. Raises UsageError if the agent sets wider limits.
 
-    The default timeout of a plan applies to each task, so the timeout of the classroom limits the whole turn.
+    In a planned turn, the agent's default timeout applies to each task, but a classroom timeout to the whole turn.
     """
     limit = class_settings().limit
     steps = limit("max_iterations", recipe.max_iterations, MAX_ITERATIONS)

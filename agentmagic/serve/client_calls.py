@@ -1,8 +1,8 @@
-"""The running calls of clients, and the questions that these calls ask the client's own user.
+"""The running tool calls of MCP clients, and the questions that these calls ask the client's own user.
 
-A call runs only as long as its client waits. A client with an MCP session is asked while its request is open. A
-stateless client gets the question, with a state, as the answer to its request. The client calls again with that state
-and the user's answer, while the call keeps running.
+A call runs only as long as its client waits. A client with an MCP session gets a question while its request is open. A
+stateless client gets the question, with a state (a random id), as the answer to its request. The client then calls
+again with that state and the user's answer. The tool call keeps running meanwhile.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ Notify = Callable[[float, float | None, str], None]
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """The tool call that a client requests; a stateless client repeats the request with each answer."""
+    """The tool call that an MCP client requests; a stateless client repeats the request with each answer."""
 
     client: str
     name: str
@@ -35,9 +35,9 @@ class CallRequest:
 
 
 class ClientCall:
-    """A running call. With `push`, the client's user is asked at once; else `questions` collects the questions.
+    """A running tool call. With `push`, the client's user is asked at once; else `questions` collects the questions.
 
-    `notify` sends the call's progress to the client; each request of the client for this call sets its own function.
+    `notify` sends the call's progress to the client. Each further request for this call replaces `notify`.
     """
 
     def __init__(self, desk: Desk, request: CallRequest, push: Push | None, notify: Notify) -> None:
@@ -56,7 +56,7 @@ class ClientCall:
     async def wait(self, client_gone: asyncio.Event) -> ToolResult | None:
         """Return the result of the call, or None if there are `questions`. End the call if its client has gone.
 
-        Raises MCPError if the call was ended because the desk is closed.
+        Raises MCPError if the call was ended because the session is no longer served.
         """
         from mcp import MCPError, types
 
@@ -79,7 +79,7 @@ class ClientCall:
         return self.task.result()
 
     def answer(self, answers: Mapping[str, str | None]) -> None:
-        """Answer open questions by name, with the user's text or None. Unknown names are ignored."""
+        """Answer open questions: `answers` has the user's text or None by question name. Unknown names are ignored."""
         for name, text in answers.items():
             if (future := self._answers.get(name)) is not None and not future.done():
                 self.questions.pop(name)
@@ -97,7 +97,7 @@ class ClientCall:
         self.notify(progress, total, message)
 
     async def _ask(self, text: str) -> str | None:
-        # Stop waiting when the client has gone: the desk waits for the turn to end, and the turn for this answer.
+        # Stop waiting when the client has gone: its turn cannot end before it has this answer.
         asking = asyncio.ensure_future(self._push(text))
         client_gone = asyncio.ensure_future(self._client_gone.wait())
         try:
@@ -120,7 +120,7 @@ class ClientCall:
 
 
 class ClientCalls:
-    """The calls of a desk. A call that waits for a stateless client's answer is stored under a random state."""
+    """The calls of a served session. A call that waits for a stateless client's answer is stored under a random id."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -130,7 +130,7 @@ class ClientCalls:
 
     @asynccontextmanager
     async def lifespan(self, _server: object) -> AsyncGenerator[None]:
-        """Accept calls until the block ends; then end all calls."""
+        """Accept calls until the `async with` block ends; then end all calls."""
         try:
             yield
         finally:
@@ -141,7 +141,7 @@ class ClientCalls:
                 await call.end()
 
     def begin(self, request: CallRequest, push: Push | None, notify: Notify) -> ClientCall:
-        """Start a call."""
+        """Start the tool call that a client requests."""
         call = ClientCall(self._desk, request, push, notify)
         self._open.add(call)
         call.task.add_done_callback(lambda _: self._open.discard(call))

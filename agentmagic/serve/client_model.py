@@ -19,7 +19,7 @@ class ClientModel:
         self._call = call
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
-        """Return all names, so that no warning says that a client ignores the agent's model settings."""
+        """Return the names of all settings, so that no warning says that this model ignores some of them."""
         return settings.given
 
     def price_usage(self, usage: Usage) -> Usage:  # noqa: ARG002
@@ -27,7 +27,7 @@ class ClientModel:
         return Usage()
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Yield the call. Raises BadRequest for any other request, such as one for a summary or after a tool result."""
+        """Yield the client's call. Raises BadRequest for a request that needs a real model, such as for a summary."""
         call, self._call = self._call, None
         if call is None or request.output is not None:
             raise BadRequest(f"{self.name} makes calls, and answers no questions.")
@@ -36,4 +36,4 @@ class ClientModel:
         yield ModelFinished(Usage(), "stop", last=True)
 
     async def aclose(self) -> None:
-        """Do nothing: the server closes the connection."""
+        """Do nothing: the MCP server closes the connection to the client."""

@@ -1,4 +1,4 @@
-"""Lines for the user to paste, one for each known MCP client, that add a served notebook to the client."""
+"""Commands and settings for the user to paste: they add a served notebook to a known MCP client."""
 
 import json
 import sys
@@ -11,16 +11,16 @@ NAME = "notebook"
 
 
 def bridge_command(notebook: str) -> list[str]:
-    """Return the command with which a client starts the bridge, in this Python. It contains no token."""
+    """Return the command with which an MCP client starts the bridge in this Python. It contains no token."""
     return [sys.executable, "-m", "agentmagic", "bridge", *([notebook] if notebook else ())]
 
 
 def client_lines(notebook: str) -> Iterator[tuple[str, str]]:
-    """Yield the name of each known client, and the shell command or JSON that adds the notebook to it."""
+    """Yield the name of each known MCP client, and the shell command or JSON that adds the notebook to that client."""
     program, *arguments = command = bridge_command(notebook)
     yield "Claude Code", join_command(["claude", "mcp", "add", NAME, "--", *command])
     yield "Codex", join_command(["codex", "mcp", "add", NAME, "--", *command])
-    # Gemini CLI expects the program before "--". It refuses to write project settings in the home folder: "-s user".
+    # Gemini CLI expects the program before "--". "-s user", because it writes no project settings in the home folder.
     yield "Gemini CLI", join_command(["gemini", "mcp", "add", "-s", "user", NAME, program, "--", *arguments])
     yield "Copilot CLI", join_command(["copilot", "mcp", "add", NAME, "--", *command])
     entry = {"command": program, "args": arguments}

@@ -21,7 +21,7 @@ def to_tool(tool: ToolDef) -> "types.Tool":
 
 
 def to_answer(result: ToolResult) -> "types.CallToolResult":
-    """Return a tool result as an MCP result. Structured content is sent as text, which all clients can read."""
+    """Return a tool result as an MCP result. Structured content becomes text, which all MCP clients can read."""
     from mcp import types
 
     content = [block for part in result.content for block in _blocks(part)]

@@ -1,4 +1,4 @@
-"""The interface of a desk: the object with tools and pages that the MCP server makes available to clients."""
+"""The interface of a desk, an object whose tools and text pages the MCP server offers to clients."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from agentmagic.messages import ToolDef, ToolResult
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The client's side of one call.
+    """The MCP client's side of one tool call.
 
     `client` is the name that the client gives itself, cleaned. `progress(done, total, message)` reports the progress to
     the client; the total can be None. `ask` asks the client's user a question, and returns the answer, or None without
@@ -43,5 +43,5 @@ class Desk(Protocol):
         ...
 
     async def call(self, exchange: Exchange, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Run a call, and return its result. Cancelling this coroutine ends the call."""
+        """Run a tool call of a client, and return its result. Cancelling this coroutine ends the call."""
         ...

@@ -1,4 +1,4 @@
-"""HTTP connections of uvicorn, with limits on their number and time: programs without a token can connect, too."""
+"""HTTP connections of uvicorn with limits on their number and time, because programs without a token can connect."""
 
 import asyncio
 from functools import cache
@@ -14,19 +14,19 @@ TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-le
 
 @cache
 def connection_class() -> type[asyncio.Protocol]:
-    """Return the connection class for uvicorn. Raises ImportError without uvicorn, which `mcp` depends on."""
+    """Return the connection class for uvicorn. Raises ImportError without uvicorn, which `mcp` installs."""
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class HttpConnection(H11Protocol):
-        """A connection that closes itself if a request is not complete in time; uvicorn would wait for ever."""
+        """A connection that closes itself if a request is not complete in time; uvicorn itself would wait for ever."""
 
         _deadline: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """Start the timeout for the first request, or refuse the connection if there are too many."""
             super().connection_made(transport)
-            self.access_log = False  # for this server only: the user may run another one
+            self.access_log = False  # set here, not in uvicorn's logger, which the user's own server may share
             if len(self.connections) > limits.CONNECTIONS:
                 transport.write(TOO_MANY)
                 transport.close()
@@ -42,7 +42,7 @@ def connection_class() -> type[asyncio.Protocol]:
                 self._deadline = self.loop.call_later(limits.REQUEST_SECONDS, self.transport.abort)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            """Stop the timeout."""
+            """Stop the timeout of the request, because the connection is closed."""
             self._stop_waiting()
             super().connection_lost(exc)
 

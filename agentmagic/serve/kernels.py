@@ -1,4 +1,4 @@
-"""The files of served kernels, where the bridge finds the address and the token of each kernel of this user.
+"""The files in which the bridge finds the address and the token of each kernel that this user serves over MCP.
 
 Each kernel writes one file. The file is below the home folder and not in the runtime folder, because MCP clients start
 programs without XDG_RUNTIME_DIR. The token lets its holder make calls, so only the user can read the file.
@@ -37,7 +37,7 @@ _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def _loopback(url: str) -> str:
-    """Return the URL unchanged if it is on this machine. Raises ValueError for any other URL."""
+    """Return the URL unchanged if it is a loopback address. Raises ValueError for any other URL."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname not in _LOOPBACK or not parts.port:
         raise ValueError("not an address on this machine")
@@ -50,8 +50,8 @@ class ServedKernel:
 
     `notebook`: the name of the file in `folder`, "" if unknown.
     `begun`: when serving began, in seconds since 1970.
-    `process_start`: when the process started, in a unit of the operating system, "" if unknown. It tells the process
-    from a later one with the same id.
+    `process_start`: when the process started, in a unit of the operating system, "" if unknown. It distinguishes the
+    process from a later one with the same id.
     `host`: the name of the machine. Machines and containers that share a home folder do not remove each other's files.
     The name of a machine can change.
     """
@@ -67,7 +67,7 @@ class ServedKernel:
 
     @classmethod
     def here(cls, url: str, token: str, notebook: str, folder: str | os.PathLike[str]) -> "ServedKernel":
-        """Return the entry for a server in this process."""
+        """Return the ServedKernel of this process, whose MCP server has this URL and token."""
         process = os.getpid()
         start = _process_start(process) or ""
         return cls(process, url, token, notebook, os.path.abspath(folder), time.time(), start, platform.node())  # noqa: PTH100  (resolves no links: the user knows the folder by this name)
@@ -79,20 +79,20 @@ class ServedKernel:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process that wrote the file is still running."""
+        """Whether the kernel's process is still running."""
         start = _process_start(self.process)
         return start is not None and (start == self.process_start or not (start and self.process_start))
 
 
 def write(kernel: ServedKernel) -> None:
-    """Write the file of this process, replacing an earlier one; the file is removed when the process ends.
+    """Write the file that describes this process as a served kernel; it is removed when the process ends.
 
-    Raises UsageError if the file cannot be written.
+    An earlier file of the process is replaced. Raises UsageError if the file cannot be written.
     """
     try:
         path = _own_folder() / _name(kernel.process, kernel.host)
         beside = path.with_suffix(".new")
-        beside.unlink(missing_ok=True)  # left by a process that was killed while writing it
+        beside.unlink(missing_ok=True)  # left if a process with this id was killed while writing
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(_decoder().dump_json(kernel))
         move_over(beside, path)
@@ -105,8 +105,8 @@ def write(kernel: ServedKernel) -> None:
 
 
 def remove() -> None:
-    """Remove the file of this process, if there is one."""
-    path = _own.pop(os.getpid(), None)  # None in a forked child process
+    """Remove the file that describes this process as a served kernel, if there is one."""
+    path = _own.pop(os.getpid(), None)  # None if a parent process wrote the file, before a fork
     if path is not None:
         with suppress(OSError):
             path.unlink(missing_ok=True)
@@ -118,7 +118,7 @@ def find_all() -> list[ServedKernel]:
 
 
 def folder() -> Path:
-    """Return the folder of the files, which may not exist."""
+    """Return the folder of the files that describe served kernels. It may not exist yet."""
     from platformdirs import user_state_path
 
     return user_state_path("agentmagic", appauthor=False) / "kernels"
@@ -143,8 +143,8 @@ def _living() -> Iterator[ServedKernel]:
 
 
 def _read(path: Path) -> ServedKernel | None:
-    """Return the kernel that a file describes; None if it is damaged, or if other users could read or write it."""
-    # Do not follow links, and do not block on a pipe.
+    """Return the kernel that a file describes; None if the file is damaged, or other users can read or write it."""
+    # The flags refuse to follow a link, and to block if the path is a pipe.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         with os.fdopen(os.open(path, flags), "rb") as file:
@@ -157,7 +157,10 @@ def _read(path: Path) -> ServedKernel | None:
 
 
 def _own_folder() -> Path:
-    """Create the folder, with access for this user only. Raises OSError if it is a link or another user's folder."""
+    """Create the folder of the files, with access for this user only.
+
+    Raises OSError if it is a link or belongs to another user.
+    """
     path = folder()
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     state = path.lstat()
@@ -173,7 +176,7 @@ def _is_own(state: os.stat_result) -> bool:
 
 
 def _is_private(state: os.stat_result) -> bool:
-    """Return whether only this user has access to a file. On Windows, the folder of the user's profile ensures that."""
+    """Return whether only this user has access to a file. On Windows: True, as other users cannot read the profile."""
     return sys.platform == "win32" or (_is_own(state) and not state.st_mode & 0o077)
 
 
@@ -188,9 +191,9 @@ def _process_start(process: int) -> str | None:
             fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             return None
-        return None if fields[0] in (b"Z", b"X") else fields[19].decode()  # in proc(5): state, starttime
+        return None if fields[0] in (b"Z", b"X") else fields[19].decode()  # fields "state" and "starttime" of proc(5)
     try:
-        psutil: Any = import_module("psutil")  # ipykernel depends on it
+        psutil: Any = import_module("psutil")  # in a notebook, ipykernel has installed it
     except ImportError:
         return ""
     try:
@@ -198,7 +201,7 @@ def _process_start(process: int) -> str | None:
         return None if info.status() == psutil.STATUS_ZOMBIE else str(info.create_time())
     except psutil.NoSuchProcess:
         return None
-    except psutil.Error:  # the process exists, but this user cannot inspect it
+    except psutil.Error:  # the process exists, but this user may not read its start time
         return ""
 
 

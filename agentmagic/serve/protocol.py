@@ -1,4 +1,4 @@
-"""Connects a desk to the mcp library: request handlers, progress messages, and questions to the client's user."""
+"""Connects a desk (the tools and pages of a session) to the mcp library: handlers, progress, questions to users."""
 
 import asyncio
 import re
@@ -44,7 +44,7 @@ _TOOL_NAME = re.compile(rf"[A-Za-z0-9_.:/-]{{1,{limits.TOOL_NAME}}}")
 
 
 def protocol(desk: Desk) -> "Server[Any]":
-    """Return a server of the mcp library that answers requests from a desk."""
+    """Return a server of the mcp library that answers requests with the tools and pages of a desk."""
     from mcp.server.lowlevel import Server
 
     handlers = _Handlers(desk)
@@ -64,7 +64,7 @@ def protocol(desk: Desk) -> "Server[Any]":
 
 
 class _Handlers:
-    """Answers the requests for one desk. `schemas` holds the input schemas of the tools from the last listing."""
+    """Answers the MCP requests for one desk. `schemas` holds the tools' input schemas, as they were listed last."""
 
     def __init__(self, desk: Desk) -> None:
         self.calls = ClientCalls(desk)
@@ -95,7 +95,7 @@ class _Handlers:
             return to_answer(result)
 
     def _call(self, context: "Context", params: "types.CallToolRequestParams", notify: Notify) -> ClientCall:
-        """Start the call of a request, or return the waiting call that the request continues."""
+        """Start the tool call of a request, or return the waiting call that the request continues with an answer."""
         from mcp import MCPError, types
 
         if not _TOOL_NAME.fullmatch(params.name):
@@ -122,7 +122,7 @@ class _Handlers:
         return types.ListResourcesResult(resources=pages)
 
     async def list_templates(self, _context: "Context", _params: object) -> "types.ListResourceTemplatesResult":
-        """Return no templates: many clients request the list, and would show a refusal as an error."""
+        """Return an empty list of resource templates, because many MCP clients request it, and show a refusal."""
         from mcp import types
 
         return types.ListResourceTemplatesResult(resource_templates=[])
@@ -143,7 +143,7 @@ class _Handlers:
 
 
 def client_of(context: "Context") -> str:
-    """Return the name that a client gives itself, cleaned, because it is shown and becomes part of prompts."""
+    """Return the name that an MCP client gives itself, cleaned: the name is shown and becomes part of prompts."""
     params = context.session.client_params
     name = "" if params is None else params.client_info.name
     return single_line(_NO_NAME.sub(" ", redact(name)), limits.NAME).strip() or UNKNOWN
@@ -151,7 +151,7 @@ def client_of(context: "Context") -> str:
 
 @asynccontextmanager
 async def _progress(context: "Context") -> AsyncGenerator[Notify]:
-    """Yield a function that sends the progress of a call to its client; at the end, the last message is sent."""
+    """Yield a function that sends the progress of a call to its client; on leaving, the last message is sent."""
     notices = _Progress(context)
     task = asyncio.create_task(notices.send_all())
     try:
@@ -184,20 +184,20 @@ class _Progress:
             await asyncio.sleep(limits.PROGRESS_SECONDS)
 
     async def send(self) -> None:
-        """Send the stored message, if there is one."""
+        """Send the stored progress message, if there is one."""
         notice, self._latest = self._latest, None
         if notice is not None:
             progress, total, message = notice
             has_grown = progress > self._sent
             self._sent = progress if has_grown else self._sent + 1e-3
-            with suppress(Exception):  # the client has gone
+            with suppress(Exception):  # sending fails if the client has gone
                 await self._context.session.report_progress(self._sent, total if has_grown else None, message or None)
 
 
 def _push(context: "Context") -> Push | None:
-    """Return a function that asks the client's user at once, and returns None if the client cannot ask its user.
+    """Return a function that asks the client's user a question, and returns the answer or None.
 
-    Return None for a stateless client: the question is then the answer to its call.
+    Return None in place of a function for a stateless client: it gets a question as the answer to its request.
     """
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -205,7 +205,7 @@ def _push(context: "Context") -> Push | None:
         return None
 
     async def push(text: str) -> str | None:
-        with suppress(Exception):  # the answer is invalid, or the client has gone
+        with suppress(Exception):  # fails if the answer is invalid, or the client has gone
             return _answer(await context.session.elicit_form(_message(text), dict(QUESTION), context.request_id))
         return None
 

@@ -1,6 +1,6 @@
-"""The MCP server: streamable HTTP on the loopback address, in the engine's loop.
+"""The MCP server of a kernel: streamable HTTP on the loopback address, in the event loop of the engine thread.
 
-A token gives access to one desk (the tools and pages of a session). It gives no permission: each call is still checked.
+A token gives access to one desk (the tools and pages of a session). Each call of a tool still needs permission.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ TOO_MUCH = "The requests that are being answered are too large together. Send th
 
 
 class _HttpRefusal(Exception):
-    """Raised to answer a request with an HTTP error status and a message."""
+    """Raised to answer an HTTP request with an error status and a message."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -52,7 +52,7 @@ class _OpenDesk:
 
 
 class Server:
-    """Serves desks at one address, each with its own token.
+    """Serves desks (the tools and pages of sessions) at one address, each with its own token.
 
     The methods are called on the engine thread. The server listens from the first `open` until `aclose`.
     """
@@ -67,7 +67,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The address of the endpoint, "" before the first desk is open."""
+        """The URL of the MCP endpoint, "" before the first desk is open."""
         return "" if self._socket is None else f"http://{HOST}:{self._socket.getsockname()[1]}{PATH}"
 
     async def open(self, desk: Desk) -> str:
@@ -125,7 +125,7 @@ class Server:
             server_header=False,
         )
         self._http = HttpServer(config)
-        # The engine's thread is not the main thread, so uvicorn does not install its own signal handlers.
+        # uvicorn installs no signal handlers here, because the engine thread is not the main thread.
         self._serving = asyncio.create_task(self._http.serve(sockets=[listening]))
 
     async def _answer(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
@@ -143,7 +143,7 @@ class Server:
                 await _refuse(send, refusal.status, str(refusal))
 
     async def _forward(self, desk: _OpenDesk, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Let a desk answer a request. Raises _HttpRefusal if its body is too large or too many requests are open."""
+        """Let a desk answer a request. Raises _HttpRefusal if the request is too large, or too many are open."""
         client_gone = scope[CLIENT_GONE] = asyncio.Event()
         body, read = bytearray(), scope["method"] != "POST"
 
@@ -167,9 +167,9 @@ class Server:
             client_gone.set()
 
     async def _read(self, scope: "Scope", receive: "Receive", body: bytearray) -> None:
-        """Read a request into `body`. Raises _HttpRefusal if a limit is passed.
+        """Read the body of a request into `body`. Raises _HttpRefusal if it passes a limit.
 
-        The values are counted, because parsing many small values takes seconds and gigabytes.
+        The JSON values in it are counted too, because parsing many small values takes seconds and gigabytes.
         """
         content_length = next((int(value) for name, value in scope["headers"] if name == b"content-length"), 0)
         if content_length > limits.REQUEST_BYTES:
@@ -189,30 +189,36 @@ class Server:
                 raise _HttpRefusal(503, TOO_MUCH)
 
     def _desk_of(self, scope: "Scope") -> _OpenDesk | None:
-        """Return the desk of the request's token, None if the token is not valid."""
+        """Return the desk to which the request's token gives access; None if the token is not valid."""
         authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         kind, _, token = authorization.partition(b" ")
         match = None
-        for desk in self._desks:  # compare all tokens, so that the duration reveals nothing
+        for desk in self._desks:  # no early exit, so that the duration reveals nothing about tokens
             if kind.lower() == b"bearer" and hmac.compare_digest(desk.token.encode(), token.strip()):
                 match = desk
         return match
 
 
 def _load() -> type[asyncio.Protocol]:
-    """Import the packages for serving, which takes a second; return the connection class. Raises MissingExtra."""
+    """Import the packages for serving, which takes a second. Return the class of HTTP connections for uvicorn.
+
+    Raises MissingExtra if a package is missing.
+    """
     try:
         import_module("mcp.server.streamable_http_manager")
         connection = connection_class()
     except ImportError as error:
         raise MissingExtra("Serving the notebook", "mcp") from error
-    for name in ("mcp", "uvicorn"):  # otherwise Python prints their warnings about bad requests in the cell
+    for name in ("mcp", "uvicorn"):  # otherwise Python prints these loggers' warnings about bad requests in the cell
         logging.getLogger(name).addHandler(logging.NullHandler())
     return connection
 
 
 async def _keep_open(desk: _OpenDesk, ready: asyncio.Event) -> None:
-    """Run the MCP sessions of a desk until it is closed. Enters and leaves the manager in the same task."""
+    """Run the MCP sessions of a desk until the desk is closed.
+
+    The session manager must be entered and left in the same task, which is the task of this coroutine.
+    """
     try:
         async with desk.manager.run():
             ready.set()
@@ -233,7 +239,7 @@ async def _refuse(send: "Send", status: int, words: str) -> None:
 def _manager(protocol: "Protocol[Any]", url: str) -> "StreamableHTTPSessionManager":
     """Return the manager of a desk's MCP sessions.
 
-    It rejects requests with another host name, even if that name resolves to this address (DNS rebinding).
+    The manager rejects requests for another host name, even if that name resolves to this machine (DNS rebinding).
     """
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings

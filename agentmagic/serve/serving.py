@@ -1,4 +1,4 @@
-"""A served session, from `serve` until `stop`: its server, its token, and the view of its calls, or their replay."""
+"""A session that is served to MCP clients, from `serve` until `stop`: its token, and the display of clients' calls."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -41,20 +41,20 @@ STOPPED = "The notebook is no longer served."
 
 
 class BeginTurn(Protocol):
-    """A function that starts a turn for a client's call. Raises SessionBusy and UsageError."""
+    """A function that starts a turn for an MCP client's call. Raises SessionBusy and UsageError."""
 
     def __call__(self, prompt: str, driver: TurnDriver, toolsets: Sequence[Toolset], *, attended: bool) -> ServedTurn:
-        """Start the turn, with these toolsets. Without `attended`, calls that need approval are denied."""
+        """Start the turn with these toolsets. If `attended` is false, calls that need approval are denied."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ServedSession:
-    """The functions of the served session.
+    """The functions by which serving uses the served session.
 
-    `running`: returns the running turn. `is_on_tape`: returns whether all turns are replayed from a recording (tape).
-    `next_recorded`: returns the prompt and the call of the client's turn that comes next in a replay, None if the next
-    turn is not a client's. `toolsets`: returns the session's own toolsets. `view`: returns a new place to show calls.
+    `running`: returns the running turn. `is_on_tape`: returns whether all turns are replayed from a recording.
+    `next_recorded`: if the next turn of the recording is an MCP client's, returns its prompt and its call, else None.
+    `toolsets`: returns the session's own toolsets. `view`: returns a new view in which clients' calls are shown.
     """
 
     running: Callable[[], ServedTurn | None]
@@ -66,16 +66,19 @@ class ServedSession:
 
 
 class ShownCalls:
-    """The place where calls are shown: a view (None in a script), and the context of the cell that created it."""
+    """The place where clients' calls are shown: a view (None in a script), and the context of the cell with it.
+
+    The context holds Python's context variables, by which IPython finds the cell that an output belongs to.
+    """
 
     def __init__(self, view: ServedView | None) -> None:
         self.view = view
         self._cell = copy_context()
-        self._cell.run(caller.set, Caller.here())  # so that tools of a call wait while a cell runs
+        self._cell.run(caller.set, Caller.here())  # so that a client's tools wait while a cell runs
         self._closed = False
 
     def in_cell(self, function: Callable[[], T]) -> T:
-        """Call a function in the context of the cell."""
+        """Call a function in the context of the cell that shows the calls, and return its result."""
         return self._cell.copy().run(function)
 
     def begin(self, *, recorded: bool = False) -> None:
@@ -84,7 +87,7 @@ class ShownCalls:
             self.view.show(recorded=recorded)
 
     def show(self, turn: ServedTurn) -> None:
-        """Show the turn of a call."""
+        """Show the turn of a client's call."""
         if (view := self.view) is not None:
             self.in_cell(lambda: view.begin(turn))
 
@@ -137,7 +140,7 @@ class Serving:
 
     @property
     def ended(self) -> bool:
-        """Whether serving was stopped."""
+        """Whether the session is no longer served."""
         return self._over.done()
 
     @property
@@ -158,7 +161,7 @@ class Serving:
         self.play_recorded(in_any_case=is_on_tape)
         if is_on_tape:
             return
-        with self._showing:  # a call that arrives now waits, and is shown in this cell
+        with self._showing:  # a client's call that arrives now waits for the lock
             before, self._calls = self._calls, self._here()
             if not self._token:
                 engine().call(self._open())
@@ -184,28 +187,28 @@ class Serving:
             self._calls.close(STOPPED)
 
     async def aclose(self) -> None:
-        """Stop serving; for code in the engine's loop. Recorded calls are not played."""
+        """Stop serving, from code in the engine's event loop. Unlike `stop`, this plays no recorded calls."""
         await shared_server().close(self._end())
 
     def _end(self) -> str:
-        """Mark serving as stopped. Return the token of the desk, which is still open; "" if there is none to close."""
+        """Mark serving as stopped. Return the token, with which the caller closes the desk; "" if none is open."""
         token, self._token = self._token, ""
-        with suppress(InvalidStateError):  # it was stopped before
+        with suppress(InvalidStateError):  # serving was stopped before
             self._over.set_result(None)
         engine().forget(self.aclose)
         if self in _served:
             _served.remove(self)
-            with suppress(UsageError):  # the folder is no longer writable
+            with suppress(UsageError):  # raised if the folder of the kernel's file is not writable
                 _publish()
         return token
 
     # -- for the session and the desk ----------------------------------------------------------
 
     def play_recorded(self, *, in_any_case: bool = False) -> None:
-        """In a replay, play the clients' calls that come next on the tape, and show them in the running cell.
+        """In a replay, play the clients' calls that come next in the recording, and show them in the running cell.
 
-        With `in_any_case`, the cell shows the notice of a replay even if no call comes next. Raises SessionBusy, and
-        like any replayed turn ReplayMismatch and CassetteError.
+        With `in_any_case`, the cell says that calls are replayed even if no call comes next. Raises SessionBusy, and,
+        like any replayed turn, ReplayMismatch and CassetteError.
         """
         if self.ended or not self._playing.acquire(blocking=False):
             return
@@ -228,7 +231,7 @@ class Serving:
             turn.wait()
         except (ReplayMismatch, CassetteError):
             raise
-        except AgentMagicError:  # the recorded turn ended with this error, too, and no cell failed then
+        except AgentMagicError:  # the recorded turn failed in the same way, without failing a cell
             pass
 
     @property
@@ -237,25 +240,28 @@ class Serving:
         return self._session.running()
 
     def start(self, prompt: str, driver: TurnDriver) -> ServedTurn:
-        """Start a turn for a client's call, and show it. Raises SessionBusy and UsageError."""
+        """Start a turn for an MCP client's call, and show the turn. Raises SessionBusy and UsageError."""
         if self.ended:
             raise UsageError("The notebook is no longer served. %agent serve in it begins that again.")
         begin, sources = self._session.begin, self.sources()
         driver = replace(driver, attended=lambda: engine().in_pool(lambda: self._is_attended(driver)))
         with self._showing:
             calls = self._place_of(driver)
-            # The turn's output belongs to the serving cell; its trace spans belong to the spans of the client's call.
+            # Output goes to the cell that shows calls; trace spans belong to the span of the client's call.
             turn = calls.in_cell(traces.with_span(lambda: begin(prompt, driver, sources, attended=True)))
             self._turn = turn
             try:
                 calls.show(turn)
             except BaseException:
-                turn.cancel()  # nobody would see its questions
+                turn.cancel()  # the turn could not be shown, so nobody would see its questions
                 raise
         return turn
 
     def sources(self) -> Sequence[Toolset]:
-        """Return the toolsets for clients: the notebook's, the one that asks the user, and the session's if `tools`."""
+        """Return the toolsets that clients can use.
+
+        They are the notebook's tools, the tool that asks the user, and, if `tools` is set, the session's own toolsets.
+        """
         own = self._session.toolsets() if self.tools else ()
         has_notebook = current_host().notebook is not None and not any(isinstance(one, NotebookTools) for one in own)
         return (*((NotebookTools(),) if has_notebook else ()), AskUser(), *own)
@@ -282,7 +288,7 @@ class Serving:
 
     @property
     def entry(self) -> "ServedKernel":
-        """The entry of this session in the file with which the bridge finds the kernel."""
+        """The description of this session for the file by which the bridge finds this kernel."""
         from agentmagic.serve.kernels import ServedKernel  # imported late: it loads pydantic
 
         return ServedKernel.here(self.url, self._token, *self.place)
@@ -293,7 +299,10 @@ _served: list[Serving] = []
 
 
 def _publish() -> None:
-    """Write the session served last to this kernel's file, or remove the file if there is none. Raises UsageError."""
+    """Update the file by which the bridge finds this kernel: it names the newest served session.
+
+    If no session is served, the file is removed. Raises UsageError if the file cannot be written.
+    """
     from agentmagic.serve import kernels
 
     if _served:

@@ -1,4 +1,4 @@
-"""A session as a desk of the MCP server: each call of a client is a turn of the session, and the client its model."""
+"""A session as a desk of the MCP server. Each call of a client is a turn, in which the client acts as the model."""
 
 import asyncio
 import re
@@ -69,7 +69,7 @@ class ServedTurn(Protocol):
 
     @property
     def settled(self) -> Future[Outcome]:
-        """The future of the turn's outcome."""
+        """A future that gets the turn's outcome when the turn has ended."""
         ...
 
     def listen(self, listener: Callable[[Event], None]) -> None:
@@ -90,7 +90,7 @@ class ServedTurn(Protocol):
 
 
 class TurnStarter(Protocol):
-    """The part of a session that a desk uses."""
+    """The methods of a served session that its desk uses."""
 
     @property
     def running(self) -> ServedTurn | None:
@@ -98,17 +98,17 @@ class TurnStarter(Protocol):
         ...
 
     def sources(self) -> Sequence[Toolset]:
-        """Return the toolsets that are served."""
+        """Return the toolsets whose tools clients can call."""
         ...
 
     def start(self, prompt: str, driver: TurnDriver) -> ServedTurn:
-        """Start a turn for a client's call; call this in a thread of the pool. Raises SessionBusy and UsageError."""
+        """Start a turn for a client's call. Must be called in a pool thread. Raises SessionBusy and UsageError."""
         ...
 
 
 @dataclass(slots=True)
 class _Client:
-    """The state of one client: the user's approvals for it, its view of the history, and its number of open calls."""
+    """The state of one MCP client: the user's approvals for it, what it was sent of the history, its open calls."""
 
     approvals: Approvals = field(default_factory=Approvals)
     view: RequestView = field(default_factory=RequestView)
@@ -116,7 +116,7 @@ class _Client:
 
 
 class SessionDesk(Desk):
-    """Serves a session. A session runs one turn at a time, so calls run one after the other, in order of arrival."""
+    """Offers a session to MCP clients. A session runs one turn at a time, so calls run in their order of arrival."""
 
     instructions = INSTRUCTIONS
 
@@ -132,7 +132,7 @@ class SessionDesk(Desk):
         return tuple(self._clients)
 
     async def tools(self) -> Sequence[ToolDef]:
-        """Return the tools; a description that depends on the other tools is adapted to them."""
+        """Return the definitions of the served tools. Descriptions that mention other tools are adapted to them."""
         tools, _ = await list_sources(self._session.sources())
         offer, _ = current_tools(tools.values())
         take_hosted(offer)
@@ -141,7 +141,7 @@ class SessionDesk(Desk):
         return [tool.definition if tool.among is None else tool.among(definitions) for tool in offer.values()]
 
     async def call(self, exchange: Exchange, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Run a call in its own turn. Cancelling this coroutine denies open approvals, and ends the turn."""
+        """Run a client's call in a turn of its own. Cancelling this denies open approvals, and ends the turn."""
         call = ToolCall(
             f"call_{uuid.uuid4().hex}", single_line(sanitize(name[: limits.TOOL_NAME]), limits.TOOL_NAME), {}
         )
@@ -151,7 +151,7 @@ class SessionDesk(Desk):
             call = copy_call(replace(call, arguments=arguments))
         except ToolError as error:
             return failure(call, str(error))
-        call = replace(call, arguments=clean(call.arguments))  # as in a model's call: every provider accepts them
+        call = replace(call, arguments=clean(call.arguments))  # cleaned like a model's
         client = self._clients.get(exchange.client)
         if client is None:
             if len(self._clients) >= limits.CLIENTS:
@@ -212,7 +212,7 @@ async def _wait_for_end(turn: ServedTurn) -> None:
 
 
 async def _end_at_once(beginning: "asyncio.Future[ServedTurn]") -> None:
-    """Cancel a turn whose client went away while a thread was starting the turn: nobody waits for it."""
+    """Cancel a turn as soon as a thread has started it, because its client has gone and nobody waits for it."""
     await asyncio.wait([beginning])
     if beginning.exception() is None:
         beginning.result().cancel()
@@ -220,7 +220,7 @@ async def _end_at_once(beginning: "asyncio.Future[ServedTurn]") -> None:
 
 
 class _Watch:
-    """Reports a call's progress to its client, from the events of the turn; ends the turn if the client has gone."""
+    """Reports the progress of a turn to its MCP client, from the turn's events; ends it if the client has gone."""
 
     def __init__(self, turn: ServedTurn, exchange: Exchange, say: Callable[[str], None]) -> None:
         self._turn = turn
@@ -234,7 +234,7 @@ class _Watch:
         self._gone = False
 
     def feed(self, event: Event) -> None:
-        """Process an event of the turn."""
+        """Process an event of the turn: report it to the client, or end the turn if the client has gone."""
         match innermost(event):
             case ApprovalAsked() as asked:
                 self._open_approvals.add(asked.id)
@@ -261,7 +261,7 @@ class _Watch:
         self._end()
 
     def _end(self) -> None:
-        """Deny the open approvals, which ends a call that has not started. Without any, cancel the turn, once."""
+        """Deny open approvals, which ends a call that has not started. If there are none, cancel the turn, once."""
         for question in self._open_approvals:
             self._turn.pass_on(Deny(question, GONE))
         if not self._open_approvals:
@@ -271,7 +271,7 @@ class _Watch:
 
 @asynccontextmanager
 async def _heartbeat(exchange: Exchange) -> AsyncGenerator[Callable[[str], None]]:
-    """Yield a function that sets the message about what the call waits for; it is sent to the client repeatedly."""
+    """Yield a function that sets a message about what a call waits for; the message is sent again and again."""
     words, news = "", asyncio.Event()
 
     def say(now: str) -> None:
@@ -296,7 +296,7 @@ async def _heartbeat(exchange: Exchange) -> AsyncGenerator[Callable[[str], None]
 
 
 def _answer(call: ToolCall, outcome: Outcome) -> ToolResult:
-    """Return the result for the client: the result that a model would be sent, or why the turn ended without one."""
+    """Return the result of a call for its client: what a model would be sent, or why the turn ended without it."""
     parts = (part for message in outcome.result.history_delta for part in message.parts)
     results = [part for part in parts if isinstance(part, ToolResult) and part.call_id == call.id]
     if outcome.result.error:

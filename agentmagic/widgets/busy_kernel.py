@@ -1,8 +1,8 @@
-"""Let the kernel answer a page while a cell runs: messages of comms, and the requests by which a page connects.
+"""Let the kernel answer a browser page while a cell runs: messages of comms, and the requests by which a page connects.
 
-A comm is the channel between a widget and its pages. IPython's hooks do not run for these messages. If they did, pyplot
-and the inline backend would draw, in the thread of the message, the figures that the cell is drawing in the main
-thread.
+A comm is the channel between a widget and the pages that show it. IPython's hooks do not run for these messages. If
+they did, pyplot's inline backend would show, from the thread that handles a message, the figures that the cell is still
+drawing in the main thread.
 """
 
 import threading
@@ -20,8 +20,8 @@ _patched_kernels: WeakSet[Any] = WeakSet()
 def take_messages_anywhere(comm: Any) -> None:
     """Let JupyterLab choose the subshell for the messages of a comm, so that clicks arrive while a cell runs.
 
-    ipykernel 7.4 would send the messages to the main shell, which waits for the cell. Earlier versions keep
-    JupyterLab's choice.
+    ipykernel 7.4 would send the messages to the main shell, which waits for the cell. Earlier versions let JupyterLab
+    choose without this function.
     """
     if hasattr(comm, "_reply_subshell_for"):
         comm._reply_subshell_for = _default_subshell  # noqa: SLF001  (there is no public way)
@@ -29,7 +29,7 @@ def take_messages_anywhere(comm: Any) -> None:
 
 
 def _call_handler(comm: Any, message: Any) -> None:
-    """Call the message handler of a comm directly. The comm itself would also run the hooks of a cell."""
+    """Call the message handler of a comm directly. The comm itself would also run IPython's hooks for cells."""
     if comm._msg_callback is not None:  # noqa: SLF001  (there is no public way)
         comm._msg_callback(message)  # noqa: SLF001
 
@@ -39,15 +39,15 @@ def _default_subshell(_data: object, default: object) -> object:
 
 
 def answer_pages_anytime(kernel: Any) -> None:
-    """Let a page that is opened while a cell runs connect and load its widgets before the cell ends.
+    """Let a browser page that is opened while a cell runs connect and load its widgets before the cell ends.
 
-    JupyterLab sends the requests for that to the main shell, which waits for the cell. Instead, the thread that
-    receives them answers them; ipykernel has no public way to do this. Each kernel is changed once; a kernel without
-    that thread is left alone.
+    JupyterLab sends the page's requests to the main shell, which waits for the cell. With this change, the kernel's
+    receiving thread answers them itself; ipykernel has no public way to do this. Each kernel is changed once; a kernel
+    without such a thread is left alone.
     """
     if (
         getattr(kernel, "shell_channel_thread", None) is None or kernel in _patched_kernels
-    ):  # no thread before ipykernel 7.0
+    ):  # ipykernel before 7.0 has no receiving thread
         return
     _patched_kernels.add(kernel)
     _stay_busy(kernel)
@@ -65,10 +65,10 @@ def answer_pages_anytime(kernel: Any) -> None:
 
 
 def _stay_busy(kernel: Any) -> None:
-    """Report "busy" again after each request that is answered while a cell runs.
+    """Make the kernel report "busy" again after each request that is answered while a cell runs.
 
-    JupyterLab shows the last status that it received. Without this, it showed "Idle" during a turn after the turn's
-    view had loaded, because the answer to that request ends with "idle".
+    JupyterLab shows the last status that it received. Each answer ends with the status "idle", so JupyterLab would show
+    "Idle" during a turn, once it has loaded the turn's view.
     """
     publish, lock = kernel._publish_status, threading.Lock()  # noqa: SLF001  (there is no public way)
     is_running = kernel._main_asyncio_lock.locked()  # noqa: SLF001  (a cell has just made the first view)
@@ -88,9 +88,9 @@ def _stay_busy(kernel: Any) -> None:
 
 
 async def _answer_page(kernel: Any, message: Any) -> bool:
-    """Answer a page's request about the kernel or the state of its widgets; return False for other messages."""
+    """Answer a browser page's request about the kernel or its widgets; return False for other messages."""
     idents, frames = kernel.session.feed_identities(message, copy=False)
-    request = kernel.session.deserialize(frames, content=False, copy=False)  # content=True would allow only one read
+    request = kernel.session.deserialize(frames, content=False, copy=False)  # content=True: only one read
     request["content"] = kernel.session.unpack(request["content"])
     kind = request["header"]["msg_type"]
     if request["header"].get("subshell_id") or not _asks_for_widgets(kernel, kind, request["content"]):
@@ -109,7 +109,7 @@ async def _answer_page(kernel: Any, message: Any) -> bool:
 
 
 def _asks_for_widgets(kernel: Any, kind: str, content: Any) -> bool:
-    """Return whether to answer a message here: a page sends it to load the widgets of a kernel."""
+    """Return whether a message is one that a browser page sends to load the kernel's widgets."""
     if kind in ("kernel_info_request", "comm_info_request"):
         return True
     if not kernel._main_asyncio_lock.locked():  # noqa: SLF001  (the main shell is free)

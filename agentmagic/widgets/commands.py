@@ -1,4 +1,4 @@
-"""What the magics and the chat panel both do with a session, and the panel's interface to the notebook around it."""
+"""Commands on a session that the magics and the chat panel share, and the panel's interface to the notebook."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +39,10 @@ MOST_ATTACHED = 20
 
 
 def choose_model(session: Session, model: str | Model) -> None:
-    """Use another model from the next turn on. Raises the errors of `Session.model`; the session is then unchanged."""
+    """Let the session use another model from the next turn on.
+
+    Raises the errors of `Session.model`; the session is then unchanged.
+    """
     agent = replace(session.agent, model=model)
     try:
         session.model(agent)
@@ -55,17 +58,17 @@ def choose_level(session: Session, level: Level) -> None:
 
 
 def level_of(session: Session) -> Level | None:
-    """Return the permission level of a session, or None if its policy does not ask: it allows or denies everything."""
+    """Return the permission level of a session, or None if its policy asks for nothing but allows or denies all."""
     policy = policy_of(session.agent.permission)
     return policy.level if policy.default == "ask" else None
 
 
 def export(session: Session, target: Path, functions: Sequence[Callable[..., Any]], *, overwrite: bool = False) -> str:
-    """Write the finished turns to a file, in the format that its name asks for; return a message for the user.
+    """Write a session's finished turns to a file, in the format of its suffix; return a message for the user.
 
-    `functions` are the notebook's tools, which an exported notebook calls.
+    `functions` are the notebook's functions that are tools, because a conversation exported as a notebook calls them.
     """
-    from agentmagic import export  # loads every form; most sessions are never exported
+    from agentmagic import export  # imported late: it loads every export format, and most sessions are never exported
 
     missing, turns = missing_turn(session), session.turns
     export.save(turns, target, tools=(*session.agent.tools, *functions), overwrite=overwrite)
@@ -83,12 +86,12 @@ def compact(session: Session) -> str:
 
 
 def missing_turn(session: Session) -> str:
-    """Return a sentence that the running turn is missing from a copy of the session, or "" if no turn is running."""
+    """Return a sentence that says that a copy of the session lacks the running turn; "" if no turn is running."""
     return " The turn under way is not in it." if session.running else ""
 
 
 def undo_report(session: Session, *, redo: bool = False) -> str:
-    """Return a report of the last undo or redo of a session, in lines."""
+    """Return a report, as lines of text, of what the last undo (or redo) of a session has changed."""
     outcome = session.undone
     if outcome is None:
         return "There is nothing to redo." if redo else "There is no turn to undo."
@@ -118,7 +121,7 @@ def relative_path(place: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A conversation of the notebook: the session in a variable, or a `saved` one; `about` says how long it is."""
+    """A conversation of the notebook: a session in a variable, or one `saved` in a file; `about` tells its length."""
 
     name: str
     about: str
@@ -126,7 +129,7 @@ class Conversation:
 
 
 class Notebook:
-    """The panel's interface to the notebook around it. This base class serves a program without a notebook.
+    """The chat panel's interface to the notebook around it. This base class is for a program without a notebook.
 
     `prepare`, `toolsets`, `show_figures`, `fork` and `release` are called where synchronous tools run: the main thread
     of a kernel. The other methods are called in a pool thread.
@@ -144,14 +147,16 @@ class Notebook:
         return ""
 
     def prepare(self, session: Session, text: str) -> tuple[Prompt, TurnSettings]:  # noqa: ARG002
-        """Return the prompt for a typed text, without evaluating any of it, and settings that describe its values.
+        """Return the prompt for a typed text, and turn settings that describe the values named in the text.
+
+        No code in the text is evaluated.
 
         Raises AgentMagicError if the prompt cannot be made.
         """
         return text, TurnSettings()
 
     def toolsets(self, session: Session) -> Sequence[Toolset] | None:  # noqa: ARG002
-        """Return the sources of tools for the session's next turn, or None for the session's own sources."""
+        """Return the toolsets for the session's next turn, or None for the session's own toolsets."""
         return None
 
     def functions(self) -> Sequence[Callable[..., Any]]:
@@ -159,24 +164,24 @@ class Notebook:
         return ()
 
     def show_figures(self, run: Run) -> None:
-        """Do what the notebook needs when the panel has begun a turn."""
+        """Make the figures that the tools of a turn draw appear in the notebook; called when the panel began a turn."""
 
     def fork(self, session: Session, turns: int) -> str:  # noqa: ARG002
-        """Bind a new session with the first `turns` turns of another to a variable, and return the variable's name.
+        """Bind a new session with the first `turns` turns of `session` to a variable; return the variable's name.
 
         Raises UsageError if that is impossible.
         """
         raise UsageError(NEEDS_EXTENSION)
 
     def release(self, name: str, turns: int) -> None:
-        """Delete the variable of a forked session if it still has `turns` turns, is saved, and was not used since."""
+        """Delete the variable of a forked session if the session has still `turns` turns, is saved and was not used."""
 
     def folder(self) -> Path:
         """Return the folder for exported files."""
         return Path.cwd()
 
     def commands(self) -> Sequence[tuple[str, str]]:
-        """Return the session commands, each with its help."""
+        """Return the commands that the user can type in the panel, each with its help."""
         return ()
 
     def prompts(self, session: Session) -> Sequence[tuple[str, str]]:  # noqa: ARG002
@@ -188,11 +193,11 @@ class Notebook:
         raise UsageError(NEEDS_EXTENSION)
 
     def file(self, session: Session, name: str, data: bytes) -> Attachment:  # noqa: ARG002
-        """Return the attachment for a file that the page sent. Raises UsageError if the file cannot be attached."""
+        """Return the attachment for a file from the browser page. Raises UsageError if the file cannot be attached."""
         raise UsageError(NEEDS_EXTENSION)
 
     def names(self) -> Sequence[tuple[str, str]]:
-        """Return the names that a prompt can attach, each with the kind of its value; tables come first."""
+        """Return the variables that a prompt can attach: name and kind of value; tables come first."""
         return ()
 
     def conversations(self) -> Sequence[Conversation]:
@@ -204,16 +209,16 @@ class Notebook:
         return None
 
     def new(self, session: Session) -> Session:  # noqa: ARG002
-        """Bind a session without turns, with the agent of another session, to a variable; return the new session."""
+        """Create a session without turns, with the agent of `session`, and bind it to a variable; return it."""
         raise UsageError(NEEDS_EXTENSION)
 
     def open(self, name: str, *, saved: bool) -> Session:  # noqa: ARG002
-        """Return a conversation of the notebook by its name; with `saved`, load it first."""
+        """Return the session of a conversation by its name; with `saved`, load it from its file first."""
         raise UsageError(NEEDS_EXTENSION)
 
 
 def web_tools(session: Session) -> str:
-    """Return which of the agent's provider-run tools the model supports, in words; "" if the agent has none."""
+    """Return in words which of the agent's web tools the model's provider runs; "" if the agent has none."""
     tools = [tool for tool in session.agent.own_tools() if tool.hosted]
     if not tools:
         return ""

@@ -1,6 +1,6 @@
 """Inspect a turn: its requests as the provider got them, the responses, and where time and tokens went.
 
-`inspect_turn` returns an `Inspection`, which a notebook shows as HTML, a terminal as text, and the panel as JSON.
+`inspect_turn` returns an `Inspection`. A notebook shows it as HTML, a terminal as text; the chat panel gets JSON.
 """
 
 import json
@@ -55,9 +55,10 @@ SPLIT = "In agentmagic's own form, because a secret stands in it across several 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A step or a call on the timeline; `start` is in seconds since the turn began, and `seconds` is how long it took.
+    """A bar on the timeline of a turn, for a step or a tool call.
 
-    `depth` is 0 for a step, 1 for its calls, and 2 for the calls that those calls make.
+    `start` is in seconds since the turn began, and `seconds` is how long the step or call took. `depth` is 0 for a
+    step, 1 for a tool call of the step, and 2 for a call that a running tool made.
     """
 
     name: str
@@ -69,9 +70,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class InspectedRequest:
-    """One request and its response: estimated tokens by part, the provider's own count, and both bodies as JSON data.
+    """One model request and its response: estimated tokens by part, the provider's own count, and both bodies.
 
-    `received` has a line for each chunk. A note explains a body that is not exactly what was sent or received.
+    `received` has a line for each chunk of the response. If a body is not exactly what was sent or received, a note
+    explains why.
     """
 
     title: str
@@ -93,8 +95,8 @@ class Inspection:
     """What `%agent inspect` shows of one turn.
 
     `tokens` is the number of tokens of the last request and its response; `window` is how many tokens fit into the
-    model's context window, None if unknown. `note` says why there are no requests. If `times` is false, nothing in it
-    depends on the clock.
+    model's context window, None if unknown. `note` says why no requests are shown. If `times` is false, the shown
+    inspection does not depend on the clock.
     """
 
     number: int
@@ -125,7 +127,7 @@ class Inspection:
         return max((bar.start + bar.seconds for bar in self.bars), default=0.0)
 
     def search(self, query: str) -> "Inspection":
-        """Return the inspection with only those lines of requests and responses that contain a text, in any case."""
+        """Return a copy with only those lines of requests and responses that contain `query`, ignoring case."""
         matches: list[InspectedRequest] = []
         for request in self.requests:
             request_lines = "\n".join(
@@ -194,7 +196,7 @@ def _request_html(one: InspectedRequest, *, is_open: bool) -> Markup:
     whole = sum(one.tokens.values()) or 1
     shares = [(number / whole, _COLOURS[part], f"{part}: {number:,}") for part, number in one.tokens.items() if number]
     summary = element("b", one.title, style=html.NAME) + " " + _tokens(one)
-    if isinstance(one.sent, str):  # only the lines that a search matched
+    if isinstance(one.sent, str):  # a search left only the lines that match
         request_element = element("pre", one.sent, style=html.PRE)
     else:
         request_element = html.tree(JsonTree(one.sent_text, value=one.sent))
@@ -214,7 +216,7 @@ def _section(name: str, note: str, content: Markup | str, *, is_open: bool) -> M
 
 
 def _track(shares: Iterable[tuple[float, str, str]]) -> Markup:
-    """Return a bar of coloured shares of a whole; each share has a title."""
+    """Return an HTML bar with a coloured part for each share of a whole; each part has a title."""
     part = Markup('<span title="{}" style="display:inline-block;height:10px;width:{:.2%};background:{}"></span>')
     spans = [part.format(title, share, colour) for share, colour, title in shares]
     edge = f"border:1px solid {html.BORDER};line-height:0;overflow:hidden;margin:2px 0 6px"
@@ -252,7 +254,7 @@ def inspect_turn(session: Session, number: int | None = None, *, times: bool = T
 
 
 def page_of(session: Session, number: int) -> InspectionPage:
-    """Return the inspection of a turn as JSON for the panel; 0 is the last turn."""
+    """Return the inspection of a turn as JSON for the chat panel; `number` 0 is the last turn."""
     turns = len(session.turns)
     if not turns or number > turns:
         note = "There are no turns yet." if not turns else "That turn is gone."
@@ -302,7 +304,7 @@ def tokens_used(turn: Turn) -> int:
 
 
 def _bars(events: Sequence[Event]) -> Iterator[Bar]:
-    """Yield each step of a turn, then its calls, which begin together. Time spent waiting for the user is left out."""
+    """Yield a bar for each step of a turn, then for its tool calls. Time spent waiting for the user is left out."""
     clock = end = 0.0
     closing, parents, order = False, dict[str, str](), list[str]()
     calls: dict[str, Bar] = {}
@@ -376,7 +378,7 @@ def _response_lines(exchange: ModelExchange, http: HttpExchange | None) -> tuple
 
 
 def _chunks(body: bytes) -> Iterator[str]:
-    """Yield the JSON of a response, a line for each chunk. A line that is not JSON stays as it came."""
+    """Yield the chunks of a response body as JSON, one on each line. A line that is not JSON stays as it came."""
     if (whole := _json(body)) is not None:
         yield _line(whole)
         return
@@ -402,7 +404,7 @@ def _json(text: bytes) -> Any:
 
 
 def _without_bytes(data: Any) -> Any:
-    """Return agentmagic's own JSON with each blob replaced by its size."""
+    """Return JSON in which each blob (bytes as agentmagic stores them) is replaced by its size."""
     if isinstance(data, dict):
         members = cast("dict[str, Any]", data)
         if isinstance(blob := members.get("$bytes"), str):

@@ -1,6 +1,7 @@
-"""Decode the messages of a page into actions of the user. The page is untrusted.
+"""Decode the messages of a browser page into actions of the user. The page is untrusted.
 
-Approvals, answers and Stop become the intents of `agentmagic.events`; the chat panel carries out the other actions.
+Approvals, answers and Stop become intents, which are defined in `agentmagic.events`. The other actions are carried out
+by the chat panel.
 """
 
 import json
@@ -33,7 +34,7 @@ HIGHEST = 2**53 - 1
 
 
 def at_most(limit: int) -> AfterValidator:
-    """Return a validator of a text's length. pydantic's own `max_length` also refuses half of a surrogate pair."""
+    """Return a validator of a text's length. pydantic's `max_length` is not used: it refuses lone surrogates, too."""
 
     def check(text: str) -> str:
         if len(text) > limit:
@@ -49,13 +50,13 @@ TurnNumber = Annotated[int, Field(ge=0, le=HIGHEST)]
 
 
 class PageMessage(BaseModel):
-    """A message from the page."""
+    """A message from a browser page. Each subclass is one action of the user."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)  # strict: refuses "1" for 1, and 1 for true
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)  # strict: "1" is no int, and 1 no bool
 
 
 class ApproveCall(PageMessage):
-    """Let a tool call run."""
+    """The user lets a tool call run."""
 
     type: Literal["approve"] = "approve"
     id: Name
@@ -63,7 +64,7 @@ class ApproveCall(PageMessage):
 
 
 class EditCall(PageMessage):
-    """Let a tool call run with arguments that the user changed, written as JSON."""
+    """The user lets a tool call run with changed arguments, written as JSON."""
 
     type: Literal["edit"] = "edit"
     id: Name
@@ -71,7 +72,7 @@ class EditCall(PageMessage):
 
 
 class DenyCall(PageMessage):
-    """Refuse a tool call."""
+    """The user refuses a tool call."""
 
     type: Literal["deny"] = "deny"
     id: Name
@@ -79,7 +80,7 @@ class DenyCall(PageMessage):
 
 
 class AnswerQuestion(PageMessage):
-    """Answer a question of a tool."""
+    """The user answers a question, for example of a tool."""
 
     type: Literal["reply"] = "reply"
     id: Name
@@ -87,27 +88,27 @@ class AnswerQuestion(PageMessage):
 
 
 class StopTurn(PageMessage):
-    """Cancel the turn."""
+    """The user stops the running turn."""
 
     type: Literal["stop"] = "stop"
 
 
 class StopMap(PageMessage):
-    """End the running map; its answers are kept."""
+    """The user ends the running map (one prompt for many rows); the answers so far are kept."""
 
     type: Literal["stop-map"] = "stop-map"
 
 
 class UseLocal(PageMessage):
-    """Use the local model, which needs no key."""
+    """The user chooses the local model, which needs no API key."""
 
     type: Literal["local"] = "local"
 
 
 class UseKey(PageMessage):
-    """Use a provider with a key.
+    """The user chooses a provider and enters an API key for it.
 
-    With `keep` the key is stored in the system's keyring, else in this kernel's memory.
+    If `keep` is true, the key is stored in the system's keyring, else in this kernel's memory.
     """
 
     type: Literal["key"] = "key"
@@ -117,7 +118,7 @@ class UseKey(PageMessage):
 
 
 class UseServer(PageMessage):
-    """Use a model of a model server that was found on this machine."""
+    """The user chooses a model of a model server that was found on this machine."""
 
     type: Literal["server"] = "server"
     server: Name
@@ -125,15 +126,15 @@ class UseServer(PageMessage):
 
 
 class LeaveSetup(PageMessage):
-    """Choose no model now, and give up the turn that waits for a model."""
+    """The user chooses no model now, which ends the turn that waits for a model."""
 
     type: Literal["leave"] = "leave"
 
 
 class SendPrompt(PageMessage):
-    """Begin a turn with a prompt; with `plan`, the turn is planned first.
+    """The user sends a prompt, which begins a turn; with `plan`, the turn is planned first.
 
-    `attached` names the attachments in the input box to send with the prompt; unknown names are ignored.
+    `attached` names those attachments in the input box that are sent with the prompt; unknown names are ignored.
     """
 
     type: Literal["send"] = "send"
@@ -143,9 +144,9 @@ class SendPrompt(PageMessage):
 
 
 class AttachFile(PageMessage):
-    """Attach a pasted or dropped file to the next prompt; `data` is its content in base64.
+    """The user attaches a pasted or dropped file to the next prompt; `data` is its content in base64.
 
-    It replaces an attached file of the same name.
+    The file replaces an attached file of the same name.
     """
 
     type: Literal["file"] = "file"
@@ -154,39 +155,39 @@ class AttachFile(PageMessage):
 
 
 class DropAttachment(PageMessage):
-    """Remove an attachment from the input box."""
+    """The user removes an attachment from the input box."""
 
     type: Literal["detach"] = "detach"
     name: Name
 
 
 class ResumePlan(PageMessage):
-    """Resume the plan that the last turn left unfinished."""
+    """The user resumes the plan that the last turn left unfinished."""
 
     type: Literal["resume"] = "resume"
 
 
 class DropPlan(PageMessage):
-    """Give up the plan that the last turn left unfinished."""
+    """The user gives up the plan that the last turn left unfinished."""
 
     type: Literal["drop"] = "drop"
 
 
 class WithdrawPrompts(PageMessage):
-    """Take back the prompts that have not been sent."""
+    """The user takes back the prompts that have not been sent to the model yet."""
 
     type: Literal["withdraw"] = "withdraw"
 
 
 class RetryTurn(PageMessage):
-    """Run a turn again with its own prompt; the turn and all later ones are forgotten. Turns count from 0."""
+    """The user runs a turn again with its own prompt; this turn and all later ones are removed. Turns count from 0."""
 
     type: Literal["retry"] = "retry"
     turn: TurnNumber
 
 
 class RewriteTurn(PageMessage):
-    """Run a turn again with another prompt; the turn and all later ones are forgotten."""
+    """The user runs a turn again with another prompt; this turn and all later ones are removed."""
 
     type: Literal["rewrite"] = "rewrite"
     turn: TurnNumber
@@ -194,72 +195,72 @@ class RewriteTurn(PageMessage):
 
 
 class ForkSession(PageMessage):
-    """Make a new session from the turns up to this one, which is included."""
+    """The user makes a new session from the turns up to and including this turn."""
 
     type: Literal["fork"] = "fork"
     turn: TurnNumber
 
 
 class ClearSession(PageMessage):
-    """Forget the conversation."""
+    """The user clears the conversation."""
 
     type: Literal["clear"] = "clear"
 
 
 class CompactSession(PageMessage):
-    """Summarise older turns for the model."""
+    """The user wants older turns to be summarised for the model."""
 
     type: Literal["compact"] = "compact"
 
 
 class InspectTurn(PageMessage):
-    """Send what a turn sent and received; turns count from 1 here, and 0 is the last turn."""
+    """The user wants to see what a turn sent and received; turns count from 1 here, and 0 is the last turn."""
 
     type: Literal["inspect"] = "inspect"
     turn: TurnNumber
 
 
 class UndoClear(PageMessage):
-    """Restore the cleared conversation."""
+    """The user restores the conversation that was just cleared."""
 
     type: Literal["undo"] = "undo"
 
 
 class UndoChange(PageMessage):
-    """Undo the last turn, edit or clear."""
+    """The user undoes the last turn, edit or clearing of the conversation."""
 
     type: Literal["back"] = "back"
 
 
 class RedoChange(PageMessage):
-    """Redo what was undone last."""
+    """The user redoes what was undone last."""
 
     type: Literal["redo"] = "redo"
 
 
 class ExportSession(PageMessage):
-    """Write the conversation to a file."""
+    """The user exports the conversation to a file."""
 
     type: Literal["export"] = "export"
     form: Literal["markdown", "json", "notebook"]
 
 
 class ChooseModel(PageMessage):
-    """Use another model from the next turn on."""
+    """The user chooses another model from the next turn on."""
 
     type: Literal["model"] = "model"
     name: Name
 
 
 class ChooseLevel(PageMessage):
-    """Change which tools run without asking, from the next turn on."""
+    """The user chooses which tools run without asking, from the next turn on."""
 
     type: Literal["level"] = "level"
     level: Level
 
 
 class RunCommand(PageMessage):
-    """Run a line of `%agent` on the panel's session, or a line of `%mcp`."""
+    """The user runs a line of `%agent` on the panel's session, or a line of `%mcp`."""
 
     type: Literal["command"] = "command"
     magic: Literal["agent", "mcp"] = "agent"
@@ -267,19 +268,19 @@ class RunCommand(PageMessage):
 
 
 class NewChat(PageMessage):
-    """Continue in a new session without turns."""
+    """The user continues in a new session, which has no turns."""
 
     type: Literal["new"] = "new"
 
 
 class ListChats(PageMessage):
-    """Send the list of the notebook's conversations."""
+    """The page asks for the list of the notebook's conversations."""
 
     type: Literal["chats"] = "chats"
 
 
 class OpenChat(PageMessage):
-    """Continue one of the listed conversations."""
+    """The user continues one of the listed conversations."""
 
     type: Literal["open"] = "open"
     name: Name
@@ -287,21 +288,21 @@ class OpenChat(PageMessage):
 
 
 class ConnectServer(PageMessage):
-    """Connect a server."""
+    """The user connects an MCP server."""
 
     type: Literal["connect"] = "connect"
     server: Name
 
 
 class DisconnectServer(PageMessage):
-    """Disconnect a server."""
+    """The user disconnects an MCP server."""
 
     type: Literal["disconnect"] = "disconnect"
     server: Name
 
 
 class EnableTool(PageMessage):
-    """Offer a server's tool to the model, or stop offering it."""
+    """The user offers a tool of an MCP server to the model, or no longer offers it."""
 
     type: Literal["tool"] = "tool"
     server: Name
@@ -310,7 +311,7 @@ class EnableTool(PageMessage):
 
 
 class AllowTools(PageMessage):
-    """Let a server's tool run without asking, or all tools of the server if `name` is empty."""
+    """The user lets a tool of an MCP server run without asking, or all its tools if `name` is empty."""
 
     type: Literal["allow"] = "allow"
     server: Name
@@ -357,10 +358,10 @@ _DECODER: TypeAdapter[PageAction] = TypeAdapter(Annotated[PageAction, Field(disc
 
 
 def read(message: object, find_request: Callable[[str], ApprovalAsked | None]) -> Action:
-    """Return the action that a message of the page stands for. Raises UsageError for an invalid message.
+    """Return the action that a message of a browser page stands for. Raises UsageError for an invalid message.
 
     `find_request` returns the request for approval with an id. Edited arguments are compared with the call in that
-    request, so that a secret that was blanked in the page, and that the user did not change, keeps its value.
+    request: a secret that the page shows blanked keeps its value, unless the user changed it.
     """
     try:
         action = _DECODER.validate_python(message)
@@ -372,7 +373,7 @@ def read(message: object, find_request: Callable[[str], ApprovalAsked | None]) -
     match action:
         case UseKey():
             # Register the key first, whatever happens next, so that no error, log or output shows it from now on.
-            with suppress(UsageError):  # the text is too short for a key
+            with suppress(UsageError):  # raised if the text is too short for a secret
                 register_secret(action.key.get_secret_value().strip())
         case ApproveCall():
             return Approve(action.id, always=action.always)

@@ -1,4 +1,4 @@
-"""Show the conversation as HTML in an output, for front ends without the widget and for saved notebooks."""
+"""Show a conversation as static HTML in a cell's output, for front ends without the widget and saved notebooks."""
 
 import threading
 import time
@@ -28,21 +28,21 @@ Publish = Callable[[Mapping[str, str], bool], None]
 def bundle(
     transcript: Transcript | Snapshot, page: Markup | None = None, *, times: bool = True, prompt: bool = False
 ) -> dict[str, str]:
-    """Return HTML without scripts, and plain text, as a MIME bundle. `page` is the HTML if it is rendered already."""
+    """Return a transcript as a MIME bundle of static HTML and plain text. `page` is the HTML if rendered already."""
     page = html.render(transcript, times=times, prompt=prompt) if page is None else page
     return {"text/html": page, "text/plain": terminal.render(transcript, times=times, prompt=prompt)}
 
 
 def zoom(page: Markup, *, large: bool) -> Markup:
-    """Return HTML unchanged, or in large type whose smallest letters are about 20 pixels high."""
+    """Return HTML unchanged, or, if `large`, in large type whose smallest letters are about 20 pixels high."""
     return Markup('<div style="zoom:{}">{}</div>').format(LARGE, page) if large else page
 
 
 class OutputUpdates:
     """Updates one output again and again, outside the engine's loop and never twice at the same time.
 
-    `show` renders, publishes and returns the length of the HTML, or 0 if there was nothing to publish. `pause` is the
-    number of seconds before the first update, `shortest` the least number before each later one.
+    The function `show` renders and publishes the HTML, and returns its length, or 0 if there was nothing to publish.
+    `pause` is the number of seconds before the first update, `shortest` the least number before each later one.
     """
 
     def __init__(self, show: Callable[[], int], pause: float = 0.0, shortest: float = 0.0) -> None:
@@ -54,7 +54,7 @@ class OutputUpdates:
         self._working = False
 
     def update(self) -> None:
-        """Update the output soon, in the context of the caller. Thread-safe; returns at once."""
+        """Request an update of the output, which runs soon, with the caller's context variables. Thread-safe."""
         with self._lock:
             self._is_pending = True
             if self._working:
@@ -67,7 +67,7 @@ class OutputUpdates:
         while self._working:
             if HOME.threads:
                 time.sleep(self._pause)
-            # This update shows everything up to now; a request from here on needs another update.
+            # This update shows everything up to now. A request that comes from here on needs another update.
             self._is_pending = False
             try:
                 if length := self._show():
@@ -82,7 +82,7 @@ class OutputUpdates:
 class SessionHtml:
     """Keeps the HTML of a session's finished turns up to date in an output. Thread-safe.
 
-    `aside` wraps the HTML. `replacement` returns a line that replaces the turns, or "" to show the turns.
+    `aside` wraps the HTML in an element. If `replacement` returns a line, the line is shown instead of the turns.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class SessionHtml:
         self.update = OutputUpdates(lambda: self.show(update=True)).update
 
     def move(self, publish: Publish, line: str) -> None:
-        """Replace the HTML in its current output with a line, and publish to another output from now on."""
+        """Show `line` instead of the HTML in the current output, and publish the HTML to another output from now on."""
         with self._lock:
             if self._is_started:
                 self._show_line(line, update=True)
             self._publish = publish
 
     def show(self, *, update: bool = False) -> int:
-        """Show the HTML in the output of the cell in whose context this runs; with `update`, replace it in all outputs.
+        """Show the HTML in the output of the cell that runs this; with `update`, replace it where it is shown.
 
         Return the length of the HTML.
         """

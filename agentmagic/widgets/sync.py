@@ -1,4 +1,4 @@
-"""Turn events into the numbered messages that views follow.
+"""Turn a session's events into the numbered messages from which browser pages draw a view of the session.
 
 A frame holds what changed since the frame before: `{"n": 7, "ops": [[key, "more words"], [key, {fields}], [key, null]],
 "state": {fields}}`. An op appends text to a block, adds a block or changes some of its fields, or removes a block.
@@ -49,28 +49,28 @@ LONGEST = 400_000
 
 @dataclass(slots=True)
 class _GrowingText:
-    """Growing text as the views have it. An end that may be the beginning of a secret is not in it yet."""
+    """A growing text as far as it was sent to the views. An end that may begin a secret is not sent yet."""
 
     read: int = 0
     text: str = ""
     stream: ShownStream = field(default_factory=ShownStream)
 
     def grow(self, source: str) -> str:
-        """Return the new part of the text that can be shown since the last call."""
+        """Return the part of `source` that can be sent now and was not sent before."""
         piece = self.stream.feed(source[self.read :])
         self.read = len(source)
         self.text += piece
         return piece
 
     def finish(self, source: str) -> str | None:
-        """Return the part of the whole text that was not shown, or None if the shown part is not its beginning."""
+        """Return the rest of the complete text, or None if the text does not begin with what was sent before."""
         before, self.text = self.text, sanitize(source)
         return self.text[len(before) :] if self.text.startswith(before) else None
 
 
 @dataclass(slots=True, eq=False)
 class _BlockRecord:
-    """A block as the views have it."""
+    """A block in the state that was last sent to the views."""
 
     block: Block
     within: int | None = None
@@ -85,10 +85,10 @@ class _BlockRecord:
 
 
 class _TurnClock:
-    """When the turn under way and each of its calls began, in seconds since 1970.
+    """When the turn under way and each of its tool calls began, in seconds since 1970.
 
-    `since` is moved later by the time in which the turn waited for the user. `latest` is the time of the last event
-    that is neither a delta nor progress: since then, the turn has been doing what it does now.
+    `since` is the turn's beginning, moved later by the time in which the turn waited for the user. `latest` is the time
+    of the last event that is neither a delta nor progress: the turn has done the same thing since then.
     """
 
     def __init__(self, now: float) -> None:
@@ -99,7 +99,7 @@ class _TurnClock:
         self._waits = now
 
     def take(self, event: Event, now: float) -> None:
-        """Note an event of the turn that came at the time `now`."""
+        """Update the times for an event of the turn, which came at the time `now`."""
         inner = innermost(event)
         if not isinstance(inner, PartDelta | ToolProgress):
             self.latest = now
@@ -126,7 +126,7 @@ class Feed:
     def __init__(self, events: Iterable[Event] = (), clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self.transcript = Transcript(events)
-        self._lock = self.transcript.lock  # the same lock, so that a frame agrees with its blocks
+        self._lock = self.transcript.lock  # shared, so that a frame agrees with the blocks
         self._number = 0
         self._followed = False
         """Whether a view has received something and follows the frames."""
@@ -147,7 +147,7 @@ class Feed:
             if isinstance(event, TurnStarted):
                 self._begin_turn(at)
             if isinstance(event, ProposalSettled | MapProgress):
-                self._final_blocks = self._final_records = 0  # its block may belong to a finished turn
+                self._final_blocks = self._final_records = 0  # may change a block of a finished turn
             if not isinstance(event, MapProgress):
                 self._turn.take(event, at)
 
@@ -156,7 +156,7 @@ class Feed:
         self._doing = ("", at)
 
     def replace(self, events: Iterable[Event], running: Iterable[tuple[Event, float]] = ()) -> None:
-        """Show another history, because the session was cleared, cut or forked.
+        """Replace the events shown so far by those of another history: the session was cleared, cut or forked.
 
         `running` are the events of the turn under way, each with the time at which it came.
         """
@@ -168,14 +168,14 @@ class Feed:
                 self.feed(event, at)
 
     def show_whole(self, key: int) -> None:
-        """Show the whole result of a card from the next frame on, if the card exists."""
+        """Show a tool call's whole result from the next frame on, if there is a card with this key."""
         with self._lock:
             if (record := self._records.get(key)) is not None:
                 record.whole, record.version = True, -1
                 self._final_blocks = self._final_records = 0  # the card may belong to a finished turn
 
     def tell(self, state: State) -> None:
-        """Change what is shown around the blocks."""
+        """Change what is shown around the blocks, such as the choice of models; `state` has the changed fields."""
         with self._lock:
             self._state |= state
 
@@ -196,12 +196,12 @@ class Feed:
     def hello(self, view: str, seen: int) -> list[Message]:
         """Return the messages that answer a view's hello; `seen` is the number of its last message, -1 without one.
 
-        They include a frame with new changes, which the other views need too.
+        If there are new changes, the messages include a frame, which must go to the other views too.
         """
         with self._lock:
             was_followed, self._followed = self._followed, True
             frame = self.frame()
-            if not was_followed:  # no view needs the frame, and the snapshot has everything
+            if not was_followed:  # no other view needs the frame; the snapshot has all
                 return [self._snapshot(view)]
             before = [frame] if frame else []
             if seen == self._number or (frame and seen == self._number - 1):
@@ -216,7 +216,7 @@ class Feed:
     # -- what changed ----------------------------------------------------------------------------
 
     def _removals(self) -> list[tuple[int, None]]:
-        """Forget the blocks that are gone: a step was withdrawn, or the history replaced. Return their removals."""
+        """Return the ops that remove blocks from the views, because a step was withdrawn or the history replaced."""
         alive = {block.key for block, _, _ in _walk(self.transcript.blocks[self._final_blocks :])}
         removed_keys = [key for key in islice(self._records, self._final_records, None) if key not in alive]
         for key in removed_keys:
@@ -263,7 +263,7 @@ class Feed:
         return changes
 
     def _running(self) -> Running | None:
-        """Return what is shown of the turn under way: its figures, what it does, since when. Without a turn: None."""
+        """Return what is shown of the turn under way (its figures, what it does, since when), or None without one."""
         running = self.transcript.running
         if running is None:
             return None
@@ -299,7 +299,7 @@ def _whole(record: _BlockRecord) -> BlockFields:
 
 
 def pieces(message: Message, number: int) -> Iterator[Message]:
-    """Yield a message as it is, or in pieces if it is longer than LONGEST."""
+    """Yield a message as it is, or in pieces if it is longer than LONGEST; `number` is the id of the pieces."""
     text = json.dumps(message, separators=(",", ":"), allow_nan=False)
     if len(text) <= LONGEST:
         yield message

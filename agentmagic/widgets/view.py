@@ -1,4 +1,4 @@
-"""The widget that shows a session in a page: a turn in a cell, or the chat panel."""
+"""The widget that shows a session in a browser page: one turn below a cell, or the conversation in the chat panel."""
 
 import asyncio
 import threading
@@ -49,32 +49,32 @@ Home = Literal["cell", "panel"]
 
 
 class Listener(Protocol):
-    """Carries out the user's actions in a view."""
+    """Carries out the actions that the user takes in a view, such as approving a tool call."""
 
     def act(self, action: "Action") -> None:
         """Carry out an action. Called in the thread that received the front end's message, which can be any thread.
 
-        The view shows a UsageError to the user.
+        If this raises UsageError, the view shows the error to the user.
         """
         ...
 
 
 class _Widget(AnyWidget):
-    """A widget that receives messages while a cell runs, also on a page that is slow to load it."""
+    """A widget that receives messages even while a cell runs, also from a page that loads the widget slowly."""
 
-    # By this id the page finds the connection, which anywidget does not expose: see `hear` in js/src/index.js.
+    # By `id` the page finds the widget's connection, which anywidget does not expose: see `hear` in js/src/index.js.
     id = Unicode().tag(sync=True)
 
     def __init__(self, **traits: Any) -> None:
         own = uuid.uuid4().hex
         super().__init__(model_id=own, id=own, **traits)
-        # ipywidgets gives each widget a layout, which is a second widget with a comm.
+        # ipywidgets gives each widget a layout, which is a second widget with a comm of its own.
         for each in (self, cast("Any", self).layout):
             take_messages_anywhere(each.comm)
 
 
 class Library(_Widget):
-    """The JavaScript and the style sheet of all views of a kernel. A page loads them once, not once for each cell."""
+    """A widget with the JavaScript and CSS of all views of a kernel. A page loads it once, not once for each cell."""
 
     _esm = (STATIC / "view.js").read_text(encoding="utf-8")
     sheet = Unicode((STATIC / "view.css").read_text(encoding="utf-8")).tag(sync=True)
@@ -90,7 +90,10 @@ class Library(_Widget):
         self._here.set()
 
     def has_page(self, seconds: float) -> bool:
-        """Ask all pages whether one is open, and wait for the first answer. Do not call this in the engine's thread."""
+        """Return whether a browser page with this kernel's views answers within `seconds`.
+
+        Must not be called in the engine's thread, which it would block.
+        """
         with self._asking:
             self._here.clear()
             cast("Any", self).send({"type": "there"})
@@ -100,14 +103,14 @@ class Library(_Widget):
 class View(_Widget):
     """Shows a session's blocks as they come, and passes the user's actions to a listener.
 
-    `home` is "cell" for one turn without an input box, or "panel". The view is drawn wherever `place` is shown, by any
-    number of pages; `name` is the name of an earlier view whose places it takes over. `transcript` holds the blocks,
-    and is also read for the static HTML beside the view. Events are fed on the engine, in the context of the cell that
-    shows the view. Nothing is sent before a page has said hello. Then `mounted` is set, which means that clicks reach
-    this kernel even while a cell runs.
+    `home` is "cell" for one turn without an input box, or "panel" for the chat panel. The view is drawn wherever the
+    output `place` is shown, by any number of pages. If `name` is the name of an earlier view, this view replaces it
+    there. `transcript` holds the blocks, and is also read for the static HTML beside the view. Events are fed in the
+    engine thread, with the context variables of the cell that shows the view. Nothing is sent before a page has sent
+    `hello`. Then `mounted` is set, which means that clicks reach this kernel even while a cell runs.
     """
 
-    # The library may load before or after a view; js/src/index.js reads this queue in both cases.
+    # The JavaScript of `Library` may load before or after a view; js/src/index.js reads this queue in both cases.
     _esm = """
     export default {
       initialize({ model }) {
@@ -143,20 +146,20 @@ class View(_Widget):
 
     @property
     def place(self) -> dict[str, str]:
-        """The output that marks where pages draw the view; without a kernel it shows nothing."""
+        """The cell output that marks where browser pages draw the view; without a kernel it shows nothing."""
         return {"text/html": f'<agentmagic-view view="{self.name}"></agentmagic-view>', "text/plain": ""}
 
     def aside(self, page: Markup) -> Markup:
-        """Wrap HTML so that a page hides it while the page draws the view."""
+        """Return static HTML wrapped in an element that a page hides while it draws this view."""
         return Markup('<agentmagic-static of="{}">{}</agentmagic-static>').format(self.name, page)
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, str]]:
         return self.place, {}
 
     async def takes_clicks(self) -> bool:
-        """Wait for the hello of a page, for `patience` seconds at most.
+        """Wait until a browser page shows the view, for `patience` seconds at most.
 
-        Return whether a page takes clicks while a cell runs.
+        Return whether clicks on that page reach the kernel while a cell runs.
         """
         remaining = max(0.0, self._created_at + View.patience - time.monotonic())
         if await engine().in_pool(lambda: self.mounted.wait(remaining)):
@@ -165,33 +168,33 @@ class View(_Widget):
         return False
 
     def feed(self, event: Event | MapProgress) -> None:
-        """Add the next event; pages see it with the next frame."""
+        """Add the session's next event; pages see it with the next frame (a message with all recent changes)."""
         self._feed.feed(event)
         self._soon()
 
     def tell(self, state: State) -> None:
-        """Change what is shown around the blocks. Thread-safe."""
+        """Change what is shown around the blocks, such as the choice of models. Thread-safe."""
         self._feed.tell(state)
         engine().loop.call_soon_threadsafe(self._soon)
 
     def replace(self, events: Iterable[Event], running: Iterable[tuple[Event, float]] = ()) -> None:
-        """Show another history, and the turn under way, each event with its time. Thread-safe."""
+        """Show another history instead, and the turn under way: each `running` event has its time. Thread-safe."""
         self._feed.replace(events, running)
         engine().loop.call_soon_threadsafe(self._soon)
 
     def complain(self, problem: str, unsent: str = "") -> None:
-        """Show a problem, and put the prompt that was not sent because of it into the input box again. Thread-safe."""
+        """Show a problem, and put the prompt that could not be sent back into the input box. Thread-safe."""
         message: Problem = {"problem": problem}
         if unsent:
             message["unsent"] = unsent
         self._deliver(lambda: [message])
 
     def give_back(self, unsent: str) -> None:
-        """Put a typed text that was not sent into the input box again. Thread-safe."""
+        """Put a typed text that was not sent back into the input box. Thread-safe."""
         self._deliver(lambda: [{"unsent": unsent}])
 
     def say(self, message: str) -> None:
-        """Show a message about what was done, if nothing else shows it. Thread-safe."""
+        """Show a message about an action that was carried out and has no other visible effect. Thread-safe."""
         self._deliver(lambda: [{"said": message}])
 
     def show_inspection(self, inspection: InspectionPage) -> None:
@@ -199,7 +202,7 @@ class View(_Widget):
         self._deliver(lambda: [{"inspection": inspection}])
 
     def flush(self) -> None:
-        """Send all changes now rather than with the next frame. Thread-safe."""
+        """Send all changes now instead of waiting until the next frame is due. Thread-safe."""
         self._waiting = False
         if self.mounted.is_set():
             self._deliver(lambda: filter(None, [self._feed.frame()]))
@@ -232,9 +235,9 @@ class View(_Widget):
                 self._act(content)
 
     def _is_on_its_way(self, name: str, seen: int) -> bool:
-        """Return whether the same hello was answered just now.
+        """Return whether the same `hello` message of a page was answered just now.
 
-        A page repeats its hello, and all of the repeats may have waited for a cell to end.
+        A page repeats its hello until it is answered. If a cell blocked the kernel, all repeats arrive together.
         """
         before, now = self._last_hello, time.monotonic()
         if before[:2] == (name, seen) and now - before[2] < AGAIN:
@@ -243,7 +246,7 @@ class View(_Widget):
         return False
 
     def _act(self, content: object) -> None:
-        from agentmagic.widgets import page_messages  # loads pydantic, which no page needs before the first click
+        from agentmagic.widgets import page_messages  # loads pydantic, needed only at the first click
 
         try:
             self._listener.act(page_messages.read(content, self.transcript.approval_requests.get))
@@ -255,8 +258,8 @@ _finished_views: deque[View] = deque()
 
 
 def keep(view: View) -> None:
-    """Keep a finished view drawable until `MOST_FINISHED` other views are finished too."""
-    if view in _finished_views:  # the turn of this view was run again
+    """Keep a finished view open, so that pages can draw it, until `MOST_FINISHED` later views are finished."""
+    if view in _finished_views:  # finished before: its turn was run again
         _finished_views.remove(view)
     _finished_views.append(view)
     while len(_finished_views) > MOST_FINISHED:
@@ -264,16 +267,16 @@ def keep(view: View) -> None:
 
 
 def has_page(seconds: float = ANSWER) -> bool:
-    """Return whether a page that draws this kernel's views is open now. Do not call this in the engine's thread.
+    """Return whether a browser page that draws this kernel's views is open now.
 
-    With ipykernel 7.0 or newer, a page answers also while a cell runs.
+    Must not be called in the engine's thread. While a cell runs, pages can answer only with ipykernel 7.0 or newer.
     """
     return _library().has_page(seconds)
 
 
 @cache
 def _library() -> Library:
-    """Return the library of this kernel, creating it at the first call."""
+    """Return the `Library` widget of this kernel, creating it at the first call."""
     library = Library(name=uuid.uuid4().hex)
     answer_pages_anytime(getattr(library.comm, "kernel", None))
     return library

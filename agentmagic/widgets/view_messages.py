@@ -1,6 +1,6 @@
-"""The types of the messages that `sync` sends to views.
+"""The types of the messages that `sync` sends to the views in browser pages.
 
-The TypeScript types of the page are generated from them: `python -m tests.widgets.page_types`.
+The page's TypeScript types are generated from these types: `python -m tests.widgets.page_types`.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from agentmagic.display.block_json import BlockFields
 
 
 class ServerRow(TypedDict):
-    """A row of the servers tab.
+    """An MCP server in the chat panel's tab of servers.
 
-    Each tool has its name, whether it is offered to the model, whether it runs without asking, its description, and its
-    arguments.
+    Each of its `tools` has a name, whether it is offered to the model, whether it runs without asking, a description,
+    and its arguments.
     """
 
     name: str
@@ -24,7 +24,7 @@ class ServerRow(TypedDict):
 
 
 class ConversationRow(TypedDict):
-    """A session of the notebook, or a conversation that is saved beside the notebook."""
+    """A conversation to choose from: a session of the notebook, or one that is saved beside the notebook."""
 
     name: str
     about: str
@@ -40,7 +40,7 @@ class Running(TypedDict):
 
 
 class BarRow(TypedDict):
-    """A step or a call on the timeline; `start` and `share` are fractions of the whole timeline."""
+    """A step or a tool call on the timeline of a turn; `start` and `share` are fractions of the whole timeline."""
 
     name: str
     depth: int
@@ -51,7 +51,7 @@ class BarRow(TypedDict):
 
 
 class RequestPage(TypedDict):
-    """A request and its response: estimated tokens by part, the provider's own count, and both bodies as text."""
+    """A model request and its response: estimated tokens by part, the provider's count, and both bodies as text."""
 
     title: str
     tokens: Mapping[str, int]
@@ -63,7 +63,7 @@ class RequestPage(TypedDict):
 
 
 class InspectionPage(TypedDict):
-    """What a turn sent and received; `turn` counts from 1, and is 0 if the turn does not exist."""
+    """What a turn sent to the model and received; `turn` counts from 1, and is 0 if the turn does not exist."""
 
     turn: int
     turns: int
@@ -76,12 +76,12 @@ class InspectionPage(TypedDict):
 
 
 class SetupCard(TypedDict):
-    """The choices of a user without an API key; `why` says why the user is asked.
+    """The choices shown to a user who has no API key; `why` says why the user is asked.
 
     `local` is a sentence about the local model, and `install` the command that installs its package, "" if it is
-    installed. `providers` are those that accept a key: name, description, the environment variable of the key, and how
-    a key begins. `keyring` says why the system's keyring cannot store a key, "" if it can. `servers` are those found on
-    this machine with their models, None while the search runs. `fixed` says that no other model can be chosen.
+    installed. Each of the `providers` has a name, a description, the environment variable of its key, and how a key
+    begins. `keyring` says why the system's keyring cannot store a key, "" if it can. `servers` are the model servers
+    found on this machine with their models, None while the search runs. `fixed` says that no other model can be chosen.
     """
 
     why: str
@@ -98,14 +98,14 @@ class State(TypedDict, total=False):
 
     `actions` are the types of `agentmagic.widgets.page_messages` that work here; a view offers no others. `note` says
     why something cannot be done by a click. `left` says how many tasks of a plan can be resumed. `cleared` is how many
-    turns can be restored. `running` is set by the feed. `welcome` and `examples` are shown in a conversation without
-    turns. `offered` is a saved conversation that can be continued. `level` is the permission level, "" if the agent's
-    permission is none of the `levels`, each of which has a description. `names` complete `@`, `commands` and `prompts`
-    complete `/`, each with a description; `chats` are the conversations, once the page has asked for them. `setup` is
-    the card that a turn without a key waits for. `attached` are the attachments of the next prompt, each with a
-    description. `large` enlarges the type for a projector. `context` is about how many tokens the next request has
-    without its prompt, and `window` how many tokens the model accepts, 0 if unknown. `web` says which tools the
-    provider carries out.
+    cleared turns can be restored. `running` is set by `sync.Feed`. `welcome` and `examples` are shown in a conversation
+    without turns. `offered` is a saved conversation that can be continued. `level` is the permission level, "" if the
+    agent's permission is none of the `levels`, each of which has a description. `names` complete a typed `@`, and
+    `commands` and `prompts` a typed `/`, each with a description; `chats` are the conversations, once the page has
+    asked for them. `setup` has the choices that a turn without an API key waits for. `attached` are the attachments of
+    the next prompt, each with a description. `large` enlarges the type for a projector. `context` is about how many
+    tokens the next request has without its prompt, and `window` how many tokens the model accepts, 0 if unknown. `web`
+    says which tools the provider carries out.
     """
 
     title: str
@@ -140,7 +140,7 @@ Change = str | Mapping[str, object] | None
 
 
 class Frame(TypedDict):
-    """What changed since the previous frame."""
+    """A message with what changed in a view since the previous frame."""
 
     n: int
     ops: list[tuple[int, Change]]
@@ -158,7 +158,7 @@ class ViewSnapshot(TypedDict):
 
 
 class UpToDate(TypedDict):
-    """The answer to a view that has missed no message."""
+    """The answer to the hello of a view that has missed no message."""
 
     n: int
     view: str
@@ -187,13 +187,13 @@ class Unsent(TypedDict):
 
 
 class Said(TypedDict):
-    """A message about what was done, if nothing else shows it."""
+    """A message about an action that was carried out and has no other visible effect."""
 
     said: str
 
 
 class Inspected(TypedDict):
-    """The inspection of a turn: what it sent and received."""
+    """The inspection of a turn: what it sent to the model and received."""
 
     inspection: InspectionPage
 

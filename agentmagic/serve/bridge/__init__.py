@@ -1,1 +1,1 @@
-"""`python -m agentmagic bridge`: connects MCP clients that start a program and use its stdio to a served kernel."""
+"""`python -m agentmagic bridge`: connects an MCP client that talks to a program over stdio with a served kernel."""

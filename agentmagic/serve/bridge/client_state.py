@@ -1,4 +1,4 @@
-"""The state of the client that the bridge stores, so that it can restore this state in the next kernel."""
+"""The state of the MCP client, which the bridge stores so that it can restore the state in the next kernel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ _LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "
 
 @dataclass(slots=True)
 class ClientState:
-    """The client's handshake, and its requests that have a lasting effect."""
+    """The MCP client's handshake, and those of its requests that have a lasting effect, such as subscriptions."""
 
     handshake: Envelope | None = None
     version: str = ""
@@ -29,7 +29,7 @@ class ClientState:
     """The subscriptions that the client was told are open."""
 
     def remember(self, request: Envelope) -> None:
-        """Store a request that must be sent to the next kernel, too; ignore other requests."""
+        """Store a client's request if it must be sent to the next kernel, too."""
         uri = str((request.params or {}).get("uri", ""))
         match request.method:
             case "logging/setLevel":
@@ -44,18 +44,18 @@ class ClientState:
                 pass
 
     def forget(self, number: RequestId) -> None:
-        """Remove a subscription that has ended."""
+        """Remove the subscription that the request with this id began, because it has ended."""
         self.listening.pop(number, None)
         self.acknowledged.discard(number)
 
     def wants(self, level: str) -> bool:
-        """Return whether the client wants log messages of this level; a stateless client gets none."""
+        """Return whether the MCP client wants log messages of this level; a client without a session gets none."""
         request = self.settings.get(("level", ""))
         least = (request.params or {}).get("level") if request else None
         return self.is_ready and (least not in _LEVELS or _LEVELS.index(level) >= _LEVELS.index(least))
 
 
 def requested_notifications(request: Envelope) -> Mapping[str, Any]:
-    """Return the notifications that a subscription asks for."""
+    """Return the kinds of notification that a subscription request asks for."""
     notifications: Any = (request.params or {}).get("notifications")
     return cast("Mapping[str, Any]", notifications) if isinstance(notifications, dict) else {}

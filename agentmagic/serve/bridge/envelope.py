@@ -57,7 +57,7 @@ class Envelope:
 
     @property
     def version(self) -> str | None:
-        """The MCP version that a stateless request names; None for a request that relies on a handshake."""
+        """The MCP version that the request names if it is stateless; None if it relies on an earlier handshake."""
         meta = (self.params or {}).get("_meta")
         version = cast("Mapping[str, Any]", meta).get(f"{_META}protocolVersion") if isinstance(meta, Mapping) else None
         return version if isinstance(version, str) and _PLAIN.fullmatch(version) else None
@@ -72,7 +72,7 @@ class Envelope:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The HTTP headers that repeat parts of a stateless request; {} for any other message."""
+        """The HTTP headers with which MCP repeats parts of a stateless request; {} for any other message."""
         if self.version is None or self.method is None:
             return {}
         name = (self.params or {}).get(_NAMED.get(self.method, ""))
@@ -95,7 +95,7 @@ def read(text: bytes) -> Envelope | None:
     """Return the message in a JSON text; None if the text is not a valid message."""
     try:
         parts = _decoder().validate_json(text)
-        # Rewrite Unicode escapes: they make a line up to six times as long, and some clients read in quadratic time.
+        # Write Unicode escapes as plain characters: they make a line up to six times as long, which slows some clients.
         is_plain = not any(one in text for one in (b"\n", b"\r", b"\\u"))
         line = text if is_plain else to_json(from_json(text))
     except (ValidationError, ValueError):
@@ -105,12 +105,12 @@ def read(text: bytes) -> Envelope | None:
 
 
 def failure(request: RequestId, why: str, code: int = NO_KERNEL) -> Envelope:
-    """Return an error message as the answer to a request."""
+    """Return the JSON-RPC error that answers the request with this id."""
     return make(id=request, error={"code": code, "message": why})
 
 
 def subscription(request: RequestId) -> dict[str, Any]:
-    """Return the `_meta` field for messages that belong to a subscription."""
+    """Return the `_meta` field of a message that belongs to the subscription begun by this request."""
     return {f"{_META}subscriptionId": request}
 
 

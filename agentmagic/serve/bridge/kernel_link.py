@@ -1,6 +1,6 @@
 """The bridge's connection to one served kernel: MCP over streamable HTTP, message by message.
 
-It uses only httpx2: `import mcp` takes over a second, and the client waits until the bridge has started.
+This module does not `import mcp`, which takes over a second: the client waits until the bridge has started.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -25,7 +25,7 @@ FAREWELL = 1.0
 
 
 class LinkBroken(AgentMagicError):
-    """Raised if the kernel's answer to a message does not arrive.
+    """Raised by the bridge if the kernel's answer to a message does not arrive.
 
     `kind`: "dropped" if only this answer is missing, "lost" if one HTTP connection broke, "ended" if the whole
     connection to the kernel is over, and "refused" if the kernel rejected the bridge.
@@ -80,7 +80,7 @@ class KernelLink:
                         if message.is_answer:
                             return
                 raise LinkBroken(self._lost_message("broke off before the answer came"), "lost")
-            # For a stateless request, NOT_FOUND means that the method is unknown; the answer in the body says so, too.
+            # Without a version, NOT_FOUND means that the session is over. With one (stateless), the body has an answer.
             if response.status_code == HTTPStatus.NOT_FOUND and request.version is None:
                 raise self._refusal(response)
             answer = read(await self._body(response))
@@ -89,7 +89,7 @@ class KernelLink:
             yield _for_request(request, answer)
 
     async def begin(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Perform the handshake with the client's parameters, and return the kernel's result. Raises LinkBroken."""
+        """Send `initialize` with the MCP client's parameters, and return the kernel's result. Raises LinkBroken."""
         request = make(method="initialize", id="bridge", params=params)
         self._end_session()
         async with self._request("POST", content=request.line) as response:
@@ -112,7 +112,7 @@ class KernelLink:
                 raise self._refusal(response)
 
     async def listen(self) -> AsyncIterator[Envelope]:
-        """Yield messages that the kernel sends on its own. Stop at once if the kernel offers no such stream."""
+        """Yield the messages that the kernel sends without a request; nothing if the kernel offers no such stream."""
         async with self._request("GET", headers=self._headers) as response:
             if response.headers.get("content-type", "").startswith("text/event-stream"):
                 async for message in self._events(response):
@@ -120,7 +120,7 @@ class KernelLink:
                 raise LinkBroken(self._lost_message("broke off"), "lost")
 
     async def aclose(self) -> None:
-        """End the session in the kernel, and close the connections."""
+        """End the MCP session in the kernel, and close the HTTP connections."""
         headers = self._headers
         self._end_session()
         with suppress(LinkBroken):
@@ -193,7 +193,7 @@ class KernelLink:
 
 
 def _for_request(request: Envelope, message: Envelope) -> Envelope:
-    """Return a message received for a request; an answer gets the request's id, even if the kernel left it out."""
+    """Return a message that came back for a request. If it is an answer without an id, add the request's id."""
     return message.with_fields(id=request.id) if message.is_answer and message.id != request.id else message
 
 

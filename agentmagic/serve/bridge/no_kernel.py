@@ -22,7 +22,7 @@ _LISTS = {
     "resources/templates/list": "resourceTemplates",
     "prompts/list": "prompts",
 }
-# The capabilities of a later kernel: a client never uses a capability that the first answer did not name.
+# What a kernel that joins later can do. A client never uses a capability that the first answer did not name.
 _CAPABILITIES: dict[str, Any] = {
     "logging": {},
     "tools": {"listChanged": True},
@@ -31,7 +31,7 @@ _CAPABILITIES: dict[str, Any] = {
 
 
 def handshake(params: Mapping[str, Any], reason: str) -> dict[str, Any]:
-    """Return the result of `initialize`; `reason` says why there is no kernel, and what to do."""
+    """Return the result of the MCP request `initialize`; `reason` tells the client why there is no kernel."""
     version = params.get("protocolVersion")
     return {
         "protocolVersion": version if version in VERSIONS else VERSIONS[-1],
@@ -41,7 +41,7 @@ def handshake(params: Mapping[str, Any], reason: str) -> dict[str, Any]:
 
 
 def with_changes(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result of `initialize` with the bridge's own capabilities: log messages and changes of the tools."""
+    """Return a result of `initialize` with the bridge's own capabilities added: log messages, changes of the tools."""
     logging: dict[str, Any] = {}
     capabilities = {"logging": logging, **_mapping(result.get("capabilities"))}
     tools = _mapping(capabilities.get("tools")) | {"listChanged": True}
@@ -49,7 +49,7 @@ def with_changes(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answer(request: Envelope, reason: str) -> Envelope:
-    """Return the answer to a request; for a subscription, the notification that it is open."""
+    """Return the answer to a request while no kernel is served. A subscription gets a notification that it is open."""
     number = cast("RequestId", request.id)
     complete = {"resultType": "complete"} if request.version else {}
     no_cache = complete | {"ttlMs": 0, "cacheScope": "private"} if request.version else {}
@@ -77,7 +77,7 @@ def _introduction(reason: str) -> dict[str, Any]:
 def _server() -> dict[str, str]:
     try:
         return {"name": "agentmagic", "version": version("agentmagic")}
-    except PackageNotFoundError:  # run from source, not installed
+    except PackageNotFoundError:  # agentmagic is run from source, not installed
         return {"name": "agentmagic", "version": ""}
 
 

@@ -46,7 +46,7 @@ class Splitter:
 
 
 class Pipes:
-    """Reads and writes lines on the standard streams. Once created, printed text goes to the standard error instead."""
+    """Reads and writes lines on standard input and output. From its creation on, `print` goes to standard error."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -54,7 +54,7 @@ class Pipes:
         self.ended = asyncio.Event()
         """Set when the client has closed its end of a pipe."""
         self._wire = os.dup(1)
-        os.dup2(2, 1)  # only messages may reach the client
+        os.dup2(2, 1)  # printed text must not mix with the messages to the client
         self._unwritten: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
         self._turn = asyncio.Lock()
         for work in (self._read, self._write):
@@ -73,7 +73,7 @@ class Pipes:
 
     def _read(self) -> None:
         splitter = Splitter()
-        with suppress(OSError, RuntimeError):  # RuntimeError: the loop is closed
+        with suppress(OSError, RuntimeError):  # RuntimeError: the event loop is closed
             while chunk := os.read(0, _CHUNK):
                 for line in splitter.feed(chunk):
                     asyncio.run_coroutine_threadsafe(self._lines.put(line), self._loop).result()
@@ -86,7 +86,7 @@ class Pipes:
                 remaining = memoryview(line)
                 while remaining:
                     remaining = remaining[os.write(self._wire, remaining) :]
-            except OSError:  # the client has closed its end
+            except OSError:  # the client has closed its end of the pipe
                 self._end()
                 return
             with suppress(RuntimeError):

@@ -49,14 +49,15 @@ _ID = re.compile(rb'"id"\s*:\s*(?:(\d{1,15})|"([^"\\]{1,100})")')
 
 
 def show() -> None:
-    """Print a line for each served kernel of this user."""
+    """Print a line for each kernel that this user serves over MCP."""
     sys.stdout.write("".join(f"{line}\n" for line in lines(kernels.find_all())))
 
 
 def serve(notebook: str = "") -> None:
-    """Connect standard input and output to the kernel of a notebook until the client closes its end.
+    """Connect standard input and output to the kernel of a notebook until the MCP client closes its end.
 
-    Without a name, use the only kernel, or the one nearest to the current folder. Raises MissingExtra.
+    Without `notebook`, connect to the only served kernel, or to the one nearest to the current folder. Raises
+    MissingExtra if a package is missing.
     """
     if find_spec("httpx2") is None:
         raise MissingExtra("The bridge", "mcp")
@@ -91,7 +92,7 @@ class Passage:
 
 
 class Bridge:
-    """Passes the messages of one client to a kernel and back, and joins the next kernel of the notebook."""
+    """Passes messages between one MCP client and a kernel. If the kernel ends, it joins the notebook's next kernel."""
 
     def __init__(self, notebook: str, pipes: Pipes) -> None:
         self._notebook = notebook
@@ -133,7 +134,7 @@ class Bridge:
             await self._check_kernels()
 
     async def _check_kernels(self) -> None:
-        """Leave a kernel that is no longer served, and join one that is."""
+        """If the bridge's kernel is no longer served, give it up; if the bridge has no kernel, join one."""
         async with self._joining:
             served = await asyncio.to_thread(kernels.find_all)
             if self._link is not None and self._link.kernel not in served:
@@ -181,7 +182,7 @@ class Bridge:
             self._pass_on(request, link)
 
     async def _begin(self, link: KernelLink, request: Envelope, version: str = "") -> dict[str, Any]:
-        """Perform the client's handshake with a kernel. Raises LinkBroken, also if the kernel's MCP version differs."""
+        """Perform the MCP client's handshake with a kernel. Raises LinkBroken, also if the kernel's version differs."""
         try:
             async with asyncio.timeout(HANDSHAKE):
                 result = await link.begin(request.params or {})
@@ -205,21 +206,21 @@ class Bridge:
         link.listener = self._tasks.create_task(self._listen(link))
 
     async def _listen(self, link: KernelLink) -> None:
-        """Pass on the messages that the kernel sends on its own."""
+        """Pass on to the client the messages that the kernel sends without a request."""
         while not link.is_closed:
             with suppress(LinkBroken):
                 async for message in link.listen():
                     await self._deliver(link, message)
-                return  # the kernel offers no such stream
+                return  # without LinkBroken: the kernel offers no stream of own messages
             await asyncio.sleep(POLL)
 
     async def _drop_link(self, link: KernelLink, why: str) -> None:
-        """Give up a connection: answer its open requests with an error, and withdraw the kernel's questions."""
+        """Give up the connection to a kernel: answer its open requests with an error, and withdraw its questions."""
         if self._link is not link:
             return
         self._link, self._reason = None, why
         _note(why)
-        # Remove all of them before the first await, because other tasks run during an await and would find them.
+        # Remove all its requests and questions before the first await, else other tasks would still find them.
         requests = {number: passage for number, passage in self._passages.items() if passage.link is link}
         questions = [number for number, (asking, _) in self._questions.items() if asking is link]
         for number, passage in requests.items():
@@ -261,7 +262,7 @@ class Bridge:
             await self._send(failure(number, f"{subject} was dropped.", UNREADABLE if is_whole else TOO_LONG))
 
     async def _initialize(self, request: Envelope) -> None:
-        """Perform the client's handshake with the kernel, or answer it without one."""
+        """Perform the MCP client's handshake with the kernel, or answer the handshake here if there is no kernel."""
         async with self._joining:
             client, result = self._client, None
             client.handshake, client.is_ready = request, False
@@ -276,7 +277,7 @@ class Bridge:
             await self._send(make(id=request.id, result=result))
 
     async def _handle_request(self, request: Envelope) -> None:
-        """Pass a request on to the kernel, or answer it without one."""
+        """Pass a request of the client on to the kernel, or answer the request here if there is no kernel."""
         number, client = cast("RequestId", request.id), self._client
         if len(self._passages) >= MOST:
             await self._send(failure(number, f"{MOST} requests are under way. Wait for their answers."))
@@ -286,7 +287,7 @@ class Bridge:
             await self._send(no_kernel.answer(request, self._reason))
             client.acknowledged.update({number} & client.listening.keys())
         elif request.method == "logging/setLevel" and "logging" not in self._link.capabilities:
-            await self._send(make(id=number, result={}))  # the level applies to the bridge's messages
+            await self._send(make(id=number, result={}))  # the log level holds for the bridge's own messages
         else:
             self._pass_on(request, self._link)
 
@@ -309,7 +310,7 @@ class Bridge:
         if link is not None and link.is_open and not is_stateless:
             await self._send_quietly(link.tell(message))
         if passage is not None and passage.task is not None:
-            passage.task.cancel()  # closing its connection cancels a stateless request
+            passage.task.cancel()  # closes the HTTP connection, which cancels a stateless request
 
     async def _answer(self, message: Envelope) -> None:
         """Pass the client's answer to the kernel that sent the question."""
@@ -327,7 +328,7 @@ class Bridge:
     # Messages of the kernel
 
     async def _carry(self, passage: Passage) -> None:
-        """Send a request to its kernel, and pass on the messages that come back."""
+        """Send a client's request to the kernel, and pass the messages that come back on to the client."""
         number = cast("RequestId", passage.request.id)
         try:
             async for message in passage.link.ask(passage.request):
@@ -350,13 +351,13 @@ class Bridge:
             await self._send(answer)
 
     async def _fail(self, passage: Passage, error: LinkBroken) -> None:
-        """Answer a request with an error, because its answer did not arrive; give up the link if the kernel is gone."""
+        """Answer a request with an error, because the kernel's answer did not arrive. Give up an ended kernel."""
         link, why = passage.link, ""
         if error.kind != "dropped" and await self._has_ended(link.kernel):
             why = _ending(link.kernel)
         elif error.kind in ("ended", "refused"):
             self._refusing, why = link.kernel if error.kind == "refused" else None, str(error)
-        if why:  # in its own task, which continues if the client cancels this request
+        if why:  # `_drop_link` runs in its own task, which continues if the client cancels this request
             await asyncio.shield(self._tasks.create_task(self._drop_link(link, why)))
         await self._settle(passage, failure(cast("RequestId", passage.request.id), str(error)))
 
@@ -390,8 +391,8 @@ class Bridge:
     async def _acknowledge(self, request: Envelope, message: Envelope) -> None:
         """Tell the client that a subscription is open.
 
-        If the client knows that already, a new kernel has opened the subscription again. The lists of that kernel may
-        differ, so tell the client that they changed.
+        If the client knows that already, a new kernel has opened the subscription again. That kernel may have other
+        tools and resources, so tell the client that their lists changed.
         """
         number = cast("RequestId", request.id)
         if number not in self._client.acknowledged:
@@ -418,7 +419,7 @@ def _ending(kernel: ServedKernel) -> str:
 
 
 def _note(text: str) -> None:
-    """Write a line to the standard error, which clients store in a log."""
+    """Write a line to the standard error, which MCP clients store in a log."""
     with suppress(OSError):
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()

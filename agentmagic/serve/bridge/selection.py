@@ -69,7 +69,7 @@ def _nearest(kernels: Iterable[ServedKernel], here: Path) -> list[ServedKernel]:
 def _resolve(path: Path) -> Path:
     try:
         return path.resolve()
-    except (OSError, RuntimeError, ValueError):  # for example a loop of links, or a NUL in the name
+    except (OSError, RuntimeError, ValueError):  # `resolve` failed: a loop of links, or a NUL in the name, for example
         return path
 
 
