@@ -16,7 +16,7 @@ export interface TableForm {
   note: string
 }
 
-/** HTML from a tool; the page sanitises it again. */
+/** HTML from a tool; the browser page sanitises it again. */
 export interface HtmlForm {
   form: "html"
   html: string
@@ -31,7 +31,7 @@ export interface ImageForm {
   width?: number
 }
 
-/** Web pages: title, address to show, URL to link to ("" for no link), and the beginning of the text. */
+/** Web pages. Each has a title, an address to show, a URL to link to ("" for no link), and the start of its text. */
 export interface PagesForm {
   form: "pages"
   pages: [string, string, string, string][]
@@ -49,7 +49,7 @@ export interface PromptFields {
   client: string
 }
 
-/** The values that a prompt names: the text as typed in the prompt, the kind, and the form that the model gets. */
+/** The values that a prompt names. Each has its text as typed, its kind, and the form that the model gets. */
 export interface ValuesFields {
   within?: number
   kind: "values"
@@ -57,7 +57,7 @@ export interface ValuesFields {
   values: [string, string, Form][]
 }
 
-/** A text or reasoning; `open` says that more is coming. `form` is set if the text is an answer that is a value. `marks` are the numbers of its `sources`: the position in UTF-16 code units, the Markdown to insert before the number, and the number. */
+/** A text or the reasoning of the model; `open` says that more is coming. `form` is set if the text is an answer in JSON: it is the table, tree or text to show instead. `marks` are the source numbers to insert into the text. Each has a position in UTF-16 code units, the Markdown to insert before the number, and the number, which stands for one of the `sources`. */
 export interface WordsFields {
   within?: number
   kind: "text" | "reasoning"
@@ -68,7 +68,7 @@ export interface WordsFields {
   sources?: SourceFields[]
 }
 
-/** A page that a text cites: number, title, address to show, URL to link to ("" for no link), and quotations. */
+/** A web page that an answer cites: number, title, address to show, URL to link to ("" for none), quotations. */
 export interface SourceFields {
   number: number
   title: string
@@ -77,7 +77,7 @@ export interface SourceFields {
   quotes: string[]
 }
 
-/** A tool call and its card. `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and description. `edits` are the lines that the user changed in the arguments. `effects` say line by line what the call does. With `step` the call may run, and the turn is paused before it. `since` is when the call began to run, in seconds since 1970. `more` is the key that requests the whole result. A running tool made an `inner` call. `client` is the program that makes the call, "" for the model. The provider carries out a `hosted` call, or the card asks whether it may; then `title` replaces the name, and `told` says what came of the call. `agent` is the agent that the call asks; the blocks of its turn are `within` the card. A card `waits` while the user is asked something, about the call or by that agent. */
+/** A tool call and its card. `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and description. `edits` are the lines that the user changed in the arguments. `effects` say line by line what the call does. `step` says that the turn only pauses before the call. `since` is when the call began to run, in seconds since 1970. `more` is the key that requests the whole result. `inner` says that a running tool made the call. `client` is the program that makes the call, "" for the model. `hosted` says that the provider carries out the call, or that the card asks whether it may; `title` then replaces the tool's name, and `told` says what came of the call. `agent` is the agent that the call asks; the blocks of that agent's turn are `within` the card. `waits` says that the user is asked something, about the call or by that agent. */
 export interface CardFields {
   within?: number
   kind: "card"
@@ -109,14 +109,14 @@ export interface CardFields {
   waits: boolean
 }
 
-/** The progress of a call: a summary, its last lines if there are several, and the share done, from 0 to 1. The share is None if it is unknown. */
+/** The progress of a tool call: a summary, the last lines of output if there are several, and the share done. The share is between 0 and 1, and None if it is unknown. */
 export interface CardProgress {
   text: string
   lines: string
   share: number | null
 }
 
-/** The result of a call: `forms` are shown inside its card, and `below` are shown open below the card. */
+/** The result of a tool call: `forms` are shown inside the call's card, and `below` are always shown below it. */
 export interface CardResult {
   error: boolean
   forms: Form[]
@@ -143,7 +143,7 @@ export interface TaskFields {
   summary: string
 }
 
-/** A question to the user; `suggested` is an answer that the user can send as it is, or change first. `ask` is the id to answer with. With `step` the turn is paused before a request to the model, which `text` shows. `choices` are the only possible answers, if there are any. `plan` says that `suggested` is a plan: "new", or "refused" if the plan that the user sent cannot be run, for the reason in `text`. `files` is the text of files that the user is asked to approve. */
+/** A question to the user; `suggested` is an answer that the user can send as it is, or change first. `ask` is the id to answer with. `step` says that the turn is paused before a request to the model, shown in `text`. `choices` are the only possible answers, if there are any. `plan` says that `suggested` is a plan: "new", or "refused" if the plan that the user sent cannot be run, for the reason in `text`. `files` is the text of files that the user is asked to approve. */
 export interface QuestionFields {
   within?: number
   kind: "question"
@@ -171,7 +171,7 @@ export interface ProposalFields {
   copy: string
 }
 
-/** A notice. */
+/** A short message to the user, such as a warning. */
 export interface NoticeFields {
   within?: number
   kind: "notice"
@@ -179,14 +179,14 @@ export interface NoticeFields {
   text: string
 }
 
-/** A request to the model that is sent again. */
+/** A note that a failed request to the model is sent again. */
 export interface RetryFields {
   within?: number
   kind: "retry"
   text: string
 }
 
-/** The progress of a map; `shares` are those of the answered and the failed rows, None if the total is unknown. */
+/** The progress of a map, which runs one prompt for many rows. `shares` are the share of answered rows and that of failed rows, from 0 to 1; None if the total is unknown. */
 export interface ProgressFields {
   within?: number
   kind: "progress"
@@ -198,7 +198,7 @@ export interface ProgressFields {
   notices: string[]
 }
 
-/** The figures of a turn and why it ended; `details` are figures that are shown on demand. `unsent` is the number of the turn if it got no answer and later requests leave it out. */
+/** The figures of a turn (time, cost and others) and why it ended; `details` are figures shown on demand. `unsent` is the number of the turn if the turn got no answer and later requests leave it out. */
 export interface FooterFields {
   within?: number
   kind: "footer"
@@ -208,14 +208,14 @@ export interface FooterFields {
   unsent: number | null
 }
 
-/** What changed since the previous frame. */
+/** A message with what changed in a view since the previous frame. */
 export interface Frame {
   n: number
   ops: [number, Change][]
   state?: State
 }
 
-/** What a view shows around the blocks; a field that is missing is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that work here; a view offers no others. `note` says why something cannot be done by a click. `left` says how many tasks of a plan can be resumed. `cleared` is how many turns can be restored. `running` is set by the feed. `welcome` and `examples` are shown in a conversation without turns. `offered` is a saved conversation that can be continued. `level` is the permission level, "" if the agent's permission is none of the `levels`, each of which has a description. `names` complete `@`, `commands` and `prompts` complete `/`, each with a description; `chats` are the conversations, once the page has asked for them. `setup` is the card that a turn without a key waits for. `attached` are the attachments of the next prompt, each with a description. `large` enlarges the type for a projector. `context` is about how many tokens the next request has without its prompt, and `window` how many tokens the model accepts, 0 if unknown. `web` says which tools the provider carries out. */
+/** What a view shows around the blocks; a field that is missing is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that work here; a view offers no others. `note` says why something cannot be done by a click. `left` says how many tasks of a plan can be resumed. `cleared` is how many cleared turns can be restored. `running` is set by `sync.Feed`. `welcome` and `examples` are shown in a conversation without turns. `offered` is a saved conversation that can be continued. `level` is the permission level, "" if the agent's permission is none of the `levels`, each of which has a description. `names` complete a typed `@`, and `commands` and `prompts` a typed `/`, each with a description; `chats` are the conversations, once the page has asked for them. `setup` has the choices that a turn without an API key waits for. `attached` are the attachments of the next prompt, each with a description. `large` enlarges the type for a projector. `context` is about how many tokens the next request has without its prompt, and `window` how many tokens the model accepts, 0 if unknown. `web` says which tools the provider carries out. */
 export interface State {
   title?: string
   actions?: string[]
@@ -244,7 +244,7 @@ export interface State {
   large?: boolean
 }
 
-/** A row of the servers tab. Each tool has its name, whether it is offered to the model, whether it runs without asking, its description, and its arguments. */
+/** An MCP server in the chat panel's tab of servers. Each of its `tools` has a name, whether it is offered to the model, whether it runs without asking, a description, and its arguments. */
 export interface ServerRow {
   name: string
   state: string
@@ -260,14 +260,14 @@ export interface Running {
   doing: [string, number]
 }
 
-/** A session of the notebook, or a conversation that is saved beside the notebook. */
+/** A conversation to choose from: a session of the notebook, or one that is saved beside the notebook. */
 export interface ConversationRow {
   name: string
   about: string
   saved: boolean
 }
 
-/** The choices of a user without an API key; `why` says why the user is asked. `local` is a sentence about the local model, and `install` the command that installs its package, "" if it is installed. `providers` are those that accept a key: name, description, the environment variable of the key, and how a key begins. `keyring` says why the system's keyring cannot store a key, "" if it can. `servers` are those found on this machine with their models, None while the search runs. `fixed` says that no other model can be chosen. */
+/** The choices shown to a user who has no API key; `why` says why the user is asked. `local` is a sentence about the local model, and `install` the command that installs its package, "" if it is installed. Each of the `providers` has a name, a description, the environment variable of its key, and how a key begins. `keyring` says why the system's keyring cannot store a key, "" if it can. `servers` are the model servers found on this machine with their models, None while the search runs. `fixed` says that no other model can be chosen. */
 export interface SetupCard {
   why: string
   local: string
@@ -287,7 +287,7 @@ export interface ViewSnapshot {
   state: State
 }
 
-/** The answer to a view that has missed no message. */
+/** The answer to the hello of a view that has missed no message. */
 export interface UpToDate {
   n: number
   view: string
@@ -312,17 +312,17 @@ export interface Unsent {
   unsent: string
 }
 
-/** A message about what was done, if nothing else shows it. */
+/** A message about an action that was carried out and has no other visible effect. */
 export interface Said {
   said: string
 }
 
-/** The inspection of a turn: what it sent and received. */
+/** The inspection of a turn: what it sent to the model and received. */
 export interface Inspected {
   inspection: InspectionPage
 }
 
-/** What a turn sent and received; `turn` counts from 1, and is 0 if the turn does not exist. */
+/** What a turn sent to the model and received; `turn` counts from 1, and is 0 if the turn does not exist. */
 export interface InspectionPage {
   turn: number
   turns: number
@@ -334,7 +334,7 @@ export interface InspectionPage {
   note: string
 }
 
-/** A step or a call on the timeline; `start` and `share` are fractions of the whole timeline. */
+/** A step or a tool call on the timeline of a turn; `start` and `share` are fractions of the whole timeline. */
 export interface BarRow {
   name: string
   depth: number
@@ -344,7 +344,7 @@ export interface BarRow {
   failed: boolean
 }
 
-/** A request and its response: estimated tokens by part, the provider's own count, and both bodies as text. */
+/** A model request and its response: estimated tokens by part, the provider's count, and both bodies as text. */
 export interface RequestPage {
   title: string
   tokens: Record<string, number>
@@ -355,45 +355,45 @@ export interface RequestPage {
   received_note: string
 }
 
-/** Let a tool call run. */
+/** The user lets a tool call run. */
 export interface ApproveCall {
   type: "approve"
   id: string
   always?: boolean
 }
 
-/** Let a tool call run with arguments that the user changed, written as JSON. */
+/** The user lets a tool call run with changed arguments, written as JSON. */
 export interface EditCall {
   type: "edit"
   id: string
   arguments: string
 }
 
-/** Refuse a tool call. */
+/** The user refuses a tool call. */
 export interface DenyCall {
   type: "deny"
   id: string
   reason?: string
 }
 
-/** Answer a question of a tool. */
+/** The user answers a question, for example of a tool. */
 export interface AnswerQuestion {
   type: "reply"
   id: string
   text: string
 }
 
-/** Cancel the turn. */
+/** The user stops the running turn. */
 export interface StopTurn {
   type: "stop"
 }
 
-/** Use the local model, which needs no key. */
+/** The user chooses the local model, which needs no API key. */
 export interface UseLocal {
   type: "local"
 }
 
-/** Use a provider with a key. With `keep` the key is stored in the system's keyring, else in this kernel's memory. */
+/** The user chooses a provider and enters an API key for it. If `keep` is true, the key is stored in the system's keyring, else in this kernel's memory. */
 export interface UseKey {
   type: "key"
   provider: string
@@ -401,24 +401,24 @@ export interface UseKey {
   keep: boolean
 }
 
-/** Use a model of a model server that was found on this machine. */
+/** The user chooses a model of a model server that was found on this machine. */
 export interface UseServer {
   type: "server"
   server: string
   model: string
 }
 
-/** Choose no model now, and give up the turn that waits for a model. */
+/** The user chooses no model now, which ends the turn that waits for a model. */
 export interface LeaveSetup {
   type: "leave"
 }
 
-/** End the running map; its answers are kept. */
+/** The user ends the running map (one prompt for many rows); the answers so far are kept. */
 export interface StopMap {
   type: "stop-map"
 }
 
-/** Begin a turn with a prompt; with `plan`, the turn is planned first. `attached` names the attachments in the input box to send with the prompt; unknown names are ignored. */
+/** The user sends a prompt, which begins a turn; with `plan`, the turn is planned first. `attached` names those attachments in the input box that are sent with the prompt; unknown names are ignored. */
 export interface SendPrompt {
   type: "send"
   text: string
@@ -426,139 +426,139 @@ export interface SendPrompt {
   attached?: string[]
 }
 
-/** Attach a pasted or dropped file to the next prompt; `data` is its content in base64. It replaces an attached file of the same name. */
+/** The user attaches a pasted or dropped file to the next prompt; `data` is its content in base64. The file replaces an attached file of the same name. */
 export interface AttachFile {
   type: "file"
   name: string
   data: string
 }
 
-/** Remove an attachment from the input box. */
+/** The user removes an attachment from the input box. */
 export interface DropAttachment {
   type: "detach"
   name: string
 }
 
-/** Resume the plan that the last turn left unfinished. */
+/** The user resumes the plan that the last turn left unfinished. */
 export interface ResumePlan {
   type: "resume"
 }
 
-/** Give up the plan that the last turn left unfinished. */
+/** The user gives up the plan that the last turn left unfinished. */
 export interface DropPlan {
   type: "drop"
 }
 
-/** Take back the prompts that have not been sent. */
+/** The user takes back the prompts that have not been sent to the model yet. */
 export interface WithdrawPrompts {
   type: "withdraw"
 }
 
-/** Run a turn again with its own prompt; the turn and all later ones are forgotten. Turns count from 0. */
+/** The user runs a turn again with its own prompt; this turn and all later ones are removed. Turns count from 0. */
 export interface RetryTurn {
   type: "retry"
   turn: number
 }
 
-/** Run a turn again with another prompt; the turn and all later ones are forgotten. */
+/** The user runs a turn again with another prompt; this turn and all later ones are removed. */
 export interface RewriteTurn {
   type: "rewrite"
   turn: number
   text: string
 }
 
-/** Make a new session from the turns up to this one, which is included. */
+/** The user makes a new session from the turns up to and including this turn. */
 export interface ForkSession {
   type: "fork"
   turn: number
 }
 
-/** Forget the conversation. */
+/** The user clears the conversation. */
 export interface ClearSession {
   type: "clear"
 }
 
-/** Summarise older turns for the model. */
+/** The user wants older turns to be summarised for the model. */
 export interface CompactSession {
   type: "compact"
 }
 
-/** Send what a turn sent and received; turns count from 1 here, and 0 is the last turn. */
+/** The user wants to see what a turn sent and received; turns count from 1 here, and 0 is the last turn. */
 export interface InspectTurn {
   type: "inspect"
   turn: number
 }
 
-/** Restore the cleared conversation. */
+/** The user restores the conversation that was just cleared. */
 export interface UndoClear {
   type: "undo"
 }
 
-/** Undo the last turn, edit or clear. */
+/** The user undoes the last turn, edit or clearing of the conversation. */
 export interface UndoChange {
   type: "back"
 }
 
-/** Redo what was undone last. */
+/** The user redoes what was undone last. */
 export interface RedoChange {
   type: "redo"
 }
 
-/** Write the conversation to a file. */
+/** The user exports the conversation to a file. */
 export interface ExportSession {
   type: "export"
   form: "markdown" | "json" | "notebook"
 }
 
-/** Use another model from the next turn on. */
+/** The user chooses another model from the next turn on. */
 export interface ChooseModel {
   type: "model"
   name: string
 }
 
-/** Change which tools run without asking, from the next turn on. */
+/** The user chooses which tools run without asking, from the next turn on. */
 export interface ChooseLevel {
   type: "level"
   level: "ask" | "reads" | "trusted"
 }
 
-/** Run a line of `%agent` on the panel's session, or a line of `%mcp`. */
+/** The user runs a line of `%agent` on the panel's session, or a line of `%mcp`. */
 export interface RunCommand {
   type: "command"
   magic?: "agent" | "mcp"
   line: string
 }
 
-/** Continue in a new session without turns. */
+/** The user continues in a new session, which has no turns. */
 export interface NewChat {
   type: "new"
 }
 
-/** Send the list of the notebook's conversations. */
+/** The page asks for the list of the notebook's conversations. */
 export interface ListChats {
   type: "chats"
 }
 
-/** Continue one of the listed conversations. */
+/** The user continues one of the listed conversations. */
 export interface OpenChat {
   type: "open"
   name: string
   saved: boolean
 }
 
-/** Connect a server. */
+/** The user connects an MCP server. */
 export interface ConnectServer {
   type: "connect"
   server: string
 }
 
-/** Disconnect a server. */
+/** The user disconnects an MCP server. */
 export interface DisconnectServer {
   type: "disconnect"
   server: string
 }
 
-/** Offer a server's tool to the model, or stop offering it. */
+/** The user offers a tool of an MCP server to the model, or no longer offers it. */
 export interface EnableTool {
   type: "tool"
   server: string
@@ -566,7 +566,7 @@ export interface EnableTool {
   enabled: boolean
 }
 
-/** Let a server's tool run without asking, or all tools of the server if `name` is empty. */
+/** The user lets a tool of an MCP server run without asking, or all its tools if `name` is empty. */
 export interface AllowTools {
   type: "allow"
   server: string
