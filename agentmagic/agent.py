@@ -403,7 +403,7 @@ def _check_class(agent: Agent, model: Model) -> None:
 
 
 def _check_extra(names: Sequence[str]) -> None:
-    """Raise UsageError if the fields `names` of the setting `extra` could bypass a limit that a teacher has set."""
+    """Raise UsageError if the fields `names` of `extra` could bypass a limit that a teacher or administrator set."""
     bounds = class_settings()
     limit = next((one for one in _BOUND_BY_EXTRA if getattr(bounds, one) is not None), None)
     if names and limit is not None:
@@ -448,7 +448,7 @@ class Connections:
     def notes(self, agent: Agent, model: Model) -> list[str]:
         """Return the notes about an agent's model that the session has not shown before.
 
-        A note is about a setting that the model ignores, a permission that a teacher overrides, or the model's advice.
+        A note names a setting that the model ignores, a permission that class settings override, or the model's advice.
         """
         honoured_names = honoured_settings(model, agent.settings).given
         left_out = [name for name in agent.settings.given if name not in honoured_names]

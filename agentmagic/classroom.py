@@ -2,8 +2,8 @@
 
 An administrator sets the limits of a machine in `POLICY_FILE`. A teacher sets those of a classroom in the table
 `[tool.agentmagic.class]` of each `pyproject.toml` in the notebook's folder and above it, and of the TOML file that
-`AGENTMAGIC_CLASS` names. The limits of all these files apply: a file can narrow what a file further out allows, but not
-widen it; the administrator's file is the outermost. The files are read once in a process.
+`AGENTMAGIC_CLASS` names. All these limits apply: a file can narrow what an outer file allows, but not widen it. The
+administrator's file is the outermost. The files are read once in a process.
 """
 
 import os
@@ -191,7 +191,7 @@ class ClassSettings:
         return ""
 
     def cap(self, name: str, value: float | None, *, session: bool = False) -> float | None:
-        """Return the limit of a turn or session; `value` is the notebook's or None. UsageError if it is above ours."""
+        """Return the limit that applies to a turn or session. Raises UsageError if the notebook's `value` is higher."""
         own = f"session_{name}" if session else name
         most = cast("float | None", getattr(self, own))
         if most is None or value is None or value <= most:
@@ -201,9 +201,9 @@ class ClassSettings:
         )
 
     def limit(self, name: str, value: float | None, usual: float) -> float | None:
-        """Return the `max_iterations` or `timeout` that applies to a turn; None means no limit.
+        """Return the `max_iterations` or `timeout` of a turn, None for no limit. Raises UsageError as `cap` does.
 
-        `value` is the notebook's; the default `usual` counts as not set. Raises UsageError if it is above our limit.
+        `value` is the notebook's limit. If it equals the default value `usual`, it counts as not set.
         """
         most = cast("float | None", getattr(self, name))
         if most is None or value == usual:
@@ -213,7 +213,8 @@ class ClassSettings:
     def mildest_verdict(self, *, asks: bool, code: bool, web: bool = False) -> Literal["ask", "deny"] | None:
         """Return the mildest decision ("ask" or "deny") that is permitted for a tool call; None sets no limit.
 
-        `code`: the call runs a program. `web`: it searches or reads the web. `asks`: its tool asks by default.
+        `code` says that the call runs a program, `web` that it searches or reads the web, `asks` that its tool
+        asks the user by default.
         """
         if web:
             return "deny" if "deny" in (self.web, self.permission) else self.web or self.permission
@@ -289,7 +290,7 @@ def notebook_of(variables: Mapping[str, Any]) -> Path | None:
 
 
 def _start_folders() -> Iterator[Path]:
-    """Yield where the search for settings files starts: first where the kernel or script began, then the notebook."""
+    """Yield the folders where the search for settings files starts: that of the kernel or script, the notebook's."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     began = _FOLDER if shell is None else Path(shell.starting_dir)
     if began is not None:
