@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
     value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value  # so that Python does not call `__getattr__` again for the name
+    globals()[name] = value  # stored, so that Python does not call `__getattr__` again for the name
     return value
 
 
@@ -42,7 +42,7 @@ def load_ipython_extension(shell: Any, name: str = "agent") -> None:
     """Load the magics `%%agent` and `%agent`, for `%load_ext agentmagic`. `name` replaces "agent" in their names."""
     from agentmagic.jupyter import check_ipython
 
-    check_ipython()  # called before the import of `load`, which fails with an IPython that is too old
+    check_ipython()  # called first, since the import of `load` below fails with an IPython that is too old
     from agentmagic.jupyter.extension import load
 
     load(shell, name)

@@ -17,13 +17,13 @@ from agentmagic.text import plural
 if TYPE_CHECKING:
     from agentmagic.replay.cassette import Cassette
 
-# The functions below import modules only when they run, so that `doctor` works in a Python without other packages.
+# The functions below import modules only when they run, so that the command `doctor` works without other packages.
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run its command, and return the exit status."""
     if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
-        reconfigure(errors="backslashreplace")  # a pipe on Windows cannot take characters outside its code page
+        reconfigure(errors="backslashreplace")  # a pipe on Windows cannot encode all characters: escape the others
     options = _parser().parse_args(arguments)
     try:
         return options.carry_out(options)
@@ -138,7 +138,7 @@ def _kit(options: Any) -> int:
 
     targets = wheels.targets_of(options.python_version, options.platform)
     machines = kit.pack(options.folder, options.source, model=options.model, student=options.student, targets=targets)
-    name = options.folder.resolve().name  # resolved, since the name of Path(".") is empty
+    name = options.folder.resolve().name  # made absolute by `resolve`, since the name of Path(".") is empty
     _print(
         [
             f"The kit in {options.folder} is for {machines}.",
@@ -164,7 +164,7 @@ def _lessons(options: Any) -> int:
 
 
 def _handed_in(options: Any) -> int:
-    """Print student and summary of each file that a student handed in. Return 1 if a file is damaged, else 0."""
+    """Print a student's name and a summary for each file handed in. Return 1 if a file is damaged, else 0."""
     from agentmagic.run_log import RunLog
 
     logs = {file: RunLog.read(file) for file in options.file}

@@ -87,9 +87,7 @@ class RetrySettings:
     `longest_wait`, with up to a second of jitter. A wait that the server asks for (`Retry-After`) is used instead if
     it is at most `longest_retry_after` seconds; if it is longer, the turn fails at once. `statuses` are the HTTP
     statuses after which a request is sent again; None means 408, 409, 429, and 500 or higher. Failures without a
-    status, such as a broken stream, do not depend on `statuses`.
-
-    Raises UsageError for an invalid value.
+    status, such as a broken stream, do not depend on `statuses`. Raises UsageError for an invalid value.
     """
 
     tries: int = TRIES
@@ -110,26 +108,25 @@ class RetrySettings:
 class Agent:
     """An agent: which model answers, with which instructions and tools, within which limits.
 
-    `model` is "provider:model", a `Model`, or None for the first provider whose key is set.
-    `tools` are functions, `Tool`s, toolsets and other agents (`as_tool`). `mcp` are MCP servers: a command, a URL, an
-    entry or a whole object in the `mcpServers` format, a file in that format, or a server object. Files are read when
-    the servers are first needed. `max_iterations` limits the model requests of a turn, `timeout` its seconds (None for
-    no limit). `tool_choice` is auto, none, required or a tool's name; required and a name apply to the first step of a
-    turn only. `permission` decides which tool calls may run: "allow", "ask" or "deny" as the default, a `Policy` with
-    rules, or a function that gets the call and the tool's definition. At `max_iterations`, a turn gets one last request
-    for an answer if `on_limit` is "answer", or just ends if it is "stop". Tools get `deps` as `ToolContext.deps`.
+    `model` is "provider:model", a `Model`, or None for the first provider whose key is set. `tools` are functions,
+    `Tool`s, toolsets and other agents (`as_tool`). `mcp` are MCP servers: a command, a URL, an entry or a whole object
+    in the `mcpServers` format, a file in that format (read when first needed), or a server object. `max_iterations`
+    limits the model requests of a turn, `timeout` its seconds (None for no limit). At `max_iterations`, a turn gets one
+    last request for an answer if `on_limit` is "answer", or just ends if it is "stop". `tool_choice` is auto, none,
+    required or a tool's name; required and a name apply to the first step of a turn only. `permission` decides which
+    tool calls may run: "allow", "ask" or "deny" as the default, a `Policy` with rules, or a function that gets the call
+    and the tool's definition. Tools get `deps` as `ToolContext.deps`.
 
     When `max_cost` (US dollars) or `max_tokens` (input and output) is used up, the turn ends before its next request.
     `max_repeats` is how often in a row the model may make the same call before the result also warns the model.
-    `before_finish` is called with the final answer, and may return a prompt with which the turn continues, at most 3
-    times a turn. `output` is a type that pydantic can validate or a JSON Schema: the answer is then JSON, and
-    the result's `value` is the validated answer. `compact_at` is the share of the context window at which older turns
-    are summarised (None for never). `max_result` is the number of characters of a tool result that are sent to the
-    model (None for all); the model can read the rest with a tool. `settings` has temperature, output limit, reasoning
-    and so on; `retry` says which failed requests are sent again, and when. With `rules`, the model gets the AGENTS.md
-    and the skills of the project around the notebook, once the user has approved them.
-
-    Raises UsageError for an invalid value. Creating an agent connects nothing, reads no file and looks for no key.
+    `before_finish` gets the final answer, and may return a prompt with which the turn continues, at most 3 times a
+    turn. `output` is a type that pydantic can validate or a JSON Schema: the answer is then JSON, and the result's
+    `value` is the validated answer. `compact_at` is the share of the context window at which older turns are summarised
+    (None for never). `max_result` is how many characters of a tool result are sent to the model (None for all); the
+    model can read the rest with a tool. `settings` has temperature, output limit, reasoning and so on; `retry` says
+    which failed requests are sent again, and when. With `rules`, the model gets the AGENTS.md and the skills of the
+    project, once the user has approved them. Raises UsageError for an invalid value. Creating an agent connects
+    nothing, reads no file and looks for no key.
     """
 
     model: str | Model | None = None
@@ -217,11 +214,10 @@ class Agent:
 
         The other agent's model calls the tool `name` with a prompt and gets this agent's answer; `description` tells
         the model when to call it. Each call starts a new conversation, in a turn inside the caller's turn. Its cost
-        counts for the caller's turn too, and is limited by the budgets and the timeout of that turn, and by `max_cost`
-        (US dollars) and `max_tokens` for each call. This agent's own `permission` decides about its tool calls. With
-        `ask`, the user is also asked before each call of this agent. Agents can be nested at most 3 deep.
-
-        Raises UsageError for a name that models cannot call, an empty description, and a limit that is not above 0.
+        counts for the caller's turn too. The budgets and the timeout of that turn limit the call, and so do `max_cost`
+        (US dollars) and `max_tokens`. This agent's own `permission` decides about its tool calls. With `ask`, the user
+        is also asked before each call of this agent. Agents can be nested at most 3 deep. Raises UsageError for a name
+        that models cannot call, an empty description, and a limit that is not above 0.
         """
         return AgentTool(self, name, description, max_cost=max_cost, max_tokens=max_tokens, ask=ask)
 
@@ -262,8 +258,8 @@ class AgentTool:
         return ToolDef(self.name, self.description, PROMPT_SCHEMA)
 
     def tool(self, invoke: Invoke, now: Callable[[], ToolDef]) -> Tool:
-        """Return the tool whose calls run this agent through `invoke`; `now` returns the tool's present definition."""
-        # The tool has no timeout of its own: the called agent's turn has one, and ends cleanly when it is cancelled.
+        """Return a tool that runs this agent by a call of `invoke`; `now` returns the tool's present definition."""
+        # No timeout for the tool itself: the called agent's turn has one, and ends cleanly when it is cancelled.
         return Tool(self.definition, invoke, timeout=None, ask=self.ask, now=now, agent=True)
 
 
@@ -312,10 +308,7 @@ _SHARED = ("$defs", "definitions")
 
 
 def output_schema(output: Any) -> OutputSchema:
-    """Return the answer schema for a type that pydantic can validate, or for a JSON Schema.
-
-    Raises UsageError for any other `output`.
-    """
+    """Return the answer schema for a type that pydantic can validate or a JSON Schema, else raise UsageError."""
     if isinstance(output, str):  # refused, since pydantic would read a text as the name of a type
         message = f"output is {output!r:.80}, a text. Give the type itself, for example output=str, or a JSON Schema."
         raise UsageError(message)
@@ -351,7 +344,7 @@ def _adapter(output: Any) -> "TypeAdapter[Any]":
 
 
 def _wrap(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an object whose only property has the given schema. `$defs` stay at the top level."""
+    """Return the schema of an object whose only property has the given schema; its `$defs` stay at the top level."""
     inner = {key: value for key, value in schema.items() if key not in (*_SHARED, "$id", "$schema")}
     whole = {
         "type": "object",
@@ -390,7 +383,7 @@ def _convert(adapter: "TypeAdapter[Any] | None", is_wrapped: bool, data: Any) ->
 
 
 def _check_class(agent: Agent, model: Model) -> None:
-    """Raise UsageError if the classroom settings forbid the model, or if a `Model` object could fake its name."""
+    """Raise UsageError if a teacher's or administrator's settings forbid the model, or its object may fake its name."""
     bounds = class_settings()
     choice = settings.model_override() or agent.model
     # An outside agent is a command. Its model's `name` lacks the command's folders, so the text of `choice` is checked.
@@ -410,7 +403,7 @@ def _check_class(agent: Agent, model: Model) -> None:
 
 
 def _check_extra(names: Sequence[str]) -> None:
-    """Raise UsageError for the fields `names` of the setting `extra` if they could bypass a classroom limit."""
+    """Raise UsageError if the fields `names` of `extra` could bypass a limit that a teacher or administrator set."""
     bounds = class_settings()
     limit = next((one for one in _BOUND_BY_EXTRA if getattr(bounds, one) is not None), None)
     if names and limit is not None:
@@ -426,7 +419,7 @@ def _check_extra(names: Sequence[str]) -> None:
 class Connections:
     """The models and servers that a session has opened, each once, and the event loop for the user's coroutines.
 
-    It is an object of its own, so that the connections can be closed after the session was garbage-collected.
+    This object is separate from the session, so that it can close them after the session was garbage-collected.
     """
 
     def __init__(self) -> None:
@@ -436,15 +429,14 @@ class Connections:
         self._user_loop = UserLoop()
 
     async def with_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await `work`. Coroutine functions of the user that it calls run on the event loop of this session."""
+        """Await `work`. The user's `async` functions that `work` calls run on the event loop of this session."""
         session_loop.set(self._user_loop)
         return await work
 
     def model(self, agent: Agent) -> Model:
         """Return the model that an agent would use: that of `AGENTMAGIC_MODEL`, else the agent's, else the default.
 
-        Raises UnknownModel, MissingExtra, AuthenticationMissing if no model is chosen and no key is set, and UsageError
-        for a model that the classroom settings do not allow.
+        Raises UnknownModel, MissingExtra, AuthenticationMissing (no model and no key), UsageError (model not allowed).
         """
         choice = settings.model_override() or agent.model or choose_default()
         if isinstance(choice, str) and choice not in self._models:
@@ -456,8 +448,7 @@ class Connections:
     def notes(self, agent: Agent, model: Model) -> list[str]:
         """Return the notes about an agent's model that the session has not shown before.
 
-        There is a note for each setting that the model ignores, for a permission that the classroom settings override,
-        and for the model's own advice.
+        A note names a setting that the model ignores, a permission that class settings override, or the model's advice.
         """
         honoured_names = honoured_settings(model, agent.settings).given
         left_out = [name for name in agent.settings.given if name not in honoured_names]
@@ -475,10 +466,7 @@ class Connections:
         return new
 
     def toolsets(self, agent: Agent) -> tuple[Toolset, ...]:
-        """Return an agent's functions, toolsets and MCP servers as toolsets, without the agents that it can call.
-
-        Raises ConfigError for an invalid server configuration file.
-        """
+        """Return an agent's tools (without other agents) and servers as toolsets. Raises ConfigError for a bad file."""
         own = agent.own_tools()
         sources = [source for source in agent.tools if isinstance(source, Toolset)]
         servers = [self._servers_for(agent.mcp)] if agent.mcp else []

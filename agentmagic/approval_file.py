@@ -45,13 +45,13 @@ class ApprovalFile:
         with FileLock(f"{self.path}.lock", timeout=PATIENCE):  # `FileLock` raises an OSError after its timeout
             subjects = set(map(_subject, entries.values()))
             earlier = {digest: one for digest, one in self.read().items() if _subject(one) not in subjects}
-            # Written to a second file that is then renamed, so that a crash leaves the old or the whole new file.
+            # The data is written to a second file, which is then renamed: a crash leaves the old or the whole new file.
             beside = self.path.with_suffix(".new")
             beside.write_text(json.dumps(earlier | dict(entries), indent=1), encoding="utf-8")
             move_over(beside, self.path)
 
     def entry_before(self, subject: Entry) -> Entry:
-        """Return the approval that is stored for the server and the file of `subject`, {} if there is none."""
+        """Return the approval that is stored for the same server and file as `subject` has, {} if there is none."""
         nothing: Entry = {}
         return next((one for one in self.read().values() if _subject(one) == _subject(subject)), nothing)
 

@@ -94,7 +94,7 @@ class PaidRequests:
         return folder / f"ledger-{today()[:7]}.jsonl"
 
     def pay(self, folder: str, session: str, model: str, usage: Usage) -> None:
-        """Record one request that was sent. The record is then on disk; if not, the attribute `problem` says why."""
+        """Record one sent request in the ledger file. If it cannot be written, the attribute `problem` says why."""
         with self._guard:
             self.here += usage
             if usage.cost == 0:
@@ -215,7 +215,7 @@ def _last_byte(number: int, size: int) -> bytes:
 
 
 def _whole_lines(read: bytes) -> bytes:
-    """Return the data up to its last line end. Data of PIECE bytes without a line end is returned whole.
+    """Return the data up to its last line end. A whole piece (PIECE bytes) without a line end is returned as it is.
 
     A line of that length cannot be a ledger line, and the parser skips it later.
     """
@@ -252,7 +252,7 @@ def ledger() -> PaidRequests:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The session to which model requests are charged in the ledger, with its name and the id of its conversation."""
+    """The session to which the ledger (the record of costs) charges requests: its name and its conversation's id."""
 
     name: str = ""
     conversation: str = ""
@@ -298,7 +298,7 @@ class PeriodCap:
         return f"{why}, so {self.setting} cannot be kept and no request was sent. Make the file writable and try again."
 
     def warning(self) -> str:
-        """Return a warning if the fraction WARN_AT of the budget is spent, once in each day or month; else ""."""
+        """Return a warning if 80% (WARN_AT) of the budget is spent, but only once in each day or month; else ""."""
         total, key = self.costs(), (f"{self.setting} {self.limit}", today()[: 10 if self.period == "day" else 7])
         if total.cost < WARN_AT * self.limit or key in ledger().shown_warnings:
             return ""
@@ -383,7 +383,7 @@ class FolderBill:
 
 @dataclass(frozen=True, slots=True)
 class UsedTogether:
-    """The total usage in several rows of a `FolderBill`; `unpriced` counts the requests in rows of unknown cost."""
+    """The total usage in several rows of a `FolderBill`; `unpriced` counts requests in rows whose `cost` is None."""
 
     requests: int = 0
     tokens: int = 0
@@ -420,7 +420,7 @@ def usage(folder: str | os.PathLike[str] | None = None) -> Any:
 
 
 def folder_bill(folder: str | os.PathLike[str] | None = None) -> FolderBill:
-    """Return the usage of all saved sessions of a folder, and how many files were read, damaged or left out."""
+    """Return the cost report on the saved sessions of a folder, with how many files were read, damaged or left out."""
     place = own_folder() if folder is None else settings.path_of(folder)
     if place is None or not place.is_dir():
         raise UsageError(f"There is no folder {place or ''}, so there is no bill of it. Name one: usage(FOLDER).")

@@ -2,8 +2,8 @@
 
 An administrator sets the limits of a machine in `POLICY_FILE`. A teacher sets those of a classroom in the table
 `[tool.agentmagic.class]` of each `pyproject.toml` in the notebook's folder and above it, and of the TOML file that
-`AGENTMAGIC_CLASS` names. The limits of all these files apply: a file can narrow what a file further out allows, but not
-widen it; the administrator's file is the outermost. The files are read once in a process.
+`AGENTMAGIC_CLASS` names. All these limits apply: a file can narrow what an outer file allows, but not widen it. The
+administrator's file is the outermost. The files are read once in a process.
 """
 
 import os
@@ -45,7 +45,7 @@ def windows_folder(hive: Literal["HKEY_LOCAL_MACHINE", "HKEY_CURRENT_USER"], nam
 
 def _policy_file() -> Path:
     """Return the path of the administrator's policy file. It depends on no variable that a notebook could set."""
-    folder = windows_folder("HKEY_LOCAL_MACHINE", "Common AppData")  # %PROGRAMDATA%, which users can change
+    folder = windows_folder("HKEY_LOCAL_MACHINE", "Common AppData")  # users can change the variable %PROGRAMDATA%
     return Path("/etc/agentmagic.toml") if folder is None else folder / "agentmagic" / "agentmagic.toml"
 
 
@@ -72,19 +72,17 @@ class ClassSettings:
 
     `models` are patterns of allowed "provider:model" names, `addresses` patterns of the allowed addresses of models,
     and `servers` the MCP servers that may be started or connected. `prices`, by pattern of model, override all other
-    prices; only the administrator's file has them.
-    `max_cost` (US dollars), `max_tokens`, `max_iterations` (model requests) and `timeout` (seconds) limit each turn;
-    `session_max_cost` and `session_max_tokens` limit each session, and all sessions of a kernel together.
-    `daily_budget` and `monthly_budget` (US dollars) limit the user's costs in a day and a month, in all folders.
-    With `permission` "ask", a server's tool, or a tool that asks by default, never runs without asking the user; with
-    "deny", it never runs. `code` is the same for tools that run programs, `web` for web searches and pages, where one
-    approval is enough for a session. With `rules` false, the files of a project are not sent to the model. With
-    `agents` false, no agent may ask another agent. With `serve` false, no other program may use the notebook; with
-    `save` false, no conversation is saved; with `keyring` false, no key is stored in the system's keyring. With
-    `schema_only` true, prompts send no values. `replay` is the only allowed mode of cassettes. `file` is the file with
-    the settings. If there are several files, `parts` has the settings of each, the outermost first, and the other
-    fields are the strictest of them; `wider` has a sentence for each setting that is wider than a file further out
-    allows.
+    prices; only the administrator's file has them. `max_cost` (US dollars), `max_tokens`, `max_iterations` (model
+    requests) and `timeout` (seconds) limit each turn; `session_max_cost` and `session_max_tokens` limit each session,
+    and all sessions of a kernel together. `daily_budget` and `monthly_budget` (US dollars) limit the user's costs in a
+    day and a month, in all folders. With `permission` "ask", a server's tool, or a tool that asks by default, never
+    runs without asking the user; with "deny", it never runs. `code` is the same for tools that run programs, `web` for
+    web searches and pages, where one approval is enough for a session. If `rules` is false, a project's files are not
+    sent to the model; if `agents` is, no agent may ask another agent; if `serve` is, no other program may use the
+    notebook; if `save` is, no conversation is saved; if `keyring` is, no key is stored in the system's keyring. If
+    `schema_only` is true, prompts send no values. `replay` is the only allowed mode of cassettes (recordings). `file`
+    has the settings. If there are several files, `parts` has the settings of each, the outermost first, and the other
+    fields are the strictest; `wider` has a sentence for each setting that an outer file does not allow.
     """
 
     file: Path | None = None
@@ -193,10 +191,7 @@ class ClassSettings:
         return ""
 
     def cap(self, name: str, value: float | None, *, session: bool = False) -> float | None:
-        """Return the limit that applies to a turn or a session.
-
-        `value` is the notebook's limit, None if it sets none. Raises UsageError if it is above the limit set here.
-        """
+        """Return the limit that applies to a turn or session. Raises UsageError if the notebook's `value` is higher."""
         own = f"session_{name}" if session else name
         most = cast("float | None", getattr(self, own))
         if most is None or value is None or value <= most:
@@ -206,10 +201,9 @@ class ClassSettings:
         )
 
     def limit(self, name: str, value: float | None, usual: float) -> float | None:
-        """Return the `max_iterations` or `timeout` that applies to a turn; None means no limit.
+        """Return the `max_iterations` or `timeout` of a turn, None for no limit. Raises UsageError as `cap` does.
 
-        `value` is the notebook's limit. If it equals the default value `usual`, it counts as not set. Raises UsageError
-        if it is above the limit set here.
+        `value` is the notebook's limit. If it equals the default value `usual`, it counts as not set.
         """
         most = cast("float | None", getattr(self, name))
         if most is None or value == usual:
@@ -234,7 +228,7 @@ class ClassSettings:
         return f'The settings of {self.scope(name)} have {name} = "{verdict}".'
 
     def check_mode(self, mode: str, chosen_by: str = "") -> None:
-        """Raise UsageError if a replay mode is not the required one; `chosen_by` is the setting that chose it."""
+        """Raise UsageError if a replay mode is not the only allowed one; `chosen_by` is the setting that chose it."""
         if self.replay not in (None, mode):
             by = f", which {chosen_by} names," if chosen_by else ""
             raise UsageError(
@@ -252,8 +246,8 @@ class ClassSettings:
         return f"{_file_spelling(name)} = {text!r}"
 
     def scope(self, name: str) -> str:
-        """Return whose setting `name` is, for a message: "this machine" (the administrator's) or "this class"."""
-        is_set = getattr(self, name) is not None  # a classroom that does not set `code` has "ask"
+        """Return who sets `name`, in words for a message: "this machine" (the administrator) or "this class"."""
+        is_set = getattr(self, name) is not None  # `code` counts as "ask" in a class that does not set it
         return "this machine" if is_set and self._source(name).file == POLICY_FILE else "this class"
 
     def _source(self, name: str) -> "ClassSettings":
@@ -296,7 +290,7 @@ def notebook_of(variables: Mapping[str, Any]) -> Path | None:
 
 
 def _start_folders() -> Iterator[Path]:
-    """Yield where the search for settings files starts: the folder where the kernel or script began, the notebook's."""
+    """Yield the folders where the search for settings files starts: that of the kernel or script, the notebook's."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     began = _FOLDER if shell is None else Path(shell.starting_dir)
     if began is not None:
@@ -350,7 +344,7 @@ def _read(file: Path) -> ClassSettings | None:
         data = tomllib.loads(text)
     except (OSError, ValueError) as error:
         if not is_class_file and _TABLE not in text:
-            return None  # no such file, or a broken pyproject.toml without limits, which other tools report
+            return None  # no such file, or an invalid pyproject.toml without limits: other tools report its error
         which = f"the file that {VARIABLE} names" if is_class_file else "it"
         raise UsageError(f"The class settings {file} cannot be read: {error}. Correct {which}.") from error
     match data:
@@ -363,7 +357,7 @@ def _read(file: Path) -> ClassSettings | None:
 
 
 def _combine(parts: list[ClassSettings]) -> ClassSettings:
-    """Return the strictest values of several files' settings. `wider` names values that an earlier file forbids."""
+    """Return the strictest value of each setting in several files; `wider` tells which values an outer file forbids."""
     if len(parts) < 2:  # noqa: PLR2004
         return parts[0] if parts else ClassSettings()
     whole, wider = parts[0], list[str]()
@@ -386,7 +380,7 @@ def _combine(parts: list[ClassSettings]) -> ClassSettings:
 
 
 def _is_within(name: str, value: Any, most: Any) -> bool:  # noqa: PLR0911  (one return for each kind)
-    """Return whether `value` is at least as strict as `most`, for the setting called `name`."""
+    """Return whether the limit `value` is at least as strict as the limit `most`, for the setting called `name`."""
     if most is None:
         return True
     if name in _STRICTNESS:

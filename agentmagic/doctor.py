@@ -32,7 +32,7 @@ Health = Literal["ok", "note", "missing"]
 OLDEST_PYTHON = (3, 11)
 SERVER_FILES = (".mcp.json", ".vscode/mcp.json")
 FETCH = "from agentmagic.providers.local.downloads import fetch; fetch()"
-OWN_SOURCE = "FOLDER, with your clone of agentmagic as FOLDER"  # agentmagic is not on PyPI
+OWN_SOURCE = "FOLDER, with your clone of agentmagic as FOLDER"  # pip needs a folder: agentmagic is not on PyPI
 _PIP = f"{quote_word(sys.executable)} -m pip install"  # not `python`, which may be another Python
 _NAME = re.compile(r"[^\w.-]")
 """Matches the first character after the name of a package in a requirement."""
@@ -150,7 +150,7 @@ def _required_by_source() -> list[str]:
 
 
 def _is_needed(line: str) -> bool:
-    """Return whether a line of requirements applies to this operating system if no extra is installed."""
+    """Return whether a requirement of agentmagic applies on this operating system, without any extra of agentmagic."""
     marker = line.partition(";")[2]
     system = _SYSTEM.fullmatch(marker)
     return not marker or (system is not None and (system[1] == "==") == (system[2] == sys.platform))
@@ -257,7 +257,7 @@ def _provider(row: "Provider") -> Finding:
 
 
 def _key(row: "Provider") -> str:
-    """Return the provider's API key, "" if none is set. The system keyring is left out, since it may ask the user."""
+    """Return the provider's API key, "" if none is set. The system keyring is not read, since it may ask the user."""
     return settings.find_key(row.keys, keyring=False) or ""
 
 
@@ -293,7 +293,7 @@ def _mcp() -> Iterator[Finding]:
 
 
 def _agents() -> Iterator[Finding]:
-    """Check the outside agents, such as command-line programs, that are installed or lack only their adapter."""
+    """Check the outside agents (other agent programs on this machine) that are installed or lack only their adapter."""
     from agentmagic.acp import agents
     from agentmagic.tools.mcp.stdio import locate
 
@@ -368,7 +368,7 @@ def _policy(policy: ClassSettings) -> Finding:
 def _servers(place: Path) -> Iterator[Finding]:
     files = [path for name in SERVER_FILES if (path := place / name).is_file()]
     if files and not _version_of("mcp"):
-        return  # the check `_mcp` reports that the package mcp is missing
+        return  # another check, `_mcp`, already reports that the package mcp is missing
     for file in files:
         from agentmagic.tools.mcp import config
 

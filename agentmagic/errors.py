@@ -62,9 +62,9 @@ def describe(error: BaseException) -> str:
 
 
 def usage_code(module: str) -> str:
-    """Return the code of the usage errors that a module creates: "usage-" and the module's package in agentmagic."""
+    """Return the code of usage errors that a module creates: "usage-" and the name of its package in agentmagic."""
     root, *path = module.split(".")
-    if root != "agentmagic" or not path:  # a module outside agentmagic created the error
+    if root != "agentmagic" or not path:  # the error is from a module outside agentmagic
         return UsageError.code
     return f"{UsageError.code}-{path[-2:][0].strip('_').replace('_', '-')}"
 
@@ -119,11 +119,11 @@ class UsageError(AgentMagicError, ValueError):
 
 
 def _maker_of(error: BaseException) -> str:
-    """Return the name of the module whose code creates `error`. The error's `__init__` calls this function."""
+    """Return the name of the module whose code creates `error`. Called in the `__init__` of the error's class."""
     frame = inspect.currentframe()
     while frame is not None and (frame.f_code is _maker_of.__code__ or frame.f_locals.get("self") is error):
         frame = frame.f_back
-    # The spec has the module's real name; `__name__` is "__main__" in a module run by `python -m agentmagic`.
+    # `__spec__` has the module's real name; `__name__` is "__main__" in a module run by `python -m agentmagic`.
     spec = frame and frame.f_globals.get("__spec__")
     return spec.name if spec else ""
 
@@ -153,7 +153,10 @@ class CassetteError(UsageError):
 
 
 class ReplayMismatch(AgentMagicError):
-    """Raised when a replayed turn differs from its recording; `differences`, from `replay.comparison`, says where."""
+    """Raised when a replayed turn differs from its recording.
+
+    `differences`, which the module `replay.comparison` makes, says where.
+    """
 
     code = "replay-mismatch"
 
@@ -274,7 +277,7 @@ class Unavailable(ProviderError, ConnectionError):
 
 
 class StreamBroken(Unavailable):
-    """Raised when the stream of an answer broke off before its closing event."""
+    """Raised when a model's answer, sent as a stream of events, broke off before the event that ends it."""
 
     code = "stream-broken"
 

@@ -119,10 +119,10 @@ class Places:
 
 
 class _Level:
-    """A text in which escapes of one kind are decoded, and the positions of these escapes."""
+    """One step of decoding: `text` has the escapes of one kind decoded, and the object keeps their positions."""
 
     def __init__(self, text: str, escape: re.Pattern[str]) -> None:
-        # For each escape: its position and length in the decoded text, and its span in the original text.
+        # For each escape: its position and length in the decoded text, and its span in the text before decoding.
         self._at: list[int] = []
         self._lengths: list[int] = []
         self._spans: list[tuple[int, int]] = []
@@ -140,7 +140,7 @@ class _Level:
         self.text = "".join((*pieces, text[position:]))
 
     def place(self, at: int) -> tuple[int, int]:
-        """Return the span of the original text from which the character at position `at` of the decoded text comes."""
+        """Return the span of the text before decoding that became the character at `at` in the decoded text."""
         number = bisect_right(self._at, at) - 1
         if number < 0:
             return at, at + 1
@@ -165,7 +165,7 @@ def _drop_hidden(text: str) -> str:
 
 
 def _decode_simple(text: str) -> str:
-    """Return a text with its backslash escapes decoded. It has only simple ones, for which `str.replace` is fastest."""
+    """Return a text with its backslash escapes decoded, for a text with only simple ones: `str.replace` is fastest."""
     while "\\\\" in text:
         text = text.replace("\\\\", "\\")
     for mark in "nrt\"'":

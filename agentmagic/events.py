@@ -183,7 +183,7 @@ class StepRetried:
 class ApprovalAsked:
     """A tool call waits for the user's approval; answer with `Approve` or `Deny` of the same `id`.
 
-    `reason` says why the user is asked, if the cause is not the policy's rule for the tool. `step` marks a pause of
+    `reason` says why the user is asked, unless the policy's rule for the tool is the cause. `step` marks a pause of
     step mode before a call that is already allowed. `effects` describes, line by line, what the call would do, such as
     the files that a program would write, if the tool can predict it. `optional` has the JSON Schemas of the arguments
     that the model left out, by name. The arguments of a `fixed` call cannot be changed. A `hosted` approval is not
@@ -309,7 +309,7 @@ class Sampled:
 
 @value_class
 class Routed:
-    """In a turn with a plan, the model decided what to do first: answer at once, ask the user, or plan to use tools.
+    """The model decided how a turn with a plan begins: answer at once, ask the user, or plan the use of tools.
 
     `usage` is the cost of the model request that made this decision.
     """
@@ -422,7 +422,7 @@ class PromptAdded:
 
 @value_class
 class PromptEdited:
-    """The user changed the last prompt in step mode, before it was sent."""
+    """In step mode, which pauses before each request, the user changed the last prompt before it was sent."""
 
     type: ClassVar[str] = "prompt_edited"
     prompt: Message
@@ -587,8 +587,8 @@ class TurnFinished:
 class HistoryCut:
     """The history was changed between turns: from now on, it has only the first `turns` turns of the session.
 
-    Without `step`, turns were cut because the user edits a turn, and the next turn replaces them. `cleared` says that
-    all turns were cut. With `step`, the last change was undone or redone, so `turns` may also be more than before.
+    With an empty `step`, the user edits a turn, and the next turn replaces the turns that were cut, or `cleared` says
+    that all were cut. Else the last change was undone or redone, so that `turns` may also be more than before.
     """
 
     type: ClassVar[str] = "history_cut"
@@ -747,7 +747,7 @@ Intent = Approve | Deny | Reply | Stop
 
 
 def is_delta(event: object) -> bool:
-    """Return whether an event only reports progress. It can be dropped, as later events have the full content."""
+    """Return whether an event only reports progress. If so, it can be dropped: later events have the full content."""
     return isinstance(innermost(event), (Working, PartStarted, PartDelta, ToolProgress))
 
 
@@ -828,7 +828,7 @@ class Fold:
         return 1 + max((*self._open, *self._parts), default=-1)
 
     def closing(self) -> Iterator[Event]:
-        """Yield, in order, the events that are missing at the end of an event log that was cut off.
+        """Yield, in order, the last events that a turn's event log lacks if it was cut off.
 
         An incomplete answer is kept and marked as interrupted. A call whose arguments are incomplete is dropped, since
         it must not run. Every other call without a result gets an "interrupted" result, which says whether the call
@@ -890,7 +890,7 @@ def _interrupted_result(call: ToolCall, text: str) -> ToolResult:
 
 
 def fold(events: Iterable[Event]) -> tuple[Message, ...]:
-    """Return the messages that the events of a turn make. Missing last events are added, see `Fold.closing`."""
+    """Return the messages that the events of a turn make. If the last events are missing, `Fold.closing` adds them."""
     state = Fold()
     for event in events:
         state.feed(event)

@@ -29,7 +29,7 @@ class Person(Protocol):
         ...
 
     def ask(self, question: str) -> str:
-        """Ask the user, and return the answer, "" for none. The answer is hidden while it is typed, and not saved."""
+        """Ask the user, and return the answer, "" for none. The typed text is not visible, and it is not saved."""
         ...
 
 
@@ -49,7 +49,7 @@ class Capture(Protocol):
         ...
 
     def leave_out(self, value: Any, parts: Sequence[Content]) -> None:
-        """Drop captured figures that the tool's return value contains too; `parts` is that value as message parts."""
+        """Drop captured figures that the tool's return `value` contains too; `parts` is the value as message parts."""
         ...
 
     def parts(self) -> Sequence[Output]:
@@ -90,7 +90,7 @@ class RunningNotebook(Protocol):
         ...
 
     def fate(self, proposal: CellProposed) -> ProposalSettled | None:
-        """Return whether the user kept a proposed cell, if this can be seen from the notebook's cells.
+        """Return what the user decided about a proposed cell, if this can be seen from the notebook's cells.
 
         Returns None if it cannot be seen, or if the front end reports the decision itself.
         """
@@ -150,7 +150,7 @@ class ServedView(Protocol):
         ...
 
     def close(self, why: str) -> None:
-        """Replace the live display by the final output. `why` says why no more calls appear; "" is not shown."""
+        """Replace the live display by the final output. If `why` is not "", show it: why no more calls appear."""
         ...
 
 
@@ -159,8 +159,8 @@ class Host(Protocol):
 
     `takes_tools` says that synchronous tools run in the main thread, as in a kernel. `wake` schedules a callback in the
     main thread for the next time that no code blocks it. `person` answers questions that are not part of a turn. `cell`
-    is the id of the running notebook cell and a count of cell executions: if two sessions of the same name are made
-    within one execution, the second gets a recording of its own.
+    is the id of the running notebook cell, and the number of cell executions so far. The number shows when two sessions
+    of the same name are made within one execution: the second then gets a recording of its own.
     """
 
     takes_tools: bool
@@ -171,7 +171,7 @@ class Host(Protocol):
 
     @property
     def folder(self) -> Path:
-        """The notebook's folder, or else the working directory. May block: do not use it in the engine's thread."""
+        """The notebook's folder, or else the working directory. May block: not for the engine's (background) thread."""
         return Path.cwd()
 
     def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture | None:
@@ -194,7 +194,7 @@ class Host(Protocol):
         ...
 
     def join(self, session: Any) -> None:
-        """Give a session the notebook's recording as its cassette. Called before each turn of the session."""
+        """Make a session use the notebook's recording file (cassette). Called before each turn of the session."""
         ...
 
     def tell_undone(self, session: Any, *, redo: bool) -> bool:
@@ -232,7 +232,7 @@ class ScriptMapView(MapView):
 
 
 class ScriptHost(Host):
-    """The host of a script: runs are not shown, nobody answers questions, and the output of tools is not captured.
+    """The host of a Python script: no runs are shown, nobody answers questions, and tools' output is not captured.
 
     Only a map (one prompt for many rows) is shown, as a progress bar, if stderr is a terminal.
     """
@@ -247,7 +247,7 @@ class ScriptHost(Host):
         return None
 
     def view(self, session: Any) -> RunView | None:  # noqa: ARG002
-        """Return None: a script shows no runs."""
+        """Return None: a Python script shows no runs."""
         return None
 
     def map_view(self, session: Any) -> MapView | None:  # noqa: ARG002
@@ -255,18 +255,18 @@ class ScriptHost(Host):
         return ScriptMapView() if sys.stderr is not None and sys.stderr.isatty() else None
 
     def serve_view(self, session: Any) -> ServedView | None:  # noqa: ARG002
-        """Return None: a script shows no calls of MCP clients."""
+        """Return None: a Python script shows no calls of MCP clients."""
         return None
 
     def join(self, session: Any) -> None:
-        """Do nothing: each session of a script names its own cassette."""
+        """Do nothing: in a Python script, the code names the cassette (recording) of each session."""
 
     def tell_undone(self, session: Any, *, redo: bool) -> bool:  # noqa: ARG002
-        """Return False: a script shows nothing, so the session logs what it could not undo or redo."""
+        """Return False: a Python script shows nothing, so the session logs what it could not undo or redo."""
         return False
 
     def show_panel(self, session: Any) -> None:
-        """Load the Jupyter extension and let its host show the chat panel. Raises UsageError if this is not IPython."""
+        """Load the Jupyter extension, whose host shows the chat panel. Raises UsageError if this is not IPython."""
         shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
         if shell is None:
             raise UsageError(NOWHERE)
@@ -289,6 +289,9 @@ def install(host: Host) -> Host:
 
 
 def begin_cell(cell: str = "") -> None:
-    """Count an execution of a notebook cell. Sessions made in it use the same recordings as in the last execution."""
+    """Count an execution of the cell with the id `cell`.
+
+    The sessions that it makes use the same recordings as in the cell's last execution.
+    """
     host = current_host()
     host.cell = (cell, host.cell[1] + 1)

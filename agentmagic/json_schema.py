@@ -95,10 +95,7 @@ def layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def innermost_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function or method that a call finally runs.
-
-    It is the function inside all `functools.partial`s, or the `__call__` of an object.
-    """
+    """Return what a call finally runs: the function inside all `functools.partial`s, or the `__call__` of an object."""
     *_, last = layers(function)
     return last if hasattr(last, "__name__") else last.__call__
 
@@ -129,9 +126,9 @@ def _docstring(function: Callable[..., Any]) -> str:
 
 
 def _flatten_partial(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a `functools.partial` without the attributes of `update_wrapper`.
+    """Return a `functools.partial` without the attributes that `functools.update_wrapper` has added to it.
 
-    Because of these attributes, `inspect.signature` would ignore the arguments that the partial binds.
+    With these attributes, `inspect.signature` would ignore the arguments that the partial binds.
     """
     if not isinstance(function, partial):
         return function
@@ -159,7 +156,7 @@ _REQUIRED = inspect.Parameter.empty
 
 
 def _field(hint: Any, default: Any) -> "FieldInfo":
-    """Return a pydantic field made of a parameter's type hint, and of its default if that is a `Field`."""
+    """Return a pydantic field made from a parameter's type hint, and from its default if that is a `Field`."""
     from pydantic.fields import FieldInfo
 
     if _is_field(default):
@@ -253,7 +250,7 @@ def _beyond_json(hint: Any) -> tuple[type, ...]:
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     classes = tuple(get_origin(part) or part for part in parts if part is not NoneType)
-    # Types of Python's own modules are left out, as too many variables have them: all functions are Callable.
+    # Types of the modules in `_TOO_WIDE` are left out, as too many variables have them: all functions are Callable.
     checks = (isinstance(one, type) and one.__module__ not in _TOO_WIDE and not _fits_json(one) for one in classes)
     return classes if all(checks) else ()
 
@@ -293,7 +290,7 @@ def _fits_json(hint: Any) -> bool:
     try:
         TypeAdapter(hint).json_schema()
     except PydanticUserError as error:
-        return error.code == "typed-dict-version"  # JSON can represent a `TypedDict`; a later error says what to import
+        return error.code == "typed-dict-version"  # True: it fits JSON, and a later error says what to import instead
     except TypeError:
         return False
     return True
@@ -318,7 +315,7 @@ def _hints(function: Callable[..., Any], context_type: type) -> tuple[dict[str, 
         message = f"{function_name} cannot be a tool: {error} Write a function with type hints that calls it."
         raise UsageError(message) from None
     for keyword in plain.keywords if isinstance(plain, partial) else ():
-        parameters.pop(keyword, None)  # no such parameter if it is one of `**options`
+        parameters.pop(keyword, None)  # a keyword that goes to `**options` is not in `parameters`
     hints = {name: all_hints.get(name, Any) for name in parameters}
     context = next((name for name, hint in reversed(hints.items()) if hint is context_type), None)
     hints = {name: hint for name, hint in hints.items() if hint is not context_type}
@@ -373,7 +370,7 @@ def _typed_dict(hint: Any, copies: dict[Any, Any]) -> Any:
     original = get_origin(hint) or hint
     values: dict[Any, Any] = dict(zip(getattr(original, "__parameters__", ()), get_args(hint), strict=False))
     copy: Any = cast("Any", TypedDict)(original.__name__, {})
-    copies[hint] = copy  # stored now, since a key's type below may be this same `TypedDict`
+    copies[hint] = copy  # stored before its keys are read, since the type of a key may be this same `TypedDict`
     for name in _OF_TYPED_DICTS:
         if hasattr(original, name):
             setattr(copy, name, getattr(original, name))
@@ -400,7 +397,7 @@ _TOO_WIDE = ("builtins", "collections.abc", "typing")
 
 
 def _tidy(schema: dict[str, Any]) -> None:
-    """Remove pydantic's titles, made from class names, and defaults that JSON cannot represent from a schema."""
+    """Remove from a schema the titles that pydantic makes of class names, and defaults that JSON cannot represent."""
     for definition in (schema, *schema.get("$defs", {}).values()):
         definition.pop("title", None)
     _drop_odd_defaults(schema)

@@ -90,7 +90,7 @@ def pack(
 ) -> str:
     """Collect wheels, notebooks and docs in a folder, and with `model` also the weights of the local model.
 
-    The notebooks and docs are copied from the git clone, by default from the installed agentmagic. The wheels are for
+    The notebooks and docs are copied from the git clone, or without one from the installed package. The wheels are for
     each of the `targets`, by default for machines like this one; the returned text names these machines. The script
     `install.py` in the folder installs the wheels. With `student`, the lessons have no solutions. Raises
     UsageError as `lessons.course` does, or if wheels cannot be fetched.
@@ -102,7 +102,7 @@ def pack(
     folder.mkdir(parents=True, exist_ok=True)
     machines = gather(folder, source_requirement, f"agentmagic[{EXTRA}]", targets)
     shutil.copytree(notebooks, folder / "notebooks", ignore=lessons.LEFT_OUT, dirs_exist_ok=True)
-    lessons.copy_docs(source, folder)  # copied because the notebooks link to them
+    lessons.copy_docs(source, folder)  # the notebooks link to the docs
     for name, text in without.items():
         (folder / "notebooks" / "lessons" / name).write_text(text, encoding="utf-8")
     if model:
@@ -115,7 +115,7 @@ def pack(
 
 
 def _source_requirement(source: Path) -> str:
-    """Return the requirement that pip fetches: `source` if it is a git clone, else the release that is installed."""
+    """Return what pip fetches: agentmagic from `source` if that is a git clone, else the release that is installed."""
     if lessons.is_clone(source):
         return f"{source.absolute()}[{EXTRA}]"
     version = own_version()
@@ -127,7 +127,7 @@ def _source_requirement(source: Path) -> str:
 def gather(folder: Path, source_requirement: str, requirement: str, targets: Sequence[Target] = ()) -> str:
     """Fetch wheels into the folder, and write the script `install.py` that installs from them.
 
-    `source_requirement` is the folder or requirement that pip fetches, `requirement` the one that the script installs.
+    pip fetches `source_requirement`, a source folder or a requirement. The script installs `requirement`.
     Returns a text that names the machines for which the wheels are. Raises UsageError if pip cannot fetch them.
     """
     if targets:

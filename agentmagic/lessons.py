@@ -16,7 +16,7 @@ _SOLUTION = "solution-"
 
 
 def course(clone: Path | None = None) -> Path:
-    """Return the folder that has `notebooks` and `docs`: the git clone, or by default that of the installed agentmagic.
+    """Return the folder that has `notebooks` and `docs`: the git clone, by default that in or around this package.
 
     Raises UsageError if `clone` is not a clone of agentmagic, or if agentmagic was installed without notebooks.
     """
@@ -44,7 +44,7 @@ def copy_docs(source: Path, folder: Path) -> None:
 def copy(folder: Path, clone: Path | None = None, *, student: bool = False) -> list[str]:
     """Copy the lessons, the walkthroughs and the docs to `folder`; return the names of the lessons.
 
-    They are copied from the git clone, by default from the installed agentmagic. The walkthroughs are put into the
+    They are copied from the git clone, or without one from the installed package. The walkthroughs are put into the
     subfolder `walkthroughs`. With `student`, the solutions and all outputs are left out. Raises UsageError as
     `course` does, if the folder is not empty, or if an exercise is already solved in the clone.
     """
@@ -73,7 +73,7 @@ def _moved_links(page: str) -> str:
 
 
 def _but_walkthroughs(folder: str, names: list[str]) -> set[str]:
-    """Return the names in a folder that are not copied to `walkthroughs`: those of `LEFT_OUT`, and "lessons"."""
+    """Return the names that are not copied to `walkthroughs`: "lessons", and those that `LEFT_OUT` ignores."""
     return LEFT_OUT(folder, names) | {"lessons"}
 
 

@@ -64,10 +64,10 @@ class Redacting(logging.Filter):
 
 
 class Tap(logging.Handler):
-    """A handler that stores log records at or above `level`, or none if `level` is None.
+    """A handler that stores the records of `logger` at or above `level`, or none if `level` is None.
 
-    The handlers of the parent loggers get the records too, but records of agentmagic's work only from WARNING on. The
-    other handlers of `logger` get their records as without this one.
+    It also passes the records on to the handlers of the parent loggers, but records of agentmagic's work only from
+    WARNING on. The other handlers of `logger` get the same records as without this handler.
     """
 
     def __init__(self, logger: logging.Logger, level: int | None, lines: "deque[LogEntry]") -> None:
@@ -100,9 +100,9 @@ class Tap(logging.Handler):
         super().close()
 
     def _passing(self, parent: logging.Logger, record: logging.LogRecord) -> int:
-        """Return the lowest level at which records are passed on to the handlers of the parent loggers.
+        """Return the lowest level at which the handlers of the parent loggers get this record.
 
-        If the user has set a level for the logger, before or after this handler was added, it is that level.
+        If the user has set a level for this handler's logger, before or after the handler was added, it is that level.
         """
         own = self._before[0] if self._logger.level == self._set else self._logger.level
         return own or max(parent.getEffectiveLevel(), logging.WARNING if _is_ours(record) else logging.NOTSET)
@@ -127,7 +127,7 @@ _taps: list[Tap] = []
 
 
 def keep(*, detailed: bool = False) -> None:
-    """Start to store the last MOST_RECORDS log records, from INFO on; if `detailed`, from DEBUG on, and SDK records."""
+    """Start to store log records from INFO on, the last 500 (MOST_RECORDS); `detailed` adds DEBUG and SDK records."""
     stop()
     _taps.append(Tap(logger, _DEBUG if detailed else _INFO, _lines))
     _taps.extend(Tap(logging.getLogger(name), _DEBUG if detailed else None, _lines) for name in SDKS)
@@ -151,7 +151,7 @@ def recent(number: int) -> list[LogEntry]:
 
 
 def event(turn_event: Event) -> None:
-    """Log an event of a turn in one line, unless it is a delta.
+    """Log an event of a turn in one line, unless it is a delta (an event that only reports progress).
 
     The level is INFO or DEBUG, never WARNING, since users see the event in the notebook anyway. An `InnerEvent` is
     skipped, because the inner turn logs its own events.

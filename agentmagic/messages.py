@@ -31,7 +31,7 @@ FRAME = 20
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value_class(kind: type[T]) -> type[T]:
-    """Decorate a class as a frozen dataclass with slots. `brief` makes its `repr`, unless the class defines one."""
+    """Make a class a frozen dataclass with slots. The function `brief` is its `repr`, unless the class defines one."""
     own = "__repr__" in vars(kind)
     frozen = dataclass(frozen=True, slots=True)(kind)
     if not own:
@@ -49,7 +49,7 @@ def brief(value: object) -> str:
 
 
 class _Brief:
-    """Writes the `repr` of one value, and stops after LONGEST_REPR characters."""
+    """Writes the `repr` of one value, and stops after 2,000 characters (LONGEST_REPR)."""
 
     def __init__(self) -> None:
         self._left = LONGEST_REPR
@@ -58,7 +58,7 @@ class _Brief:
         """Return the `repr` of a value, cut off with "…" if it is too long."""
         match value:
             case str():
-                text = redact(value[: 2 * LONGEST_STRING])  # before `clip`: a cut secret is not recognized
+                text = redact(value[: 2 * LONGEST_STRING])  # called before `clip`: a cut secret is not recognized
                 return self._count(repr(clip(text, LONGEST_STRING)))
             case bytes():
                 return self._count(repr(value[:LONGEST_STRING]) + "…" * (len(value) > LONGEST_STRING))
@@ -78,7 +78,7 @@ class _Brief:
                 return self._count(clip(repr(value), LONGEST_STRING))
 
     def _join(self, items: Iterable[T], write: Callable[[T], str]) -> str:
-        self._left -= FRAME  # so that a value that contains itself also ends
+        self._left -= FRAME  # counted, so that the text of a value that contains itself also ends
         texts: list[str] = []
         for item in items:
             if self._left < 0:

@@ -59,7 +59,7 @@ class TaskProgress:
 
 
 class Checklist:
-    """The tasks of the last plan in a log of events; `rows` has them by id, in the order of the plan."""
+    """The last plan in a log of events; `rows` has the progress of each task by its id, in the order of the plan."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.rows: dict[str, TaskProgress] = {}
@@ -89,11 +89,11 @@ class Checklist:
             if row.state == "running" and not row.has_result:
                 row.state = "pending"
         for event in plan.finished:
-            if event.id in self.rows and event.id not in before:  # an earlier turn, missing here, finished the task
+            if event.id in self.rows and event.id not in before:  # the log lacks the turn that finished the task
                 _change(self.rows[event.id], event)
 
     def resume_event(self) -> Planned:
-        """Return the event that begins a turn which resumes this plan, with the results of the tasks done so far."""
+        """Return the `Planned` event of a turn that resumes this plan, with the outcomes of the tasks that are over."""
         rows = (row for row in self.rows.values() if row.state in FINISHED_STATES)
         finished_tasks = tuple(TaskFinished(row.task.id, row.state, row.summary) for row in rows)
         return Planned(tuple(row.task for row in self.rows.values()), finished=finished_tasks, resumed=True)
@@ -117,7 +117,7 @@ class Checklist:
         )
 
     def ready(self) -> list[TaskProgress]:
-        """Return the pending tasks that can run now, because all tasks in their `after` are done."""
+        """Return the tasks that have not run and can run now: all tasks that they name in `after` are done."""
         return [
             row
             for row in self.rows.values()

@@ -63,7 +63,7 @@ def move_over(source: Path, target: Path) -> None:
     """Move a file to `target`, replacing a file of that name. Raises OSError.
 
     Windows refuses this while any program has the target open. agentmagic itself opens such files only briefly, so a
-    refused move is tried again for PATIENCE seconds.
+    refused move is tried again for one second (PATIENCE).
     """
     end = time.monotonic() + PATIENCE
     while True:

@@ -33,13 +33,13 @@ class SchemaProblem:
 
 
 class Checker:
-    """A validator for one schema. It has the one method of validators of `jsonschema_rs` that agentmagic calls."""
+    """A validator for one schema. It has only that method of a `jsonschema_rs` validator that agentmagic calls."""
 
     def __init__(self, validator: Any) -> None:
         self._validator = validator
 
     def iter_errors(self, value: Any) -> Iterator[SchemaProblem]:
-        """Yield the schema violations in a value. Raises UnicodeEncodeError for a lone surrogate, as JSON has none."""
+        """Yield the schema violations in a value. Raises UnicodeEncodeError for a lone surrogate, invalid in JSON."""
         try:
             json.dumps(value, ensure_ascii=False).encode()
             for error in self._validator.iter_errors(value):
@@ -84,7 +84,7 @@ def _validator(schema: Any, retriever: Callable[[str], Any]) -> Any:
     specifications = cast("Any", import_module("jsonschema_specifications"))  # a package without type hints
     registry = specifications.REGISTRY.combine(Registry(retrieve=cast("Any", retriever)))
     dialect_uri = dialect.META_SCHEMA["$schema"]
-    old = dialect_uri.startswith("http:")  # drafts from 2019 on have "https:", and do not check `format`
+    old = dialect_uri.startswith("http:")  # the URIs of drafts from 2019 on have "https:"; these ignore `format`
     validator = dialect(schema, registry=registry, format_checker=Draft7Validator.FORMAT_CHECKER if old else None)
     as_resource = specification_with(dialect_uri).create_resource
     _resolve(dialect, as_resource, validator._resolver, schema, set())  # noqa: SLF001  (there is no other way to it)
@@ -96,7 +96,7 @@ def _dialect(schema: Any) -> Any:
 
     unknown: Any = None
     dialect_uri = cast("dict[str, Any]", schema).get("$schema") if isinstance(schema, dict) else None
-    if not isinstance(dialect_uri, str):  # no `$schema`, or an invalid one, which is refused later
+    if not isinstance(dialect_uri, str):  # `$schema` is missing, or invalid, which is refused later
         return _validator_class(Draft202012Validator)
     dialect: Any = cast("Any", validator_for)({"$schema": dialect_uri}, default=unknown)
     if dialect is None or dialect is Draft3Validator:
@@ -258,7 +258,7 @@ def _properties(validator: Any, named: dict[str, Any], value: Any, schema: Any) 
 
 
 def _additional(validator: Any, additional: Any, value: Any, schema: Any) -> Iterator[Any]:
-    """Check `additionalProperties`, `properties` and `patternProperties` for one property of the data after another."""
+    """Check each property of the data in turn by `properties`, `patternProperties` and `additionalProperties`."""
     if not validator.is_type(value, "object") or additional is True:
         return
     properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
@@ -297,7 +297,7 @@ def _message(error: Any) -> str:
     """Return the message that `jsonschema-rs` would have for an error which `jsonschema` found."""
     if error.validator is None:  # the schema is `false`
         return _false_schema_message(error.instance)
-    if error.validator == "oneOf" and not error.context:  # no inner errors: more than one schema fits
+    if error.validator == "oneOf" and not error.context:  # without inner errors, more than one schema fits the value
         return _keyword_message("valid under more than one", "oneOf", error.instance)
     write = _MESSAGES.get(error.validator)
     return error.message if write is None else write(error.validator_value, error.instance)
@@ -308,7 +308,7 @@ def _false_schema_message(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    finite = json.loads(json.dumps(value), parse_constant=lambda _: None)  # NaN becomes null
+    finite = json.loads(json.dumps(value), parse_constant=lambda _: None)  # turns NaN and infinity into null
     return json.dumps(finite, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 

@@ -41,14 +41,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """If nbval runs notebooks, set the variable UNASKED to a new folder, where kernels report unreplayed turns."""
+    """If nbval runs notebooks, make a folder in which their kernels report recorded turns that they did not replay.
+
+    The environment variable `AGENTMAGIC_UNASKED` gets its path.
+    """
     if UNASKED not in os.environ and (config.getoption("nbval", False) or config.getoption("nbval_lax", False)):
         config.stash[_folder_key] = os.environ[UNASKED] = tempfile.mkdtemp()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail the test run if a notebook's kernel did not replay a recorded turn. All kernels have ended by now."""
+    """Fail the test run if a notebook's kernel did not replay a recorded turn. All kernels have ended before this."""
     folder = Path(session.config.stash.get(_folder_key, os.devnull))
     if not list(folder.glob("*.txt")):
         return

@@ -49,8 +49,8 @@ Play = Callable[[Channel], Awaitable[Outcome]]
 class Run:
     """A turn that has been started: callers can await it, iterate over its events, cancel it and answer its questions.
 
-    The turn starts on the engine's thread at once, in a copy of the caller's context. Any number of tasks can iterate
-    over the run; each gets all events from the first, however late the iteration begins. `session_listeners` are called
+    The turn starts at once on the engine's thread (agentmagic's own), in a copy of the caller's context variables. Any
+    number of tasks can iterate over the run; each gets all events, however late it starts. `session_listeners` are told
     after the run's own listeners. If a listener raises an exception at an approval or a question, the run denies it.
     Tools are bound to the thread and event loop of the calling code, or of `started_by`.
     """
@@ -137,11 +137,11 @@ class Run:
         return bool(self._events) and isinstance(self._events[-1], TurnFinished)
 
     def add(self, event: Event) -> None:
-        """Emit an event that comes from outside the turn, before the turn is over. Call this on the engine's thread."""
+        """Emit an event from outside the turn, before its end. Call this on the engine's (background) thread."""
         self._emit(event)
 
     def listen(self, listener: Callable[[Event], None]) -> None:
-        """Arrange that `listener` is called on the engine's thread with every event, earlier events included."""
+        """Arrange that the engine's (background) thread calls `listener` with every event, earlier events included."""
         engine().loop.call_soon_threadsafe(self._listen, listener)
 
     def wait(self) -> RunResult:
@@ -220,13 +220,13 @@ class Run:
             self._cancel_task()
         try:
             self.settled.set_result(await play(Channel(self._events, self._emit, self._ask)))
-        except BaseException as error:  # a bug in agentmagic: without an exception, callers would wait forever
+        except BaseException as error:  # caused by a bug in agentmagic; if not set below, callers would wait forever
             self.settled.set_exception(error)
             raise
         finally:
             if watcher is not None:
                 watcher.cancel()
-            for question in self._open.values():  # a tool in a thread may still wait for the answer
+            for question in self._open.values():  # unanswered ones: a tool in a thread may still wait for the answer
                 question.cancel()
             self._wake()
 
@@ -247,7 +247,7 @@ class Run:
             self._wake_for(event)
 
     def _wake_for(self, event: Event) -> None:
-        """Wake the tasks that iterate over the run: soon for a `PartDelta`, else after TOGETHER seconds."""
+        """Wake the tasks that iterate over the run: at the event loop's next pass for a `PartDelta`, else in 2 ms."""
         at_once, alarm = isinstance(innermost(event), PartDelta), self._alarm
         if alarm is not None and not (at_once and isinstance(alarm, asyncio.TimerHandle)):
             return
@@ -269,7 +269,7 @@ class Run:
             self._deny_unshown(event, self._listeners.tell(event, only=listener))
 
     def _deny_unshown(self, event: Event, errors: Sequence[Exception]) -> None:
-        """Deny an approval or question at which a listener failed, since it may never have been shown to the user."""
+        """Deny an approval or question if a listener raised an exception at it: the user may never have seen it."""
         if errors and isinstance(question := innermost(event), ApprovalAsked | QuestionAsked):
             self.send(Deny(question.id, f"it could not be shown: {error_text(errors[0])}"))
 

@@ -1,4 +1,4 @@
-"""The run of a notebook as a file that a student hands in: turns, tool calls, results, checks, exercises.
+"""A file that a student hands in, about one run of a notebook: turns, tool calls, results, checks, exercises.
 
 Like a cassette, the file is a series of YAML documents. Each document ends with a digest of its content and of the
 digest of the document before. From the digests, the reader sees that a document was changed or is missing, or that the
@@ -187,4 +187,4 @@ def _calls(turn: Turn) -> Iterator[dict[str, Any]]:
 
 
 def _short(text: str) -> str:
-    return cut(redact(text), LONGEST_TEXT)  # blanked before it is cut: a part of a secret is not recognized
+    return cut(redact(text), LONGEST_TEXT)  # secrets are blanked before the cut: a part of one is not recognized

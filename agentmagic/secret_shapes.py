@@ -98,7 +98,7 @@ def is_random(value: str) -> bool:
 
 
 def _value(match: re.Match[str]) -> str:
-    """Return the value in a match of a name and its value, "" for code, a plain word or a placeholder."""
+    """Return the value from a match of a name and its value; "" if it is code, a plain word or a placeholder."""
     value = str(match["quoted"] or match["bare"])
     is_code = match["bare"] and (_CODE.fullmatch(value) or match.string[match.end() : match.end() + 1] in tuple("([{"))
     return "" if is_code or " " in value or _PLACEHOLDER.match(value) or PLAIN.fullmatch(value) else value
@@ -168,7 +168,7 @@ _LINE = (
 def _special(  # noqa: PLR0913  (the columns of the table)
     name: str, starts: str, pattern: str, growing: str, example: tuple[str, ...], judge: Judge | None = None
 ) -> Shape:
-    """Return a `Shape` with the given patterns, made to ignore case."""
+    """Return a `Shape` with the given patterns, changed to ignore case; `starts` are literals separated by "|"."""
     return Shape(name, tuple(starts.split("|")), f"(?i:{pattern})", f"(?i:{growing})", example, judge)
 
 
@@ -198,7 +198,7 @@ def _beside(name: str, starts: str, names: str, judge: Judge, example: tuple[str
 def _header(name: str, start: str, names: str, judge: Judge, example: tuple[str, ...]) -> Shape:
     """Return the `Shape` of an HTTP header whose whole value is a secret."""
     joint = rf"""(?:["']?{_SPACE}[:=]{_SPACE}|["'],\s?(?=["']))"""
-    pair = rf"""(?:(?<=["'])|(?<=["']set-)|(?!(?:{names})["'],))"""  # quoted, if header and value are list items
+    pair = rf"""(?:(?<=["'])|(?<=["']set-)|(?!(?:{names})["'],))"""  # in a list, name and value are in quotes
     return _special(name, start, f"{pair}(?:{names}){joint}{_LINE}", rf"(?:{names})(?:{joint}[^\n]*)?", example, judge)
 
 

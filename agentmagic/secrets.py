@@ -87,7 +87,7 @@ class _Registry:
 
     `values` and `encoded` have the certain values under the key True, and both certain and likely values under the key
     False. `encoded` has the values in base64 and hexadecimal. `beginnings` are the beginnings of all values, each of
-    fewer than `LEAST_OF_A_PART` characters.
+    fewer than 12 characters (`LEAST_OF_A_PART`).
     """
 
     def __init__(self) -> None:
@@ -185,7 +185,7 @@ def redact(text: str, *, keep_likely: bool = False, name: str = "", start: int =
 
 
 def holds_secret(data: bytes) -> bool:
-    """Return whether the data contains, in UTF-8, a value registered as certain. Shapes are not checked."""
+    """Return whether the data contains, in UTF-8, a value that certainly is a secret. Shapes are not searched."""
     return any(value.encode("utf-8", "replace") in data for value in _registry.values[True])
 
 
@@ -202,14 +202,14 @@ def safe_length(text: str, start: int = 0) -> int:
     for number, view in enumerate(decoded_forms(tail)):
         if (at := _secret_start(view)) < len(view):
             end = min(end, at if view == tail else Places(tail, number).span(at, at + 1)[0])
-    end = find_unfinished(tail[:end]) if end < len(tail) else end  # an escape is not cut
+    end = find_unfinished(tail[:end]) if end < len(tail) else end  # moved back, so as not to cut an escape
     return max(first, before + end)
 
 
 def without_growing_secret(text: str, start: int = 0) -> str:
     """Return a growing text without its end, if more text may turn this end into a secret.
 
-    An end of at most MOST_HARMLESS characters is not cut off, since so few characters reveal nothing.
+    An end of at most 3 characters (MOST_HARMLESS) is not cut off, since so few characters reveal nothing.
     """
     end = safe_length(text, start)
     return text[:end] if len(text) - end > MOST_HARMLESS else text
@@ -330,7 +330,7 @@ def _hides(word: str) -> bool:
         (binascii.a2b_hex, word),
     ):
         try:
-            if not decoder(word[:_SHORTEST_ENCODED]).isascii():  # a quick check of the word's beginning
+            if not decoder(word[:_SHORTEST_ENCODED]).isascii():  # decode only the word's beginning first: this is fast
                 continue
             text = decoder(padded).decode()
         except ValueError:
@@ -385,7 +385,7 @@ def _shape_start(text: str, shape: Shape, find: Callable[[int], int], start: int
 
 
 def _literal_start(text: str) -> int:
-    """Return where the text's end starts to look like a literal of `SHAPES` or a registered value, or its length."""
+    """Return where the text's end may begin a literal of `SHAPES` or a registered value; else the text's length."""
     for at in range(max(0, len(text) - _LONGEST_START), len(text)):
         end = text[at:]
         if end in _registry.beginnings or end.lower() in _NAMED_BEGINNINGS:

@@ -175,7 +175,7 @@ def decode(line: str) -> Any:
 
 
 def decode_log(lines: Iterable[str]) -> list[Event]:
-    """Return the events in lines of JSON, one per line. Add its events and messages to each turn's `RunResult`."""
+    """Return the events in lines of JSON, one a line. Each turn's `RunResult` gets the turn's events and messages."""
     log: list[Event] = []
     turn: list[Event] = []
     for event in map(decode, lines):
@@ -218,7 +218,7 @@ def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: v
 
 
 def _with_moved_citations(part: Text, leaf: Callable[[Any, str], Any]) -> Text:
-    """Return a text part with the positions of its citations adapted to the text that `leaf` makes of its text."""
+    """Return a text part whose citations have the positions that fit its text after `leaf` has changed the text."""
     new_text = leaf(part.text, "")
     if new_text == part.text:
         return part
@@ -287,7 +287,7 @@ def _dataclass_schema(kind: type[Any]) -> "CoreSchema":
     field_schemas: list[core_schema.DataclassField] = []
     for field in fields(kind):
         default = field.default
-        if kind is RunResult and field.name in _DERIVED:  # always (), whatever the journal has here
+        if kind is RunResult and field.name in _DERIVED:  # the field is always (), whatever the journal has in it
             default = ()
             schema = core_schema.no_info_plain_validator_function(lambda _data: ())
         else:
@@ -344,7 +344,7 @@ def _blob(data: Any) -> bytes:
 
 
 def header() -> bytes:
-    """Return the first line of a journal."""
+    """Return the first line of a journal (the file of a saved conversation): its header."""
     return _line({"type": "journal", "version": VERSION, "agentmagic": own_version()})
 
 
@@ -406,7 +406,7 @@ _STAMP = re.compile(rb',"time":(\d{1,12})(,"replayed":true)?\}\n?$')
 
 
 def add_stamp(line: bytes, seconds: int, *, replayed: bool) -> bytes:
-    """Return a journal line with a stamp added: the time in seconds since 1970, and a mark if it was replayed."""
+    """Return a journal line with a stamp: the time in seconds since 1970, and a mark if its turn was replayed."""
     mark = b',"replayed":true' if replayed else b""
     return line[:-2] + b',"time":%d' % seconds + mark + b"}\n"
 
@@ -418,7 +418,7 @@ def stamp_of(line: bytes) -> tuple[int | None, bool]:
 
 
 def decode_record(line: bytes) -> Record | None:
-    """Return the record in a line of a journal, or None if the line is not a complete record."""
+    """Return the record (such as an event) in a line of a journal, or None if the line is not a complete record."""
     values = _values()
     try:
         data = json.loads(line.decode())
@@ -466,7 +466,7 @@ def _blank_secrets(value: Any, name: str) -> Any:
 
 
 def shrink(record: T) -> tuple[T, tuple[str, ...]]:
-    """Return a journal record in which notes replace parts that are too large, and descriptions of these parts.
+    """Return a journal record with notes in place of the parts that are too large, and a description of each part.
 
     The returned record takes only milliseconds to write. Values that JSON cannot represent are replaced too.
     """
@@ -489,7 +489,7 @@ class _Shrinker:
                 return self._media_or_name(value)
             case ProviderData():
                 return value if self._is_light(value.data, f"data of {value.provider}") else None
-            case RunResult():  # only `final_text` is both large and written
+            case RunResult():  # of the fields that are written, only `final_text` can be large
                 return replace(value, final_text=self._cut(value.final_text))
             case tuple():
                 return tuple(map(self.value, cast("tuple[Any, ...]", value)))
@@ -513,7 +513,7 @@ class _Shrinker:
     def _cut(self, text: str) -> str:
         room, self._text = self._text, max(self._text - len(text), 0)
         if len(text) > room:
-            text = redact(text, keep_likely=True)  # before the cut: a cut secret is not recognized
+            text = redact(text, keep_likely=True)  # done before the cut: a cut secret is not recognized
             self.lost.append(f"a text of {len(text):,} characters")
         return cut(text, room, "\n[{over:,} more characters were too many to be saved]")
 
@@ -534,8 +534,8 @@ class _Shrinker:
 def _weight(value: Any, levels: int = DEEPEST - 10, most: int = LARGEST_VALUE) -> int:
     """Return the approximate size of a JSON value in characters.
 
-    The result exceeds LARGEST_VALUE if the value is nested too deeply or is not JSON. The value may be huge or contain
-    itself, so counting stops as soon as the size exceeds `most`.
+    The result exceeds the limit LARGEST_VALUE if the value is nested too deeply or is not JSON. The value may be huge
+    or contain itself, so counting stops as soon as the size exceeds `most`.
     """
     match value:
         case None | bool() | float():

@@ -149,7 +149,7 @@ class Session:
         self._unreachable: set[str] = set()
         journal = None if path is None else self._journal(path)
         self.history = History.of_messages(self._repair(messages), journal=journal)
-        self._paid_usage = self.history.usage  # not reduced by undo: all paid requests count towards the caps
+        self._paid_usage = self.history.usage  # undo does not reduce it: all paid requests count towards the caps
         self._view = RequestView()
         self.traffic = Traffic()
         self._facts: ModelInfo | None = None
@@ -207,12 +207,12 @@ class Session:
 
     @property
     def answer(self) -> str:
-        """The text of the last answer, "" if there is no answer."""
+        """The text of the model's answer in the last turn, "" if there is no answer."""
         return self.last.final_text if self.last else ""
 
     @property
     def value(self) -> Any:
-        """The validated value of the last answer if its turn had an `output` type, else None."""
+        """The validated value of the model's last answer if the turn had an `output` type, else None."""
         return self.last.value if self.last else None
 
     @property
@@ -236,7 +236,7 @@ class Session:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """The events of all finished turns, without deltas, in order."""
+        """The events of all finished turns in order, without deltas (events that only report progress)."""
         return self.history.events
 
     @property
@@ -246,7 +246,7 @@ class Session:
 
     @property
     def tools(self) -> tuple[ToolDef, ...]:
-        """The tools that the last turn or `connect` found; before that, only the tools that need no MCP server."""
+        """The tools as the last turn or `connect` found them; before the first, only those that need no MCP server."""
         own = (*self.agent.own_tools(), *self.agent.agent_tools)
         return self._last_tools or tuple(tool.definition for tool in own)
 
@@ -490,7 +490,7 @@ class Session:
         return session, kernel, *(period_budgets(model) if is_paid else ())
 
     def _account(self) -> Account:
-        """Return the account under which the ledger of costs records this session's requests."""
+        """Return the account of this session, under which the ledger (the record of all costs) lists its requests."""
         return Account(self.name, self._conversation)
 
     def _count(self, usage: Usage) -> None:
@@ -546,7 +546,7 @@ class Session:
     ) -> Run:
         """Start a turn whose tool calls come from an MCP client. Raises SessionBusy and UsageError."""
         approvals = driver.approvals
-        if not driver.recorded:  # keeps the user's "always" when serving is stopped and started again
+        if not driver.recorded:  # an "always" of the user is kept when serving is stopped and started again
             approvals = self._client_approvals.setdefault(driver.model.name, approvals)
         approvals.in_doubt = self.in_doubt
         driver = replace(driver, approvals=approvals)
@@ -566,7 +566,7 @@ class Session:
         return self._start(user(prompt), settings, None)
 
     def _next_client_turn(self) -> tuple[str, ToolCall | None] | None:
-        """Return the prompt and the call of the next recorded turn, None if that turn is not an MCP client's."""
+        """Return the prompt and the call of the next recorded turn, None if no call of an MCP client made that turn."""
         current_host().join(self)
         with self._starting:
             if self.running or self._changing:
@@ -621,13 +621,13 @@ class Session:
     def listen(self, listener: Callable[[Event | HistoryCut], None]) -> Callable[[], None]:
         """Add a function that is called with each later event of the session. Returns a function that removes it.
 
-        The listener gets the events of turns, deltas included, on the engine's thread. On any thread, it gets a
-        `HistoryCut` when `events` has changed because turns were forgotten or a saved conversation was loaded.
+        The listener gets the events of turns, deltas included, on agentmagic's own thread (the engine's). On any
+        thread, it gets a `HistoryCut` when `events` changes: turns were forgotten or a saved conversation was loaded.
         """
         return self._listeners.add(listener)
 
     def listen_to_maps(self, listener: Callable[[MapProgress], None]) -> Callable[[], None]:
-        """Add a function that is called on the engine's thread with each later progress report of the session's maps.
+        """Add a function that agentmagic's own thread calls with each later progress report of the session's maps.
 
         Returns a function that removes the listener.
         """
@@ -741,8 +741,8 @@ class Session:
         """Return whether undo should go one turn further back.
 
         It should if an MCP client only read the notebook in the turn that was just undone, and the turn before is also
-        a client's. Clients often read the result of a change that they made, and the user wants to undo the change, not
-        the reading. A denied call counts as reading, since it ran no tool.
+        a call of an MCP client. Clients often read the result of a change that they made; the user wants to undo the
+        change, not the reading. A denied call counts as reading, since it ran no tool.
         """
         changes = self.history.changes
         change, before = changes.last_change, changes.done[-1:]
@@ -761,9 +761,9 @@ class Session:
         self._turn_of_dropped_plan = self.turns[-1] if self.turns else None
 
     def _plans(self, keep: int | None = None) -> list[tuple[Event, ...]]:
-        """Return the events of each turn that may belong to an open plan: of those after the last dropped plan.
+        """Return the events of each turn that may belong to an unfinished plan: of all since a plan was last dropped.
 
-        The first `keep` turns count, by default all, but not those of MCP clients: they neither have nor end a plan.
+        Only the first `keep` turns count, by default all. Turns of MCP clients do not: they neither have nor end plans.
         """
         turns = self.turns[:keep]
         start = next((place for place, turn in enumerate(turns, 1) if turn is self._turn_of_dropped_plan), 0)
@@ -916,7 +916,7 @@ class Session:
     def _facts_of(self, model: Model) -> "ModelInfo":
         """Return the facts about a model, such as the size of its context window.
 
-        If they are as in the last call, the same object is returned: for a new object, `RequestView` is rebuilt.
+        If the facts equal those of the last call, that object is returned: for a new object, `RequestView` is rebuilt.
         """
         facts = info(model.name, address_of(model))
         if self._facts is None or self._facts != facts:
@@ -995,7 +995,7 @@ class Session:
         return self._run
 
     def _outside_turn(self, recipe: Agent) -> "OutsideTurn | None":
-        """Return the object that runs a turn with an outside agent, or None if the turn uses a model."""
+        """Return the object that runs a turn with an outside agent (another program), None if the turn uses a model."""
         if not is_outside(model := model_override() or recipe.model):
             return None
         from agentmagic.acp.turn import OutsideTurn
@@ -1076,10 +1076,10 @@ class Session:
 
     @contextmanager
     def _between_turns(self, *, calls: bool = True) -> Generator[None]:
-        """Let no turn start while the block changes or reads the history. Raises SessionBusy while a turn runs.
+        """Let no turn start while a `with` block changes or reads the history. Raises SessionBusy while a turn runs.
 
-        With `calls`, a replay first plays the recorded calls of MCP clients that come next. Undo and redo pass False,
-        because they are not part of a recording.
+        With `calls`, a replay first plays the recorded calls of MCP clients that come next. Undo and redo set it to
+        False, because they are not part of a recording.
         """
         if calls:
             self._play_client_turns()
@@ -1113,12 +1113,12 @@ class Session:
 
     def _journal(self, path: str | Path) -> Journal:
         class_settings().check_switch("save", "The conversation is not saved")
-        notices = self._notices  # a local name, since a `self` in the lambda would keep the session alive
+        notices = self._notices  # a local variable, since `self` in the lambda would keep the session alive
         return Journal(Path(path), tell=lambda words: notices.append(Notice("warning", words)))
 
 
 def _project(recipe: Agent, settings: TurnSettings, *, recorded: Collection[str] | None = None) -> Project:
-    """Return the project files that a turn uses. MCP clients and outside agents get none: they have their own rules."""
+    """Return the project files that a turn uses. MCP clients and outside agents get none, as they have own rules."""
     is_ours = settings.driver is None and not is_outside(model_override() or recipe.model)
     asks = bool(settings.attended)
     project = project_here(rules=recipe.rules and is_ours, asks=asks, recorded_names=recorded)
@@ -1149,7 +1149,7 @@ def _size_of(event: Event) -> int:
 
 
 def _budget(of: str, max_cost: float | None, max_tokens: int | None, before: Usage = Usage()) -> Budget:  # noqa: B008
-    """Return a budget. Classroom settings give limits that are None. Raises UsageError if a limit exceeds theirs.
+    """Return a budget. Classroom settings replace a limit that is None. Raises UsageError if a limit is above theirs.
 
     `of` names the budget: "turn", "session" or "kernel". `before` is the usage that already counts towards it.
     """

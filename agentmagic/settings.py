@@ -66,7 +66,7 @@ def permission_override() -> Permission | None:
 
 
 def replay_override() -> Replay | None:
-    """Return the replay mode in `AGENTMAGIC_REPLAY` or the classroom settings, which overrides all others, or None.
+    """Return the replay mode that overrides all others, from `AGENTMAGIC_REPLAY` or the classroom settings, or None.
 
     Raises UsageError if the variable is not a mode, or not the mode that the classroom settings require.
     """
@@ -81,7 +81,7 @@ def replay_override() -> Replay | None:
 
 
 def shows_runs() -> bool:
-    """Return whether to show a run that code starts in a cell: True unless `AGENTMAGIC_VIEW` is "off"."""
+    """Return whether to show a run that a cell starts by code, not by magic: True unless `AGENTMAGIC_VIEW` is "off"."""
     return not _is_off(VIEW)
 
 
@@ -113,7 +113,7 @@ def override_notes(model: str | None) -> list[str]:
     elif permission:
         sentences.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
     mode = replay_override() if variable(REPLAY) else None
-    if mode not in (None, "replay"):  # in a replay, the output must be as recorded
+    if mode not in (None, "replay"):  # no sentence in a replay, whose output must be as recorded
         sentences.append(f"{REPLAY}={mode} is set, and holds for this turn.")
     return sentences
 

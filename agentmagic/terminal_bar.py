@@ -24,7 +24,7 @@ class TerminalBar:
             self.write(notice)
         self._notices = len(progress.notices)
         self._bar.total, self._bar.n = progress.total, progress.done
-        self._bar.initial = progress.kept  # the bar's rate leaves out rows of earlier runs
+        self._bar.initial = progress.kept  # the rate (rows a second) does not count the rows of earlier runs
         self._bar.set_postfix_str(_postfix(progress), refresh=False)
         self._bar.refresh()
 

@@ -93,7 +93,7 @@ class Stalled:
 
 
 class Faulty:
-    """A model that fails with each of the given errors, one a request, and answers the requests after that.
+    """A model whose first requests each raise the next of the given errors; it answers all later requests.
 
     Each failing request first streams `text`, like an answer that breaks off midway. `requests` holds all requests.
     """
@@ -281,7 +281,7 @@ class Check:
         return f"<Check passed: {', '.join(self._passed)}>" if self._passed else "<Check of a turn>"
 
     def _instead_text(self, name: str) -> str:
-        """Return what the model did instead of a tool call, for the end of the message that the tool did not run."""
+        """Return what the model did instead of calling the tool `name`, for the end of an error message."""
         if attempt := next((call for call in self._asked if call.name == name), None):
             why = self._failures.get(attempt.id, "")
             reason = single_line(why, LONGEST_SHOWN)
@@ -349,7 +349,7 @@ class Exercise:
     def _refusal(self, error: Exception) -> str:
         """Return why the exercise's check failed, with a hint.
 
-        The first hint is that of the error. After every TRIES_A_HINT tries, the next of the exercise's hints follows.
+        The first hint is that of the error, if it has one. After every two tries, the exercise's next hint replaces it.
         """
         if isinstance(error, CheckFailed):
             words, nudge = error.words, error.hint
@@ -405,7 +405,7 @@ def _last_result(session: Session) -> RunResult:
     if last is None or last.result is None:
         message = "The session has no turn that could be checked. Ask something first."
         raise UsageError(message)
-    # The result lacks events and messages if the turn was loaded from a file, so those of the turn are set.
+    # The result of a turn that was loaded from a file has no events and messages, so they are copied from the turn.
     return replace(last.result, events=last.events, history_delta=last.messages)
 
 

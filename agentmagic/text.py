@@ -81,8 +81,8 @@ def map_positions(places: Sequence[int], text: str, new_text: str, change: Calla
     """Return the positions in `new_text` that correspond to positions in `text`.
 
     `new_text` is the result of `change(text)`, which blanks secrets or removes hidden characters. A position inside a
-    secret becomes the start of the blank. If a long text has many positions between changes, some of these become the
-    end of `new_text`, to bound the time.
+    secret becomes the start of the blank. To bound the time, if a long text has many positions between its first and
+    last change, some of these become the end of `new_text`.
     """
     if text.startswith(new_text):
         return [max(0, min(place, len(new_text))) for place in places]

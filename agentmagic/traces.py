@@ -57,8 +57,8 @@ _PROVIDERS = {"gemini": "gcp.gemini", "openai-chat": "openai"}
 class TraceSpan:
     """A span that has been started; `inner` is the OpenTelemetry span, None if nothing is traced.
 
-    A span that is not `is_exported` is never ended, so that it is not exported. This is used for work replayed from a
-    cassette.
+    If `is_exported` is false, the span is never ended, so that it is not exported. This is used for work replayed from
+    a cassette (a recording).
     """
 
     def __init__(self, span: "Span | None" = None, *, kept: bool = True) -> None:
@@ -110,8 +110,8 @@ class TraceSpan:
             self.inner.set_status(Status(StatusCode.ERROR, description or None))
 
     def drop(self) -> None:
-        """Mark the span as not exported, unless it is the shared span of untraced work."""
-        self.is_exported = self.inner is None  # True without `inner`: all untraced work shares `NOTHING`
+        """Mark the span as not exported, unless it is `NOTHING`, the span that all untraced work shares."""
+        self.is_exported = self.inner is None  # stays True for `NOTHING`, which has no `inner` and is shared
 
     def end(self) -> None:
         """End the span if it is to be exported; a span that never ends is not exported."""
@@ -134,8 +134,8 @@ _UNTRACED: Spanning = nullcontext(NOTHING)
 def invoke_agent(name: str, model: str, conversation: str, *, on_tape: bool = False) -> Spanning:
     """Open the span of a turn.
 
-    `on_tape` says that the turn has a recording. Its span is exported only if a request was really sent or a tool
-    really ran.
+    `on_tape` says that the turn uses a cassette (a recording). Its span is exported only if a request was really sent
+    or a tool really ran.
     """
     if _tracer() is None:
         return _UNTRACED
@@ -240,7 +240,7 @@ def with_span(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def with_span_async(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Return a coroutine function that runs `function` with the span that is current now, in whichever task."""
+    """Return a coroutine function that runs `function` with the span that is current now, in whichever task it runs."""
     if _tracer() is None:
         return function
     current = _Current()
@@ -255,7 +255,7 @@ def with_span_async(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitabl
 
 def flush(seconds: float = FLUSH) -> None:
     """Let the user's exporters send the spans that have ended, and wait at most `seconds` for them."""
-    # Nothing to send, or the thread of an earlier call still hangs in an exporter: no new thread is started.
+    # Start no thread if there is nothing to send, or if the thread of an earlier call still hangs in an exporter.
     if not _unflushed.is_set() or (_flushing and _flushing[0].is_alive()):
         return
     _unflushed.clear()

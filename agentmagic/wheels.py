@@ -137,7 +137,7 @@ def pip(command: str, *arguments: str) -> None:
 def fetch(folder: Path, source_requirement: str, requirement: str, targets: Sequence[Target]) -> None:
     """Fetch into a folder the wheels with which a requirement can be installed on each target.
 
-    `source_requirement` is the source folder or the requirement from which pip builds or fetches the first wheel.
+    `source_requirement` is a source folder, from which pip builds the first wheel, or a requirement, which pip fetches.
     Raises UsageError if a wheel cannot be fetched.
     """
     pip("wheel", "--no-deps", "--wheel-dir", str(folder), source_requirement)
