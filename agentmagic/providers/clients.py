@@ -481,7 +481,7 @@ async def _limit_chunks(
     async with aclosing(chunks):
         async for chunk in chunks:
             whole += len(chunk)
-            tail = last + chunk  # with the end of the chunk before: the mark between two events can be split
+            tail = last + chunk  # `last`, because two chunks can share an event's end mark
             end = max(map(tail.rfind, ends))
             event = len(tail) - end if end >= 0 else event + len(chunk)
             last = tail[-3:]

@@ -53,7 +53,7 @@ class ScriptedCall(TypedDict):
 
 
 class ScriptedPage(TypedDict):
-    """A web page that a scripted search finds."""
+    """A web page that a search in the script of a model finds."""
 
     url: str
     title: NotRequired[str]

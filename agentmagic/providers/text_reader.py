@@ -76,7 +76,8 @@ class TextReader:
         self._drafts: list[str] = []  # the calls in the open part
         self._calls: list[str] = []
         self._spoke = False
-        self._may_withdraw = True  # whether a lone closing tag would still turn text into thinking
+        # Whether a closing tag without an opening tag would still turn the part before it into thinking.
+        self._may_withdraw = True
         self.found_thinking = False
 
     def feed(self, text: str) -> Sequence[Piece]:
@@ -164,7 +165,10 @@ class TextReader:
             yield Piece("text", text)
 
     def _withdraw(self, before: str) -> Iterator[Piece]:
-        """Turn the current part, and the text `before` after it, into thinking, because a lone closing tag has come."""
+        """Turn the current part, and the text `before` that follows it, into thinking.
+
+        Called when a closing tag without an opening tag has come; `before` is the text before this tag.
+        """
         if self._part_pieces:
             yield Piece("thought", "".join(self._part_pieces) + before)
         elif before.strip():
