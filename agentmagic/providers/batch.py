@@ -285,8 +285,8 @@ class RemoteBatches(ABC):
 
         with self._explain_missing(batch_id):
             response = await self._open("file", name)
-        # `http_client` has replaced this method on the instance: its own method stops at the size limit of a single
-        # answer, and a result file is longer. So the method of the class is called.
+        # Call the method of the class. On the instance, `http_client` has replaced the method by one that stops after
+        # the size of a single answer, and a result file is longer.
         reads = type(response).aiter_bytes(response)
         try:
             async with aclosing(response), aclosing(_cut_lines(reads, self.who, most)) as lines:
@@ -316,8 +316,8 @@ class RemoteBatches(ABC):
         cost = PRICE * (usage.cost - fees) + fees
         if usage.cached_tokens and not self.cheap_cache:
             # Cached tokens get no batch discount, so their discount is added to the cost again. Their price can depend
-            # on the length of the whole prompt. So the price of a prompt of this length, in which all tokens are
-            # cached, is multiplied by the share of cached tokens.
+            # on the length of the whole prompt. So compute it for a prompt of this length in which all tokens are
+            # cached, and take the share of the cached tokens.
             cached_cost = self._price(Usage(usage.input_tokens, usage.input_tokens, requests=1)).cost or 0.0
             cost += (1 - PRICE) * cached_cost * usage.cached_tokens / usage.input_tokens
         return replace(usage, cost=cost)

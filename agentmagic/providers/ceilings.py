@@ -77,8 +77,8 @@ class Ceiling:
     def send(self, now: float) -> int:
         """Count a request that is sent now, and return the number of the current epoch.
 
-        An epoch is the time over which the share of refused requests is measured. Returns 0 if the epoch has ended, and
-        only waits for its last refusals: the request is not counted then.
+        An epoch is the time over which the share of refusals is measured. Returns 0, and does not count the
+        request, if the epoch only waits for its last refusals.
         """
         if self._until < math.inf:
             return 0
@@ -96,10 +96,7 @@ class Ceiling:
         self._refusal_count += epoch == self._epoch
 
     def settle(self, now: float, lag: float) -> None:
-        """Adjust `value` and begin a new epoch (time of measurement), if the current one has ended.
-
-        `lag` is the time in seconds to wait after its end, since its last requests can still be refused.
-        """
+        """Adjust `value` and begin a new epoch, if this one (a time of measurement) ended over `lag` seconds ago."""
         if now < self._until + lag:
             return
         span = self._until - self._since
@@ -200,8 +197,7 @@ class Window(Ceiling):
     def answer(self, now: float, latency: float) -> None:
         """Count an answer that came at the time `now`, and begin a new round if the current one has ended.
 
-        A round is the time over which answers per second are measured. It lasts at least `latency`, which is the usual
-        time in seconds until an answer ends.
+        A round is a time of measurement. It lasts at least `latency`, the usual time in seconds until an answer ends.
         """
         began, answers = self._round
         self._round = began, answers + 1

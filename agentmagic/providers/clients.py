@@ -346,10 +346,7 @@ class RemoteModel(Generic[K, C]):
         return decoder.close(done=done)
 
     async def _settle(self, reads: AsyncGenerator[list[bytes]], decoder: Decoder) -> AsyncGenerator[ModelEvent]:
-        """Yield the model events of chunks that come after a complete answer, such as one with the token counts.
-
-        Ends when no chunk has come for `decoder.rest` seconds.
-        """
+        """Yield the model events of chunks after a complete answer. End if none comes for `decoder.rest` seconds."""
         import httpx2
 
         last = time.monotonic()

@@ -148,10 +148,7 @@ class ProviderGate:
         return Ticket(self, tokens, row=row)
 
     async def room(self) -> None:
-        """Wait until one more row of a map (one prompt for many rows) can begin.
-
-        This keeps the queue short: when the row then sends its request, the request does not wait long.
-        """
+        """Wait until a row of a map (one prompt for many rows) can begin, so that its request will not wait long."""
         now = self._now()
         if self._rooms or not self._has_room():
             future = asyncio.get_running_loop().create_future()

@@ -53,7 +53,7 @@ class ScriptedCall(TypedDict):
 
 
 class ScriptedPage(TypedDict):
-    """A web page that a search in the script of a model finds."""
+    """A web page that a search in a model's script finds."""
 
     url: str
     title: NotRequired[str]
@@ -112,7 +112,7 @@ class ScriptedModel:
         return settings.given
 
     def hosts(self, _tool: HostedTool) -> bool:
-        """Return True: tools do not change the model's script, so all are accepted."""
+        """Return True: tools do not change the script of the model."""
         return True
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:

@@ -165,9 +165,9 @@ class TextReader:
             yield Piece("text", text)
 
     def _withdraw(self, before: str) -> Iterator[Piece]:
-        """Turn the current part, and the text `before` that follows it, into thinking.
+        """Turn the current part into thinking: a closing tag without an opening tag has come.
 
-        Called when a closing tag without an opening tag has come; `before` is the text before this tag.
+        `before` is the text between the part and this tag.
         """
         if self._part_pieces:
             yield Piece("thought", "".join(self._part_pieces) + before)
@@ -300,9 +300,9 @@ class _Code:
         self._line, self._fenced_here = "", False
 
     def _take(self, mark: re.Match[str], start: int) -> None:
-        """Process a run of backticks or tildes (`mark`). `start` is the place in the new text where its line begins.
+        """Process a run of backticks or tildes (`mark`).
 
-        For the first line, it is the place where the line goes on from the earlier text.
+        `start` is where its line begins in the new text, or continues from earlier text.
         """
         run = mark[0]
         indent = mark.start() - start + len(self._line)

@@ -82,8 +82,8 @@ _WEB: Mapping[str, Json] = {
     # "direct" means that Claude itself calls the tool. Without it, newer versions of the tool let a program that Claude
     # wrote call the search, and only that program sees the pages.
     SEARCH: {"type": "web_search_20260318", "allowed_callers": ["direct"]},
-    # Under "url_sources", "none" means that Claude fetches no URL from a result of our tools: text in such a result
-    # could make Claude send notebook data to a stranger as a part of the URL.
+    # "none" forbids Claude to fetch a URL from a result of our tools: a malicious text in a result could make Claude
+    # put notebook data into the URL.
     FETCH: {
         "type": "web_fetch_20260318",
         "allowed_callers": ["direct"],

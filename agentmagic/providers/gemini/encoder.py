@@ -44,8 +44,8 @@ CIRCULATES = "includeServerSideToolInvocations"
 _SKIP_SIGNATURE = b64encode(b"skip_thought_signature_validator").decode()
 """Google's documented placeholder for the signature of a call that Gemini did not make."""
 
-# Models that think unless the request forbids it. Of the other models, "flash-lite" models think only if the request
-# asks for it; the rest refuse a request for thoughts.
+# Models that think by default. Of the other models, "flash-lite" models think only if the request asks for it; the rest
+# refuse a request for thoughts.
 _THINKS = re.compile(r"(?:.*/)?gemini-(?:2\.5|3)(?!.*(?:lite|image|tts|audio|live))")
 _THINKS_BY_LEVEL = re.compile(r"(?:.*/)?gemini-3(?!.*(?:image|tts|audio|live))")
 _THINKS_BY_BUDGET = re.compile(r"(?:.*/)?gemini-2\.5(?!.*(?:image|tts|audio|live))")

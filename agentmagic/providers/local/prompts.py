@@ -369,10 +369,7 @@ def judgement(talk: Talk, tool: ToolDef, new_arguments: Mapping[str, Any]) -> st
 
 
 def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None = None) -> GenerationRequest:
-    """Return the prompt that asks for the answer to the user.
-
-    The answer uses only the results of tools, if any were called. It is JSON if `output` is given.
-    """
+    """Return the prompt for the answer to the user: from tool results, if there are any; as JSON, if with `output`."""
     task = f"{who} You are a helpful assistant. Answer briefly."
     if instructions:
         task += f"\n\n{clip(instructions, INSTRUCTIONS_CLIP, '...')}"
