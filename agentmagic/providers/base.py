@@ -29,8 +29,8 @@ class OutputSchema:
     """The form in which a model must answer: a JSON Schema of type object, with a name that providers accept.
 
     `convert` turns the JSON data into the value for the caller, and raises ValueError for data that it cannot convert.
-    `wrapped_in` is the only property of the object if the requested value is not an object; `read` then also accepts
-    an answer that is the bare value.
+    If the requested value is not an object, the answer is an object with that value as its only property. `wrapped_in`
+    is the name of this property; `read` also accepts an answer that is the value alone.
     """
 
     name: str
@@ -164,9 +164,9 @@ def _check_setting(name: str, value: Any, kinds: tuple[type, ...], least: int, a
 
 
 def merge(body: Mapping[str, Any], extra: Mapping[str, Any], *, nulls: bool = False) -> dict[str, Any]:
-    """Return a copy of a request body with the fields of `extra`: objects are merged, other values are replaced.
+    """Return a copy of a request body with the fields of `extra`. Objects are merged, other values are replaced.
 
-    A field that is None in `extra` is removed from the body; with `nulls` it is set to None.
+    A field that is None in `extra` is removed from the copy, or set to None there if `nulls` is True.
     """
     both = dict(body)
     for key, value in extra.items():
@@ -186,9 +186,10 @@ class PlanQuestion:
     """A decision that a planned turn asks of the model. In a planned turn, the model first writes a list of tasks.
 
     A model with its own prompts for such decisions reads this object. Other models read the last message of the
-    request, which asks for the same decision in words. `kind` is the name of the request's `output` ("judgement" is the
-    check whether the last call did its task), or "parameters" for the arguments of a call. `question` is the user's
-    question. `tool` is the tool of the current task. `calls` are the calls so far, each with its result.
+    request, which asks for the same decision in words. `kind` says what to decide: how to begin ("route"), the tasks
+    ("plan"), the arguments of a call ("parameters"), or whether the last call did its task ("judgement"). Except for
+    "parameters", the request's `output` has the same name. `question` is the user's question. `tool` is the tool of the
+    current task. `calls` are the calls so far, each with its result.
     """
 
     kind: Literal["route", "plan", "parameters", "judgement"]
@@ -249,7 +250,8 @@ class ModelFinished:
     reason: str = ""
     cut: bool = False
     once: bool = True
-    last: bool = field(default=False, repr=False)  # True only from the model that stands for an MCP client
+    # `last` is True only from the model whose tool calls an MCP client of the notebook has chosen.
+    last: bool = field(default=False, repr=False)
     model: str = field(default="", repr=False, compare=False)
 
 
@@ -260,9 +262,9 @@ ModelEvent = PartStarted | PartDelta | PartFinished | ModelFinished
 class Model(Protocol):
     """A model of a provider.
 
-    `name` is "provider:model". `stream` yields the parts of one response, and then one `ModelFinished`. Each part is a
-    `PartStarted`, its deltas, and a `PartFinished` with the whole part; indices count from 0 in order of appearance.
-    A part that begins as text can be finished as reasoning.
+    `name` is "provider:model". `stream` yields the events of one response. Each part of the response gives a
+    `PartStarted`, a `PartDelta` for each piece, and a `PartFinished` with the whole part. The parts have indices from
+    0. A part that begins as text can be finished as reasoning. The closing event is a `ModelFinished`.
 
     If a response ends before its closing event, `stream` raises `StreamBroken`. If a tool call cannot be read, it
     raises `MalformedCall`. Every other failure is another `ProviderError`. `stream` does not retry. Cancelling the task
@@ -378,7 +380,7 @@ def honoured_settings(model: Model, settings: ModelSettings) -> ModelSettings:
 
 
 def hosts(model: Model, tool: HostedTool | None) -> bool:
-    """Return whether a model's provider runs `tool` itself; None is a tool that only agentmagic can run."""
+    """Return whether a model's provider runs `tool` itself. `tool` is None for one that only agentmagic can run."""
     return tool is not None and isinstance(model, Hosting) and model.hosts(tool)
 
 
@@ -409,7 +411,7 @@ class Family:
 
     `takes` are the media that they read. `window` is the context window in tokens if the price table lists none; None
     means no limit. `maker` is the id under which the price table lists the maker of the models. `answer` is the number
-    of tokens that a prompt cannot use, although the listed context window includes them. `output` is the most tokens of
+    of tokens in the listed context window that only the answer can use, not the prompt. `output` is the most tokens of
     one answer if a request does not limit it.
     """
 
@@ -430,8 +432,8 @@ class Provider:
     is the beginning of such a key. `base_url` is the environment variable in which the user can set the address of
     another server. `package` is the SDK's module, and `extra` is the extra of agentmagic that installs the SDK.
     `prices` is the provider's id in the price table, FREE if its tokens cost nothing, or None if their price is
-    unknown. `families` are the models that the provider makes, whichever server runs them. `all_models` has the facts
-    for every model of the provider, if they do not depend on its name. `installed` returns the names of the models that
+    unknown. `families` describes the models that the provider makes, on any server. `all_models` has the facts for
+    every model of the provider, if they do not depend on its name. `installed` returns the names of the models that
     are installed on a server such as Ollama. It takes a second at most, and returns an empty list if no server runs.
     """
 

@@ -173,8 +173,8 @@ _NOT_NAMED = "the results of its batch do not name it"
 class RemoteBatches(ABC):
     """The base class of the providers' batch APIs: checks ids, reads result files, adds costs and explains errors.
 
-    `frame` has the bytes to send before, between and after the encoded requests. `cheap_cache` is True if the batch
-    discount applies to cached tokens too. A parameter `name` is the id of a batch or of a file on the server.
+    `frame` has the bytes to send before, between and after the encoded requests. `cheap_cache` is True if the lower
+    price of batches applies to cached tokens too. In methods, `name` is the id of a batch or of a file on the server.
     """
 
     limits: ClassVar[BatchLimits]
@@ -201,7 +201,7 @@ class RemoteBatches(ABC):
     async def _open(self, what: Literal["batch", "cancel", "file"], name: str) -> "httpx2.Response":
         """Send a request to the server, and return the open response.
 
-        `what` asks for the state of the batch `name`, for its cancellation, or for the content of the file `name`.
+        `what` says what to request: the state of the batch `name`, its cancellation, or the content of the file `name`.
         """
 
     @abstractmethod
@@ -217,7 +217,7 @@ class RemoteBatches(ABC):
         """Return the key in one line of a result file, unchecked, and a function that decodes the line's answer."""
 
     def _missing_reason(self, batch: Json) -> ProviderError | None:
-        """Return the error for those requests of a batch that got no result.
+        """Return the error to report for each request of a batch that got no result.
 
         `batch` is the server's description of the batch. Returns None if it does not say why results are missing.
         """
@@ -285,8 +285,8 @@ class RemoteBatches(ABC):
 
         with self._explain_missing(batch_id):
             response = await self._open("file", name)
-        # Call the method of the class: on the instance, `http_client` has replaced it by one that stops after the size
-        # of a single answer, and a result file is longer.
+        # Call the method of the class. On the instance, `http_client` has replaced the method by one that stops after
+        # the size of a single answer, and a result file is longer.
         reads = type(response).aiter_bytes(response)
         try:
             async with aclosing(response), aclosing(_cut_lines(reads, self.who, most)) as lines:
@@ -315,8 +315,9 @@ class RemoteBatches(ABC):
         fees = search_fees(self._remote.name, usage, self._remote.base_url) or 0.0
         cost = PRICE * (usage.cost - fees) + fees
         if usage.cached_tokens and not self.cheap_cache:
-            # Cached tokens get no batch discount, so add it back for them. Their price can depend on the length of the
-            # whole prompt. So compute the price of a fully cached prompt of this length, and take the cached share.
+            # Cached tokens get no batch discount, so their discount is added to the cost again. Their price can depend
+            # on the length of the whole prompt. So compute it for a prompt of this length in which all tokens are
+            # cached, and take the share of the cached tokens.
             cached_cost = self._price(Usage(usage.input_tokens, usage.input_tokens, requests=1)).cost or 0.0
             cost += (1 - PRICE) * cached_cost * usage.cached_tokens / usage.input_tokens
         return replace(usage, cost=cost)
@@ -326,9 +327,9 @@ class RemoteBatches(ABC):
 
     @contextmanager
     def _explain_missing(self, batch_id: str = "") -> Generator[None]:
-        """Replace a "not found" error of the `with` block by one about the batch, or about a missing batch API.
+        """Replace a "not found" error in the `with` block by an error about the batch, or about a missing batch API.
 
-        The usual message would say that the model was not found.
+        Without this, the message would say that the model was not found.
         """
         try:
             yield
@@ -355,7 +356,7 @@ def _check_id(batch_id: str) -> str:
 
 
 async def _cut_lines(reads: AsyncGenerator[bytes], who: str, most: int) -> AsyncGenerator[bytes]:
-    """Yield the lines of a result file from its chunks, `reads`; a line over `LONGEST_EVENT` bytes is cut.
+    """Yield the lines of a result file from its chunks, `reads`. A line over `LONGEST_EVENT` bytes is shortened.
 
     Raises StreamBroken if the file has more than `most` bytes.
     """

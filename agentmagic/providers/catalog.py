@@ -74,7 +74,7 @@ class ModelInfo:
     output: int = LONGEST_OUTPUT
 
     def accepts(self, media: Media) -> bool:
-        """Return whether the model reads media of this type. In requests, other media are only named in text."""
+        """Return whether the model reads media of this type. Requests have a line of text in place of other media."""
         kind = _kind(media.media_type)
         return kind is not None and kind in self.takes
 
@@ -85,7 +85,7 @@ def _kind(media_type: str) -> Kind | None:
 
 
 def plain(model: str) -> str:
-    """Return the maker's own name for a model: "gpt-5.4" for "openai/gpt-5.4:free", for example.
+    """Return the name that a model has at its maker: "gpt-5.4" for "openai/gpt-5.4:free", for example.
 
     Folders such as "models/", the mark "ft:" of a fine-tuned model, and everything after a ":" or "@" are removed.
     """
@@ -269,7 +269,7 @@ def register_model(  # noqa: PLR0913  (each parameter is a separate fact; most c
             f"Nothing is said of {pattern}. Give at least one of window, images, input_price and the like."
         )
     with _registering:
-        earlier = _registrations.pop(pattern, RegisteredFacts())  # removed, so that it moves to the end
+        earlier = _registrations.pop(pattern, RegisteredFacts())  # removed, so that the new entry is last
         _registrations[pattern] = earlier.under(facts)
 
 

@@ -43,24 +43,24 @@ STALE, ROUNDS = 2, 6
 
 
 class Ceiling:
-    """An upper limit that is found by trial, for the rate of requests or for the number of requests under way.
+    """An upper limit that is found by trial, for the rate of requests or for the number of unanswered requests.
 
-    `value` is the limit now; it grows and shrinks after each epoch, a time of some seconds. Each request is counted in
-    the epoch in which it was sent, so the share of refused requests does not depend on how long answers take. `lag` is
-    the time in seconds to wait for the last refusals of an epoch.
+    `value` is the limit now. It can change after each epoch, a time of some seconds, over which the share of refused
+    requests is measured. Each request is counted in the epoch in which it was sent, so this share does not depend on
+    how long answers take. `lag` is the time in seconds to wait for the last refusals of an epoch.
     """
 
     def __init__(self, value: float, least: float) -> None:
         self.value: float = value
         self.least = least
         self.limit = math.inf  # the limit that the server names in its responses: `value` never exceeds it
-        self.binding = False  # whether `value` made requests wait in this epoch
+        self.binding = False  # whether `value` made requests wait since `restart`
         self._step = FIRST_STEP
         self._accepted_value = 0.0  # the last `value` at which no requests were refused
         self._wait = 0
         self._refused_value = math.inf
         self._patience = PATIENCE
-        # `value`, the rate of sent requests, and the share of refusals, before `value` was last cut
+        # the last time that `value` was reduced: its old value, the rate of sent requests, and the share of refusals
         self._last_cut: tuple[float, float, float] | None = None
         self._hold_until = 0.0
         self._pool: tuple[int, int] = (0, 0)
@@ -75,9 +75,10 @@ class Ceiling:
         self.binding = False
 
     def send(self, now: float) -> int:
-        """Count a request that is sent now. Return the number of its epoch, or 0 if the epoch counts no more requests.
+        """Count a request that is sent now, and return the number of the current epoch.
 
-        An epoch is the time over which the share of refused requests is measured.
+        An epoch is the time over which the share of refusals is measured. Returns 0, and does not count the
+        request, if the epoch only waits for its last refusals.
         """
         if self._until < math.inf:
             return 0
@@ -91,11 +92,11 @@ class Ceiling:
         return self._epoch
 
     def refuse(self, epoch: int) -> None:
-        """Count the refusal of a request; ignored if `epoch`, in which the request was sent, is not the current one."""
+        """Count a refusal, if the refused request was sent in the current epoch; `epoch` is the one from `send`."""
         self._refusal_count += epoch == self._epoch
 
     def settle(self, now: float, lag: float) -> None:
-        """Adjust `value` and begin a new epoch, if this epoch and the wait for its last refusals are over."""
+        """Adjust `value` and begin a new epoch, if this one (a time of measurement) ended over `lag` seconds ago."""
         if now < self._until + lag:
             return
         span = self._until - self._since
@@ -127,7 +128,8 @@ class Ceiling:
             return
         if self._last_cut is not None:
             value, rate, before = self._last_cut
-            # the share of refusals now, if the server accepts the same number of requests as before the cut
+            # the share of refusals to expect now, if the server still accepts as many requests as before `value` was
+            # reduced
             limited_share = 1 - rate * (1 - before) / sent_rate
             if before < MOST_SHARE and (before + 2 * limited_share) / 3 < share < before + 0.2:
                 self.value, self._hold_until, self._refused_value, self._last_cut = (
@@ -160,21 +162,22 @@ class Ceiling:
                 self._patience = PATIENCE
 
     def set_measured(self, value: float) -> None:
-        """Set `value` to the measured `value`, and forget what was learned by trial."""
+        """Set the limit to `value`, which was measured, and forget what was learned by trial."""
         self.value, self._accepted_value, self._wait, self._refused_value = max(value, self.least), 0.0, 0, math.inf
         self._last_cut, self._hold_until, self._step = None, 0.0, MEASURED_STEP
 
 
 class Window(Ceiling):
-    """The limit for the number of requests under way. It grows as long as a larger limit brings more answers a second.
+    """The limit for the number of requests that have no answer yet.
 
-    A round is the time in which the answers per second are measured: about as long as one answer takes.
+    It grows as long as a larger limit brings more answers per second. These are measured over a time called a round,
+    which is about as long as one answer takes.
     """
 
     def __init__(self) -> None:
         super().__init__(FIRST_WINDOW, 1)
         self._growing = True
-        self._full = False  # whether rows waited in this round because too many requests were under way
+        self._full = False  # whether a request waited in this round because of this limit
         self._round: tuple[float, int] = (0.0, 0)  # the time at which this round began, and its answers so far
         # the most answers per second in a round, and the `value` in that round
         self._best_round: tuple[float, float] = (0.0, float(FIRST_WINDOW))
@@ -185,16 +188,16 @@ class Window(Ceiling):
         self._rounds = 0
 
     def full(self) -> None:
-        """Record that a row of a map (one prompt for many rows) waits, because too many requests are under way."""
+        """Record that a row of a map (one prompt for many rows) waits, because too many requests have no answer yet."""
         self._full = self.binding = True
 
     def _grow(self) -> None:
         pass
 
     def answer(self, now: float, latency: float) -> None:
-        """Count an answer that came at the time `now`, and end the round if it is over.
+        """Count an answer that came at the time `now`, and begin a new round if the current one has ended.
 
-        `latency` is the usual time in seconds until an answer ends. It is also the length of a round.
+        A round is a time of measurement. It lasts at least `latency`, the usual time in seconds until an answer ends.
         """
         began, answers = self._round
         self._round = began, answers + 1
@@ -223,7 +226,7 @@ class Window(Ceiling):
 
 
 def _most_sockets() -> int:
-    """Return the most requests that this process can have under way. Each takes a socket, which is an open file."""
+    """Return how many requests this process can have open at the same time. Each needs a socket, an open file."""
     try:
         from resource import RLIMIT_NOFILE, getrlimit
     except ImportError:  # Windows has no `resource`, and its sockets are not files; in JupyterLite `resource` is empty

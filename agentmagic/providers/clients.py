@@ -97,7 +97,7 @@ class ClientLease(Generic[K, C]):
         self._slot: tuple[asyncio.AbstractEventLoop, Hashable] | None = None
 
     async def client(self) -> C:
-        """Return the HTTP client for the running event loop; make it if no lease has it. Raises what `make` raises."""
+        """Return the HTTP client for the running event loop; make it if there is none. Raises what `make` raises."""
         if self._params is None:
             self._params = await asyncio.to_thread(self._find)
         slot = (asyncio.get_running_loop(), (self._make, self._params, network()))
@@ -162,7 +162,7 @@ class Decoder(Protocol):
 
 @contextmanager
 def adding_usage(decoder: Decoder) -> Generator[None]:
-    """Store `usage_so_far` in a ProviderError that the `with` block raises: the provider bills a failed answer too."""
+    """Add the decoder's `usage_so_far` to a ProviderError of the `with` block: a failed answer is billed too."""
     try:
         yield
     except ProviderError as failure:
@@ -173,8 +173,9 @@ def adding_usage(decoder: Decoder) -> Generator[None]:
 class RemoteModel(Generic[K, C]):
     """The base class of models on a server: name, address, key, and a share of an HTTP client.
 
-    `base_url` and `api_key` take precedence over the environment variables that the provider's description, `row`,
-    names. These variables are read at the first request, and again if the address has changed or the key was refused.
+    `row` is the description of the provider, which names environment variables for the address and the key. They are
+    read at the first request, and again if the address has changed or the key was refused. `base_url` and `api_key`
+    take precedence over them.
 
     If a server refuses a field of a request, later requests to this server leave the field out: `without` has the names
     of these fields. `refusable` maps a field to a pattern that matches the server's error for this field; `body` leaves
@@ -250,7 +251,7 @@ class RemoteModel(Generic[K, C]):
     async def _client(self) -> C:
         """Return the HTTP client for a request: another one if the address has changed since the last request.
 
-        Raises UsageError for an address that the classroom settings or an administrator do not allow.
+        Raises UsageError for an address that a teacher's or an administrator's limits do not allow.
         """
         where = self.reached_at
         class_settings().check_address(self.name, where)
@@ -274,9 +275,9 @@ class RemoteModel(Generic[K, C]):
     def _note_refusal(self, failure: ProviderError, body: dict[str, Any], error: object = None) -> ProviderError:
         """Record which key or field the server refused, so that the next request is sent without it. Return `failure`.
 
-        If the server refused a field of `body`, later requests leave the field out, and `failure.mended` is set to a
-        notice for the user. The field's name is searched in `error`, the server's error as any JSON, or else in the
-        message of `failure`.
+        If the server refused a field of the request `body`, later requests leave it out, and `failure.mended` is set
+        to a notice for the user. The field's name is searched in `error`, which is the server's error as JSON of any
+        form, or else in the message of `failure`.
         """
         if isinstance(failure, AuthenticationFailed):
             self._lease.forget()  # the next request looks for the key again: the user can have set another one
@@ -291,7 +292,7 @@ class RemoteModel(Generic[K, C]):
 
     @contextmanager
     def _reading(self) -> Generator[None]:
-        """Turn an HTTP error of the `with` block into StreamBroken. The block reads a response."""
+        """Turn an HTTP error into StreamBroken, if it is raised while the `with` block reads a response."""
         import httpx2
 
         try:
@@ -308,7 +309,7 @@ class RemoteModel(Generic[K, C]):
     ) -> AsyncGenerator[ModelEvent]:
         """Yield the model events of a streamed response; `reader` yields the response in chunks.
 
-        `body` is the body of the request: if the stream begins with a refusal, the refused field is searched in it.
+        `body` is the body of the request. If the response is a refusal, the refused field is searched in `body`.
         Once the answer is complete, the end of the connection is not awaited, and a broken connection is no error.
         """
         done, begun = False, False
@@ -345,7 +346,7 @@ class RemoteModel(Generic[K, C]):
         return decoder.close(done=done)
 
     async def _settle(self, reads: AsyncGenerator[list[bytes]], decoder: Decoder) -> AsyncGenerator[ModelEvent]:
-        """Yield the model events of chunks after a complete answer, until no chunk comes for `decoder.rest` seconds."""
+        """Yield the model events of chunks after a complete answer. End if none comes for `decoder.rest` seconds."""
         import httpx2
 
         last = time.monotonic()
@@ -397,8 +398,8 @@ def _close(client: Any) -> Awaitable[None]:
 def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) -> "httpx2.AsyncClient":
     """Return a new HTTP client that limits the size of responses; `options` are those of httpx2.
 
-    If the classroom settings allow only some addresses, redirects are not followed, because a redirect could lead to
-    a server that is not allowed.
+    If a teacher or administrator allows only some addresses, redirects are not followed, because a redirect could
+    lead to a server that is not allowed.
     """
     import httpx2
 
@@ -454,7 +455,8 @@ async def _limit(response: "httpx2.Response") -> None:
     """Limit how much of a response is read, after decompression. This is an event hook of the HTTP clients."""
     read, lines = type(response).aiter_bytes, "event-stream" not in response.headers.get("content-type", "")
     exchange = exchange_of(response)
-    # Weak, so that the response does not refer to itself. The garbage collector could else close it in any thread.
+    # A weak reference, so that the response does not refer to itself. Otherwise only the garbage collector could free
+    # the response, and it could close it in any thread.
     owner = weakref.ref(response)
 
     def limited(chunk_size: int | None = None) -> AsyncGenerator[bytes]:
@@ -476,7 +478,7 @@ async def _limit_chunks(
     async with aclosing(chunks):
         async for chunk in chunks:
             whole += len(chunk)
-            tail = last + chunk  # with the end of the chunk before: the mark between two events can be split
+            tail = last + chunk  # `last`, because two chunks can share an event's end mark
             end = max(map(tail.rfind, ends))
             event = len(tail) - end if end >= 0 else event + len(chunk)
             last = tail[-3:]

@@ -51,7 +51,7 @@ class Fault:
     """An error as a server reports it; `code` is the server's error code, or its error type if there is no code.
 
     `kind` is the class of our exception, if the HTTP status does not determine it. `retry_after` is in seconds.
-    `used_up` is True if a quota is used up for longer than a turn can wait.
+    `used_up` is True if a quota is used up, and a turn cannot wait until there is more of it.
     """
 
     message: str
@@ -66,8 +66,8 @@ class Fault:
 class Vendor:
     """The names that an error message needs: of the server, of the model, and of environment variables.
 
-    `keys` are the variables that can hold the API key, `base_url` is the variable with the server's address. `hint` is
-    a sentence for the message about an unknown model: another possible cause.
+    `who` is the name of the server. `keys` are the variables that can hold the API key, `base_url` is the variable with
+    the server's address. `hint` is a sentence with a further possible cause, for the message that a model is unknown.
     """
 
     who: str
@@ -124,7 +124,8 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
 def _explain_page(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, str]:
     """Return the class, the summary and the advice of the exception for an HTML error page.
 
-    A model's server does not send HTML. So a firewall or proxy answered in its place, and the API key can be right.
+    A model's server does not send HTML. So a firewall or proxy answered in its place, and this does not mean that the
+    API key is wrong.
     """
     kind, _, advice = _explain(replace(fault, kind=None, used_up=False), vendor)
     if kind in (AuthenticationFailed, BadRequest):
@@ -329,11 +330,11 @@ _REPEATED_ERROR = re.compile(
 
 
 def find_refused_field(error: object, body: Json) -> tuple[str, str]:
-    """Return the field of a request that a server refuses, and the field to use in its place ("" for none).
+    """Return the field of a request that a server refuses, and the field to use instead ("" for none).
 
-    `error` is the server's error, as any JSON; `body` is the request. A returned field is "body." and its path, or
-    "tools." or "messages." and its name. The result is ("", "") if the error names no field of the request, or only
-    fields that the request needs.
+    `error` is the server's error, as JSON of any form; `body` is the request. A field is returned as "tools.NAME" or
+    "messages.NAME" if it is inside the tools or messages of the request, and as "body.PATH" elsewhere. The result is
+    ("", "") if the error names no field of the request, or only fields that the request needs.
     """
     fields = [place for place in dict.fromkeys(fields_of(body)) if _can_omit(place, body)]
     text = "\n".join(islice(_message_lines(error), 100))[:_LONGEST_REFUSAL]
@@ -398,7 +399,7 @@ def _fields_in(line: str, fields: Sequence[str]) -> Iterator[str]:
     paths = [(match, [one for one in parts if not one.isdigit()]) for match, parts in matches]
     roots = [_root(parts) for _, parts in paths]
     for match, parts in paths:
-        # Under "properties" and the like, the name is that of a property in a JSON Schema, not of a request field.
+        # After a keyword such as "properties", a name belongs to a property in a JSON Schema, not to a request field.
         if not parts or (len(parts) > 1 and parts[-2] in MAPS_OF_SCHEMAS):
             continue
         before, after = line[: match.start()], line[match.end() :]
@@ -414,7 +415,7 @@ def _fields_in(line: str, fields: Sequence[str]) -> Iterator[str]:
 
 
 def _root(parts: Sequence[str]) -> str:
-    """Return "messages" or "tools" if a field's path leads into this part of the request, or else ""."""
+    """Return "messages" or "tools" if the path of a field begins in that part of a request, or else ""."""
     at = parts[:1] == ["body"]
     return FIELD_PLACES.get(parts[at], "") if len(parts) > at + 1 else ""
 

@@ -62,7 +62,7 @@ class _Pace:
 
 
 class _Tokens(_Pace):
-    """The pace for a limit on tokens. `share` is the average of a request's real tokens divided by the estimate."""
+    """The pace for a limit on tokens. `share` is the average of (real tokens of a request) / (estimated tokens)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Ticket:
         self.epochs: tuple[int, int] = (0, 0)
         self.sent_at = 0.0
         self.decided = False  # whether the server has accepted or refused the request
-        self.blameless = False  # whether it was refused although the limits that the server names were not reached
+        self.blameless = False  # whether it was refused within the limits that the server names
         self._gate = gate
 
     async def __aenter__(self) -> Self:
@@ -124,7 +124,7 @@ class ProviderGate:
         self._in_a_row = 0  # refused requests since the last accepted one
         self._first_refusal = 0.0
         self._shut = False
-        self._too_fast = False  # whether `_shut` is due to too many requests, and not to an overloaded server
+        self._too_fast = False  # whether we sent too many requests, if `_shut`; else the server is overloaded
         self._probe: Ticket | None = None
         self._pause = FIRST_PAUSE
         self._shut_until = 0.0
@@ -139,15 +139,16 @@ class ProviderGate:
         return self._requests.rate * 60
 
     def ticket(self, tokens: int, *, row: bool = False) -> Ticket:
-        """Return an asynchronous context manager, which waits until a request can be sent. Send it once inside.
+        """Return an asynchronous context manager for one request, which waits until the request can be sent.
 
-        `tokens` is an estimate of the request's input and output tokens. `row` is True for a request for one row of a
-        map (one prompt for many rows). Any other request waits only while rows are waiting, and is sent before them.
+        The caller sends it inside the `async with`, and only once. `tokens` is an estimate of its input and output
+        tokens. `row` is True if it is for one row of a map (one prompt for many rows). Any other request waits only
+        while rows are waiting, and is sent before them.
         """
         return Ticket(self, tokens, row=row)
 
     async def room(self) -> None:
-        """Wait until one more row of a map can begin, so that its request will not wait long for permission."""
+        """Wait until a row of a map (one prompt for many rows) can begin, so that its request will not wait long."""
         now = self._now()
         if self._rooms or not self._has_room():
             future = asyncio.get_running_loop().create_future()
@@ -221,10 +222,10 @@ class ProviderGate:
         self._set_rate()
 
     def _is_within_limits(self, ticket: Ticket, limits: Mapping[str, RateLimit]) -> bool:
-        """Return whether a refused request was within all limits that the server names: then the rate is not to blame.
+        """Return whether a refused request was within all limits that the server names: then our rate is not the cause.
 
-        `limits` are the limits in the headers of the refusal. The rate must also be more than half of the limit on
-        requests: only then is that limit known to be one per minute.
+        `limits` are the limits in the headers of the refusal. The result is also False if our rate is at most half of
+        the limit on requests: then the server could count over another time than a minute.
         """
         need = {name: ticket.charges.get(name, 1) for name in limits}
         is_enough = all(one.remaining is not None and one.remaining > need[name] for name, one in limits.items())
@@ -260,7 +261,7 @@ class ProviderGate:
         return max([self._requests.due, *(pace.due for pace in self._tokens.values())])
 
     def _admit(self, ticket: Ticket, now: float) -> None:
-        if not self._under_way and not self._rows:  # after an idle time, count anew how many requests are accepted
+        if not self._under_way and not self._rows:  # idle until now: count accepted requests from here on
             self._open_since, self._sent_count = now, 0
         self._under_way += 1
         ticket.sent_at = now
@@ -339,7 +340,7 @@ class ProviderGate:
     def _refuses_all(self, now: float) -> bool:
         """Return whether so many requests were refused in a row, for so long, that this cannot be by chance."""
         few, many, seconds = REFUSALS_IN_A_ROW
-        # Of the requests sent in the last moments, it is not yet known whether they were refused: leave this time out.
+        # Requests that were sent a moment ago may still be refused, so the time since then is not counted.
         known_seconds = now - self._first_refusal - REFUSAL * self._lag
         rate = self._requests.rate
         return self._in_a_row >= few and known_seconds >= max(few / rate, min(many / rate, seconds))
@@ -379,7 +380,7 @@ class ProviderGate:
         self._wake(now)
 
     def _make_room(self, now: float) -> None:
-        """Let rows that wait in `room` begin, as long as few rows are waiting to send their requests."""
+        """Let rows of a map that wait in the method `room` begin, as long as few begun rows wait to send a request."""
         while self._coming and now - self._coming[0] > LATE:
             self._coming.popleft()
         while self._rooms and (self._rooms[0].done() or self._has_room()):

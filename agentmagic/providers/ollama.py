@@ -70,7 +70,8 @@ def host(value: str | None = None) -> str:
 def list_installed() -> list[str]:
     """Return the names of the models that are downloaded on the Ollama server.
 
-    The list is empty if no server answers within `LISTING_SECONDS`, or if the classroom settings forbid its address.
+    The list is empty if no server answers within `LISTING_SECONDS`, or if a teacher's or administrator's limits forbid
+    its address.
     """
     if not class_settings().allows_address(host()):
         return []
@@ -234,7 +235,7 @@ def _with_images(body: Json, parts: Sequence[Content]) -> Json:
 
 
 def context_for(messages: Sequence[Json], options: Json, size: int) -> int:
-    """Return the size of the context window, in tokens, that a request and its answer need: a power of 2.
+    """Return the size of the context window, in tokens, for a request and its answer, rounded up to a power of 2.
 
     `size` is the length of the request as JSON, in bytes.
     """
@@ -247,7 +248,7 @@ def context_for(messages: Sequence[Json], options: Json, size: int) -> int:
 class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
     """A model on an Ollama server. The server is not contacted before the first request.
 
-    A key from the user's settings is sent only to servers on other machines; `api_key` is always sent. The context
+    A key from the user's settings is not sent to a server on this machine; `api_key` is sent to any server. The context
     window grows with the conversation up to the model's limit, and never shrinks.
     """
 

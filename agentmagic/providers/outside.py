@@ -1,6 +1,7 @@
 """Describes `acp:`, agents of other makers, such as Claude Code.
 
-Each runs its own agent loop in a process of its own, so a session runs another kind of turn for it.
+Each runs its own agent loop in a process of its own. So a session runs another kind of turn for such an agent, without
+the loop of agentmagic.
 """
 
 import re
@@ -24,7 +25,7 @@ PROVIDERS = (
         about="an agent with a login of its own: claude, codex, gemini, or a command",
         package="acp",
         extra="acp",
-        prices=FREE,  # nothing is charged through us: the agent has its own account, and reports its own cost
+        prices=FREE,  # agentmagic computes no cost: the agent has its own account, and reports its cost itself
         all_models=Family(re.compile(""), KINDS, window=None),
     ),
 )

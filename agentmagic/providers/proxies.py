@@ -39,8 +39,8 @@ class RouteFault(Exception):
 
     The message says why, and what the user can do.
 
-    `problem` and `advice` are clauses without a full stop. `proxy` is the address of the proxy, or "" without one.
-    `lasting` is True if the next try would fail in the same way.
+    `problem` and `advice` are two parts of the message, without a full stop. `proxy` is the address of the proxy, or ""
+    without one. `lasting` is True if the next try would fail in the same way.
     """
 
     def __init__(self, problem: str, advice: str, proxy: str = "", *, lasting: bool = True) -> None:
@@ -199,7 +199,7 @@ def _open_transport(transport: type[T], url: str, proxy: ProxyRoute | None, opti
     """
     import httpx2
 
-    # An address without TLS needs no certificates, so requests to it must work even with wrong certificate settings.
+    # Only https needs certificates. Requests to other addresses must work even if the certificate settings are wrong.
     verify = tls_context() if urlsplit(url).scheme == "https" else False
     make = cast("Any", transport)
     if proxy is None:

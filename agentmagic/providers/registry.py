@@ -105,9 +105,9 @@ def _no_such(name: str) -> str:
 def default_model() -> str | None:
     """Return the name of the model to use if the user chose none, or None if no provider's API key is set.
 
-    This is usually the default model of the first provider whose key is set. But the models that the classroom settings
-    list by full name come first, in their order, if the provider has its key or needs none. A model that these settings
-    do not allow comes last, and its key is not looked up in the keyring.
+    This is usually the default model of the first provider whose key is set. But a teacher or administrator can limit
+    the models. The models that these limits list by full name come first, in their order, if the provider has its key
+    or needs none. A model that is not allowed comes last, and its key is not looked up in the keyring.
     """
     usual = [(f"{row.name}:{row.default}", row) for row in providers().values() if row.keys]
     allowed_models = [(name, row) for name, row in usual if class_settings().allows_model(name)]
@@ -133,9 +133,9 @@ def choose_default() -> str:
 def model_sentence(name: str, first: str) -> str:
     """Return a sentence about a model: whether it can answer, and where its key comes from.
 
-    `name` is "" if the user chose no model. `first` is what the sentence calls the user's first input, such as
-    "message": if no key is set, the first input shows the ways to get a model. The keyring is read only if the key is
-    in no other place.
+    `name` is "" if the user chose no model. If no key is set, the sentence says that the user's first input will show
+    the ways to get a model; `first` is the word for that input, such as "message". The keyring is read only if the key
+    is in no other place.
     """
     name = name or default_model() or ""
     if not name:
@@ -152,9 +152,9 @@ def model_sentence(name: str, first: str) -> str:
 def usable_models() -> list[str]:
     """Return the names of the models that the user can choose now.
 
-    These are the models that the classroom settings list by full name, the default models, and the models on a local
-    server such as Ollama. The provider's package must be installed, and its key set if it needs one. Models that the
-    classroom settings do not allow are left out.
+    These are the models that the limits of a teacher or administrator list by full name, the default models, and the
+    models on a local server such as Ollama. The provider's package must be installed, and its key set if it needs one.
+    Models that these limits do not allow are left out.
     """
     rows, allows = providers().values(), class_settings().allows_model
     usual = [(f"{row.name}:{row.default}", row) for row in rows if row.default and allows(f"{row.name}:{row.default}")]
@@ -166,7 +166,7 @@ def usable_models() -> list[str]:
 
 
 def _class_models() -> list[tuple[str, Provider]]:
-    """Return the models that the classroom settings list by full name (without "*"), each with its provider."""
+    """Return the models that a teacher or administrator lists by full name (without "*"), each with its provider."""
     bounds, rows = class_settings(), providers()
     names = (name for name in bounds.models or () if "*" not in name and bounds.allows_model(name))
     return [(name, row) for name in names if (row := rows.get(name.partition(":")[0])) is not None]
@@ -207,7 +207,7 @@ def address_of(model: Model) -> str | None:
 
 
 def check_address(model: Model) -> None:
-    """Raise UsageError if the classroom settings or an administrator do not allow the address of a model.
+    """Raise UsageError if the limits of a teacher or administrator do not allow the address of a model.
 
     A model that runs in this process has no address, so it is always allowed.
     """
@@ -245,8 +245,8 @@ def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
     """Return the usage with the cost of its tokens and searches; the cost is None if a price is unknown.
 
     `base_url` is as in `info`. A price set by an administrator counts first, then a price from `register_model`, then
-    the price table. But if the classroom settings or an administrator limit costs, the price table counts before
-    `register_model`. The table identifies a seller by its address, so a model on any other server has no price there.
+    the price table. But if a teacher or administrator limits costs, the price table counts before `register_model`. The
+    table identifies a seller by its address, so a model on any other server has no price there.
     """
     row, price, bounds = providers().get(name.partition(":")[0]), catalog.registered_facts(name).price, class_settings()
     if price is None and row is not None and row.prices == FREE:
@@ -285,6 +285,6 @@ def _listing(name: str, base_url: str | None) -> Listing | None:
     if row is None or not row.prices:
         return None
     if row.prices == "google":
-        model = model.rpartition("models/")[2]  # names on Vertex AI have folders before "models/"
+        model = model.rpartition("models/")[2]  # Vertex AI: "publishers/google/models/NAME"
     url = lower_host((base_url or settings.variable(row.base_url) or "").strip())
     return Listing(model, url=url) if url else Listing(model, seller=row.prices)

@@ -46,14 +46,14 @@ PROVIDERS = (
 
 
 class ScriptedCall(TypedDict):
-    """A tool call in a script; `arguments` can be a string, to play a model that writes bad JSON."""
+    """A tool call in the script of a model. `arguments` can be a string, to simulate a model that writes bad JSON."""
 
     name: str
     arguments: "dict[str, Any] | str"
 
 
 class ScriptedPage(TypedDict):
-    """A web page that a scripted search finds."""
+    """A web page that a search in a model's script finds."""
 
     url: str
     title: NotRequired[str]
@@ -61,7 +61,7 @@ class ScriptedPage(TypedDict):
 
 
 class ScriptedSearch(TypedDict):
-    """A web search in a script, which the provider carries out itself before the text of the answer."""
+    """A web search in the script of a model: it plays a search by the provider itself, before the answer's text."""
 
     query: str
     found: NotRequired[list[ScriptedPage]]
@@ -77,7 +77,7 @@ class ScriptedCitation(TypedDict):
 
 
 class ScriptedStep(TypedDict):
-    """One response in a script; `pace` is the time in seconds before each event.
+    """One response in the script of a model; `pace` is the time in seconds before each event.
 
     `cut` simulates a response that stopped at its length limit.
     """
@@ -108,11 +108,11 @@ class ScriptedModel:
         self._calls = 0
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
-        """Return the names of all settings: a script is the same with any settings."""
+        """Return the names of all settings: they do not change the model's script, so all are accepted."""
         return settings.given
 
     def hosts(self, _tool: HostedTool) -> bool:
-        """Return True: a script is the same with any tools."""
+        """Return True: tools do not change the script of the model."""
         return True
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
@@ -217,7 +217,7 @@ def _usage(request: Request, step: ScriptedStep) -> Usage:
     searches = len(step.get("searches", []))
     return Usage(
         _count(inputs), 0, _count(outputs), _count([reasoning]), searches=searches
-    )  # the reasoning is part of the output too
+    )  # `outputs` includes the reasoning
 
 
 def _part_text(part: Part) -> str:

@@ -88,13 +88,13 @@ async def read_objects(response: "httpx2.Response") -> AsyncGenerator[list[bytes
 
 
 class _EventCutter:
-    """Groups lines into server-sent events and returns their data; `done` is True once an event's data was `[DONE]`."""
+    """Groups lines into server-sent events, and returns the data of each. `done` is True after the data `[DONE]`."""
 
     def __init__(self) -> None:
         self.done = False
         self._data: list[bytes] = []
         self._name = b""  # the name of the current event, if it changes how the event's data is read
-        # The last line "event: NAME" with a name that does not matter. The same line is skipped without parsing.
+        # The last line "event: NAME" whose name does not matter. If the same line comes again, it is not parsed.
         self._skipped_line = b""
         self._loose_lines: list[bytes] = []  # lines of JSON that are not in an event
 

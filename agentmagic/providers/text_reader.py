@@ -71,11 +71,13 @@ class TextReader:
         self._code = _Code()
         self._part_pieces: list[str] = []  # the text of the open part, calls included
         self._thought_pieces: list[str] = []  # the text of the open thought
-        self._skipped: str | None = None  # the open thought up to its first closing tag, if that was inside code
+        # If the first closing tag in the open thought was inside code: the text of the thought before that tag.
+        self._skipped: str | None = None
         self._drafts: list[str] = []  # the calls in the open part
         self._calls: list[str] = []
         self._spoke = False
-        self._may_withdraw = True  # whether a closing tag without an opening tag would still count
+        # Whether a closing tag without an opening tag would still turn the part before it into thinking.
+        self._may_withdraw = True
         self.found_thinking = False
 
     def feed(self, text: str) -> Sequence[Piece]:
@@ -163,7 +165,10 @@ class TextReader:
             yield Piece("text", text)
 
     def _withdraw(self, before: str) -> Iterator[Piece]:
-        """Turn the current part and the text `before` into thinking: a closing tag without an opening tag has come."""
+        """Turn the current part into thinking: a closing tag without an opening tag has come.
+
+        `before` is the text between the part and this tag.
+        """
         if self._part_pieces:
             yield Piece("thought", "".join(self._part_pieces) + before)
         elif before.strip():
@@ -204,8 +209,8 @@ class TextReader:
             yield from self._reason(self._take_clear((self._closing,), last=last))
             if not last or self._skipped is None:
                 return False
-            # The answer has ended, and all closing tags seemed to be inside code. So the first of them did close the
-            # thought: read the text after it again, as visible text.
+            # The answer has ended, and every closing tag in the thought seemed to be inside code. So treat the first
+            # of them as the end of the thought, and read the text after it again, as visible text.
             self._pending = "".join(self._thought_pieces)[len(self._skipped) + len(self._closing) :]
             yield Piece("thought", self._skipped)
             self._end_thought()
@@ -260,7 +265,7 @@ class _Code:
         self._unread.append(text)
 
     def holds(self, after: str, *, last: bool) -> bool | None:
-        """Return whether `after`, the text that follows, begins inside code; None if that needs more text."""
+        """Return whether the added text ends inside code, or None if that needs more text. `after` is the next text."""
         self._read()
         if self._fence or self._in_string or not self._span:
             return bool(self._fence) or self._in_string
@@ -295,12 +300,15 @@ class _Code:
         self._line, self._fenced_here = "", False
 
     def _take(self, mark: re.Match[str], start: int) -> None:
-        """Process a run of backticks or tildes; `start` is where its line begins, or continues, in the new text."""
+        """Process a run of backticks or tildes (`mark`).
+
+        `start` is where its line begins in the new text, or continues from earlier text.
+        """
         run = mark[0]
         indent = mark.start() - start + len(self._line)
         first = indent < _LONGEST_INDENT and _BEFORE_FENCE.fullmatch(self._line + mark.string[start : mark.start()])
         if self._fence and self._fenced_here:
-            if "`" in self._fence and "`" in run:  # backticks again in the same line: it was a code span, not a fence
+            if "`" in self._fence and "`" in run:  # backticks close it in the same line: a code span
                 self._fence = ""
         elif self._fence:
             # A fence with the name of a language can only open a code block, not close it.

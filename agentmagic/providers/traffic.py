@@ -29,9 +29,9 @@ _current: ContextVar["ModelExchange | None"] = ContextVar("model_exchange", defa
 
 @dataclass(slots=True)
 class HttpExchange:
-    """One HTTP request and its response, as bytes; `status` is 0 without a response.
+    """One HTTP request and its response, as bytes; `status` is 0 if there was no response.
 
-    `whole` is False if a body was too long to keep: `request_body` is then empty, or `chunks` ends early.
+    `whole` is False if a body was too long to keep. Then `request_body` is empty, or `chunks` has only the beginning.
     """
 
     method: str

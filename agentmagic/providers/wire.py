@@ -108,7 +108,7 @@ def count_of(value: object) -> int:
 
 
 def figures_so_far(before: Json, now: Json) -> Json:
-    """Return the fields of `before`, updated from `now`. A field that is null, missing or 0 in `now` is not changed."""
+    """Return the fields of `before` with the new values from `now`, except those that are null, missing or 0 there."""
     return before | {name: figure for name, figure in now.items() if figure}
 
 
@@ -194,7 +194,7 @@ write_json = json.JSONEncoder(ensure_ascii=False).encode  # made once: json.dump
 def write_body(body: Json) -> bytes:
     """Return the body of a request as JSON. Raises ValueError for values that JSON cannot represent.
 
-    It takes a third of the time of the module `json`, so encoded text need not be cached between requests.
+    It takes a third of the time that the module `json` needs, so the results need not be cached between requests.
     """
     return to_json(body, inf_nan_mode="null")
 
@@ -222,7 +222,7 @@ _SCHEMAS = frozenset(
 def each_schema(schema: Mapping[str, Any], change: Callable[[Json], Json]) -> Json:
     """Return a JSON Schema in which `change` was applied to each nested schema, then to the schema itself.
 
-    Under "anyOf", "properties" and the like, `true` and `false` become {}, because not every provider accepts them.
+    A nested schema `true` or `false` in "anyOf", "properties" and the like becomes {}: not every provider accepts it.
     """
 
     def inner(schema: object) -> Json:
@@ -300,7 +300,7 @@ def omit_fields(body: Json, without: Mapping[str, str]) -> Json:
 
 
 def fields_of(value: object, place: str = "body") -> Iterator[str]:
-    """Yield every field of a request body: "body." and its path, or "tools." or "messages." and its name."""
+    """Yield each field of a request body as "body.PATH"; inside tools or messages, "tools.NAME" or "messages.NAME"."""
     for item in cast("list[object]", value) if isinstance(value, list) else [value]:
         for key, inner in cast("Json", item).items() if isinstance(item, dict) else ():
             inside = f"{place}.{key}" if place.startswith("body") else place
@@ -407,12 +407,12 @@ class PartWriter:
         yield from self._write("reasoning", text, field)
 
     def take(self, content: object, field: str = "") -> Iterator[ModelEvent]:
-        """Yield the model events for content that `pieces_of` can read; `field` is noted as the field of thoughts."""
+        """Yield the model events for content that `pieces_of` can read; `field` is the field with its thoughts."""
         for kind, text in pieces_of(content):
             yield from self.say(text) if kind == "text" else self.think(text, field)
 
     def end(self) -> tuple[ModelEvent, ...]:
-        """Return the end event of the open part, if there is one. Text that can become a tag stays held back."""
+        """Return the end event of the open part, if any. Text that can be the beginning of a tag stays held back."""
         self._reader.end_part()
         return self._end()
 
@@ -462,7 +462,7 @@ class PartWriter:
 
     def _become_reasoning(self, text: str) -> Iterator[ModelEvent]:
         """Yield the event that ends the open part as reasoning with this text, even if the part began as text."""
-        if self._kind is None:  # the part contained only a call, so it was not started
+        if self._kind is None:  # the part had only a call, so no start event came
             yield from self._write("reasoning", text)
         self._kind = None
         yield PartFinished(self._index, Reasoning(text))
@@ -502,7 +502,7 @@ class Memo:
         self._ends: list[int] = []  # for each message, the index in `_encoded` after its last object
 
     def __call__(self, messages: Sequence[Message]) -> list[Json]:
-        """Return the messages as JSON objects of the API, those known from the call before from the cache."""
+        """Return the messages as JSON objects of the API. Messages of the previous call come from the cache."""
         same = _same(self._messages, messages)
         fresh = [tuple(self._encode(message)) for message in messages[same:]]
         del self._ends[same:]

@@ -34,7 +34,8 @@ _FATES = {"expired": EXPIRED, "canceled": CANCELED}
 class AnthropicBatches(RemoteBatches):
     """The batch API of one Anthropic model; `send` is the model's method `open`, which sends an HTTP request."""
 
-    # https://platform.claude.com/docs/en/build-with-claude/batch-processing#batch-limitations: 256 MB with the frame
+    # A batch can have 256 MB. 100 of the bytes are kept for `frame`:
+    # https://platform.claude.com/docs/en/build-with-claude/batch-processing#batch-limitations
     limits = BatchLimits(100_000, 256_000_000 - 100)
     frame = (b'{"requests":[', b",", b"]}")
 

@@ -89,7 +89,7 @@ def refusal(
     """
     error = object_of(object_of(payload).get("error"))
     kind, message = str(error.get("type") or ""), error.get("message")
-    message = next((text for text in (message, payload) if isinstance(text, str)), "")  # a string payload is a web page
+    message = next((text for text in (message, payload) if isinstance(text, str)), "")  # a string: a web page, not JSON
     status = status or _STATUS_OF.get(kind, 500)
     is_refusal = status < 500 and status != 429  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
     code = object_of(error.get("details")).get("error_code")
@@ -108,9 +108,9 @@ def refusal(
 
 @dataclass(slots=True)
 class _OpenBlock:
-    """A content block that is being streamed: its initial `data`, the pieces of its text or input, its citations.
+    """A content block that is being streamed: its first `data`, the pieces of its text or input, and its citations.
 
-    `delta_type` is the type of the deltas that extend the block.
+    A delta is an event with a further piece; `delta_type` is the type of the deltas that extend this block.
     """
 
     index: int
@@ -207,17 +207,18 @@ class Decoder:
         kind = _kind(data)
         if kind != "text" and all(one.data["type"] != "text" for one in self._open.values()):
             yield from self._end_text()
-        # A text block gets no index yet: `PartWriter` starts its part at the first word, because this can be thinking.
+        # A text block gets no index yet: its first word can be thinking, so `PartWriter` starts the part then.
         index = -1 if kind == "text" else self._writer.next_index()
         block = self._open[place] = _OpenBlock(index, data, _DELTA_OF.get(data["type"], ""))
         if index >= 0:
             yield PartStarted(block.index, kind, text_of(data.get("name") or data["type"]) if kind in _CALLS else "")
-        for key in ("text", "thinking"):  # both fields are empty at the start of a block, except on some other servers
+        # Anthropic begins a block with both fields empty. Some compatible servers put the first piece into them.
+        for key in ("text", "thinking"):
             yield from self._piece(block, text_of(data.get(key)))
 
     def _delta(self, place: int | None, delta: Json) -> Iterator[ModelEvent]:
         block, kind = self._open.get(place), delta.get("type")
-        if block is None or kind != block.delta_type:  # seldom true, so the usual delta costs no search
+        if block is None or kind != block.delta_type:  # seldom true: most deltas fit the block
             owner = _OWNERS.get(text_of(kind))
             if owner and (block is None or (block.delta_type and block.data["type"] != owner)):
                 yield from self._open_for(owner)

@@ -82,7 +82,8 @@ _WEB: Mapping[str, Json] = {
     # "direct" means that Claude itself calls the tool. Without it, newer versions of the tool let a program that Claude
     # wrote call the search, and only that program sees the pages.
     SEARCH: {"type": "web_search_20260318", "allowed_callers": ["direct"]},
-    # "none" forbids fetching a URL from a result of our tools: a prompt injection could put notebook data into the URL.
+    # "none" forbids Claude to fetch a URL from a result of our tools: a malicious text in a result could make Claude
+    # put notebook data into the URL.
     FETCH: {
         "type": "web_fetch_20260318",
         "allowed_callers": ["direct"],
@@ -171,7 +172,7 @@ def _hosted_tool(tool: HostedTool, request: Request) -> Json:
 
 
 def is_beta(body: Json) -> bool:
-    """Return whether a request body uses the beta feature `BINDING`. A header must turn this feature on."""
+    """Return whether a request body uses the beta feature `BINDING`, so that its request needs the header for it."""
     return "block_binding" in body.get(THINKING, {})
 
 
@@ -220,10 +221,10 @@ def _late_calls(messages: Sequence[Message], place: int, hosted_names: Collectio
 
 
 def _orphans_as_text(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return the parts of an answer, in which a program's calls become text if the program itself is missing.
+    """Return the parts of an answer, in which the calls of a missing program are replaced by text.
 
-    Claude can write a program that calls tools, and run it with a hosted call. If that hosted call is not among the
-    parts, the calls that the program made, and their results, become text.
+    Claude can write a program that calls tools. A hosted call runs it, which is a call on Anthropic's servers. If that
+    hosted call is not among the parts, the calls that the program made, and their results, become text.
     """
     ids = {part.id for part in parts if isinstance(part, HostedCall)}
     orphans = [_program(part) not in ("", *ids) for part in parts]
@@ -236,7 +237,10 @@ def _orphans_as_text(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 
 def _program(part: Part) -> str:
-    """Return the id of the hosted call that ran the program which made this hosted call; "" for any other part."""
+    """Return the id of the call that ran the program which made this hosted call (a call on Anthropic's servers).
+
+    Returns "" for any other part.
+    """
     own = data_of(part, PROVIDER) if isinstance(part, HostedCall | HostedResult) else {}
     return text_of(object_of(own.get("caller")).get("tool_id"))
 
@@ -266,7 +270,7 @@ def _thinking(model: str, settings: ModelSettings) -> Json:
 def _mark_for_cache(messages: list[Json]) -> list[Json]:
     """Return the messages with a cache mark on the last content block, so that the API caches all before it.
 
-    The marked message is a copy, because the memo keeps the original objects for later requests.
+    The marked message is a copy: the original object is kept in the `Memo`, the cache of encoded messages.
     """
     *before, last = messages
     *blocks, block = last["content"]
@@ -303,7 +307,7 @@ def _encode_part(part: Part) -> Iterator[Json]:
         yield from (block for block in data.get("blocks", [data]) if block["type"] != "text" or block["text"].strip())
     elif isinstance(part, Text) and part.text.strip():
         yield _text(part.text)
-    elif isinstance(part, Media):  # an image from another model: answers cannot have images here
+    elif isinstance(part, Media):  # an image that another model made: in this API, answers have none
         yield _text(as_text(part))
 
 

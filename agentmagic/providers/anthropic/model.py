@@ -93,7 +93,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
     ) -> "httpx2.Response":
         """Send an HTTP request and return the open response.
 
-        `beta` adds the header for the beta feature that `is_beta` finds in a body.
+        With `beta`, the request gets the header for the beta feature that `is_beta` looks for in a body.
         """
         client = await self._client()
         import httpx2

@@ -37,7 +37,7 @@ class SdkCalls(Protocol):
     """The methods of a `Gemini` model through which its batch API sends requests with Google's SDK."""
 
     async def open(self, call: "Callable[[AsyncClient], Awaitable[object]]") -> "httpx2.Response":
-        """Run an SDK call until its first HTTP request, send this, and return the open response.
+        """Run an SDK call until it sends its first HTTP request, and return the open response to this request.
 
         Raises ProviderError.
         """

@@ -127,10 +127,10 @@ class Decoder:
     """Turns the chunks of one response, as plain JSON, into model events.
 
     Adjacent chunks of text become one part. A chunk with a signature, or with other data that must be sent back
-    unchanged, becomes a separate part. `circulates` is True if the request set the field `CIRCULATES`: then Google's
-    own searches, fetched pages and programs come as parts of the answer. Otherwise they are only in the answer's
-    metadata. `feed` and `close` raise MalformedCall or StreamBroken if a retry can help, and another ProviderError if
-    not.
+    unchanged, becomes a separate part. `circulates` is True if the request set the field whose name is in the constant
+    `CIRCULATES`: then searches, page fetches and programs of Google's servers are parts of the answer. Otherwise they
+    are only in its metadata. `feed` and `close` raise MalformedCall or StreamBroken if a retry can help, and another
+    ProviderError if not.
     """
 
     def __init__(self, model: str, *, mint: Callable[[], str] = mint_id, circulates: bool = False) -> None:
@@ -179,7 +179,7 @@ class Decoder:
     def close(self, *, done: bool = False) -> Iterator[ModelEvent]:
         """Yield the last model events, at the end of the response. Raises StreamBroken if it is not complete."""
         if self._began and not self._answered:
-            self._reason = "NO_CANDIDATES"  # our own reason for a complete response without an answer
+            self._reason = "NO_CANDIDATES"  # not from Gemini: we made this name
         if done and self._answered and not self._reason:
             self._reason = "STOP"
         if not self._reason:
@@ -204,9 +204,9 @@ class Decoder:
         return min(searches, 1) if is_before_3(self._model) else searches
 
     def _take_metadata(self, candidate: Json) -> None:
-        """Store the search metadata of an answer, if it has any.
+        """Store the metadata of an answer about searches and fetched pages, if there is any.
 
-        If so, finished texts are held back from now on, because their citations can come in a later chunk.
+        From then on, finished texts are held back, because their citations can come in a later chunk.
         """
         if not _METADATA.isdisjoint(candidate):
             self._texts.holds = True
@@ -218,7 +218,7 @@ class Decoder:
 
     def _part(self, part: Json) -> Iterator[ModelEvent]:
         text = text_of(part.get("text"))
-        if part.keys() <= _PLAIN:  # true for nearly every part: only text, or only a thought
+        if part.keys() <= _PLAIN:  # only text or a thought, as in nearly every part
             if text:
                 yield from self._writer.think(text, "thought") if part.get("thought") else self._writer.say(text)
             return

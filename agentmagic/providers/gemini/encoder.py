@@ -44,7 +44,7 @@ CIRCULATES = "includeServerSideToolInvocations"
 _SKIP_SIGNATURE = b64encode(b"skip_thought_signature_validator").decode()
 """Google's documented placeholder for the signature of a call that Gemini did not make."""
 
-# Models that think by default. Of the others, the flash-lite models think only if the request asks for it, and the rest
+# Models that think by default. Of the other models, "flash-lite" models think only if the request asks for it; the rest
 # refuse a request for thoughts.
 _THINKS = re.compile(r"(?:.*/)?gemini-(?:2\.5|3)(?!.*(?:lite|image|tts|audio|live))")
 _THINKS_BY_LEVEL = re.compile(r"(?:.*/)?gemini-3(?!.*(?:image|tts|audio|live))")
@@ -201,8 +201,8 @@ def _answer(parts: Sequence[Part], model: str) -> list[Json]:
     # The first call of an answer needs a signature, in its part or in an earlier one. A signature in a part about the
     # work of Google's servers does not count.
     if not any("thoughtSignature" in part and not part.keys() & _SERVER for part in answer_parts[: first + 1]):
-        # The first call has no signature, because another provider or an older Gemini model made it. With this
-        # placeholder, Gemini does not check the signature.
+        # The first call of the answer has no signature, because another provider or an older Gemini model made it. With
+        # a fixed text in place of the signature, Gemini does not check it.
         answer_parts[first] = answer_parts[first] | {"thoughtSignature": _SKIP_SIGNATURE}
     return answer_parts
 
@@ -220,7 +220,7 @@ def _fit_part(part: Part, model: str) -> Part:
 
 def _encode_part(part: Part) -> Json | None:
     own = data_of(part, PROVIDER)
-    if isinstance(part, HostedCall | HostedResult):  # a part whose provider data is present but empty is not sent back
+    if isinstance(part, HostedCall | HostedResult):  # empty data says: do not send the part back
         return own or (None if part.provider_data else _encode_content(as_plain_text(part)))
     if not isinstance(part, ToolCall):
         return own or _encode_content(part)
@@ -240,7 +240,8 @@ def _tool_contents(message: Message, model: str) -> Iterator[Json]:
 def _response(result: ToolResult, inside: tuple[str, ...]) -> Json:
     """Return the part that answers a call with its result.
 
-    `inside` are the types of media that it can contain. Its text names all media of the result, also those left out.
+    `inside` are the media types that such a part can contain. Its text names all media of the result, even those that
+    it cannot contain.
     """
     response: Json = {
         "id": result.call_id,

@@ -80,7 +80,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         return self._api_key is None and _uses_vertex()
 
     async def open(self, call: "Callable[[AsyncClient], Awaitable[object]]") -> "httpx2.Response":
-        """Run an SDK call until its first HTTP request, send this, and return the open response."""
+        """Run an SDK call until it sends its first HTTP request, and return the open response to this request."""
         return await self._post(lambda client: client.open(call))
 
     async def upload(self, content: bytes) -> "httpx2.Response":
@@ -92,7 +92,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
     ) -> "httpx2.Response":
         """Call `send` with the Gemini client, and return the open response. Raises ProviderError if the request fails.
 
-        `body` is the body of the request, in which a field that the server refuses is searched.
+        `body` is the body of the request. If the server refuses one of its fields, later requests leave this field out.
         """
         client = await self._client()
         import httpx2
@@ -194,15 +194,15 @@ class _GeminiClient:
     async def open(
         self, call: "Callable[[AsyncClient], Awaitable[object]]", body: bytes | None = None
     ) -> "httpx2.Response":
-        """Run an SDK call until its first HTTP request, send this, and return the open response.
+        """Run an SDK call until it sends its first HTTP request, and return the open response to this request.
 
-        `body` replaces the body that the SDK made.
+        If `body` is given, it is sent in place of the body that the SDK made.
         """
         token = _body.set(body)
         try:
             await call(self._client.aio)
         except _ResponseReady as answered:
-            # Removed, because the exception's traceback would keep the SDK's frames and the request body in memory.
+            # The traceback is removed: it would keep the SDK's stack frames and the request body in memory.
             answered.__traceback__ = None
             return answered.response
         finally:
@@ -247,7 +247,7 @@ def _sender() -> "type[httpx2.AsyncClient]":
     import httpx2
 
     class Sender(httpx2.AsyncClient):
-        """An HTTP client for the SDK. Its `send` replaces the request's body by the one in `_body`, if there is one.
+        """An HTTP client for the SDK. Its `send` sends a request with the body in `_body` instead, if there is one.
 
         It then raises `_ResponseReady` with the open response, so that the SDK does not read the response.
         """

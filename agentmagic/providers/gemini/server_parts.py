@@ -23,7 +23,8 @@ _MOST_QUERIES = 50
 class ServerParts:
     """Turns those parts of one response that Google's servers made into `HostedCall` and `HostedResult` parts.
 
-    Also counts the searches. A result without an id belongs to the latest call. `called` is True once a call was found.
+    `searches` counts the billed searches. A result without an id belongs to the latest call. `called` becomes True at
+    the first call.
     """
 
     def __init__(self, provider: str, mint: Callable[[], str]) -> None:

@@ -175,7 +175,7 @@ def _fetch(target: Path, progress: Progress, stop: threading.Event) -> Path:
             failures.append(f"{source}: {redact(str(failure))}.")
         else:
             for path in partial.values():
-                path.unlink(missing_ok=True)  # this includes the partial file of a source that failed
+                path.unlink(missing_ok=True)  # also the partial file of the other source, if that failed
             return target
     raise ProviderError(
         f"The local model could not be fetched. {' '.join(failures)} Run it again once one of them can be reached "

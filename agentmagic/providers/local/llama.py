@@ -77,7 +77,7 @@ def encode(prompt: GenerationRequest) -> dict[str, Any]:
         "temperature": 0,
         "seed": 1,
         "stream": True,
-        # With this, chunks also come while llama.cpp reads the prompt. A cancellation takes effect only at a chunk.
+        # This field makes llama.cpp send chunks already while it reads the prompt: only at a chunk can we cancel.
         "return_progress": True,
     }
     if prompt.grammar:
@@ -158,7 +158,7 @@ class Runtime:
     def close(self) -> None:
         """End the current generation, and allow no other. Called when Python exits.
 
-        If a thread returned from llama.cpp to Python after Python's exit, Python would abort.
+        Without this, a thread could return from llama.cpp to Python after Python's exit, and the process would crash.
         """
         self._closed_event.set()
         self._busy.acquire(timeout=LAST_WAIT)
@@ -185,7 +185,7 @@ class Runtime:
                 post(RefusedForm(f"The local model cannot keep to this form: {str(error)[:300]}"))
             except Exception as error:  # noqa: BLE001  (`generate` raises it in its task)
                 post(_failure(error))
-        post(None)  # End of stream. If no `Finished` came before, `generate` raises StreamBroken.
+        post(None)  # the end of the pieces: if no `Finished` came before it, `generate` raises StreamBroken
 
 
 def _poster(chunks: asyncio.Queue[Any], stop: threading.Event) -> Callable[[Any], None]:
@@ -270,7 +270,7 @@ async def load(path: Path) -> Runtime:
         # A failed load is tried again, because memory can be free now.
         if future is None or (future.done() and future.exception()):
             future = _runtimes[path] = Future[Runtime]()
-            future.set_running_or_notify_cancel()  # from now on, a cancelled caller does not cancel the load
+            future.set_running_or_notify_cancel()  # after this, cancelling a caller does not cancel the loading
             threading.Thread(target=_load, args=(path, future), daemon=True).start()
     return await asyncio.wrap_future(future)
 

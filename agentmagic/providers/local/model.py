@@ -183,14 +183,14 @@ class LocalModel:
         required = choice == "required"
         steps = prompts.tools_in_plan(await replies.whole(prompts.plan(talk, tools, required=required)), tools)
         tool = prompts.next_tool(talk, steps)
-        # If a call is required, there must be a tool, even if the plan is done (take its last tool again), or was cut
-        # off before its first complete name (take the last tool offered).
+        # If a call is required, a tool must be returned even if the plan has no next step. Return the last tool of the
+        # plan again, or the last tool offered if the reply was cut off before it named any tool.
         return (steps or tools)[-1] if required and tool is None else tool
 
     async def _decide(self, replies: "_Replies", request: Request, decision: PlanQuestion) -> str:
-        """Return the model's decision as JSON, for a turn with a task list.
+        """Return the model's decision as JSON, for a turn in which the model first writes a list of tasks.
 
-        The model makes the decision with the same prompts for plans and arguments as in any other turn.
+        The small model gets the same prompts for plans and arguments as in a turn without such a list.
         """
         if decision.tool is None:
             # The last message of the request asks for the decision in words. It is left out: only other models need it.
@@ -230,9 +230,9 @@ class LocalModel:
 
 
 def _no_facts(talk: Talk) -> BadRequest:
-    """Return the error for a turn that must answer in JSON, but whose tool calls all failed.
+    """Return the error for a turn that must end with an answer in JSON, but in which all tool calls failed.
 
-    Without their results, the model would invent the values.
+    Without the results of the calls, the model would invent the values in the JSON.
     """
     names = join_names(dict.fromkeys(call.name for call in talk.calls))
     advice = "Ask in other words, or with --no-tools if it needs no tool."
@@ -254,7 +254,8 @@ class _Replies:
     async def pieces(self, prompt: GenerationRequest) -> AsyncGenerator[str]:
         """Yield the reply to a prompt, piece by piece.
 
-        If llama.cpp refuses the prompt's grammar, try again without it. If it refuses the schema, try with any object.
+        If llama.cpp refuses the prompt's grammar, try again without it. If it refuses the JSON Schema, try again with
+        a schema that allows any JSON object.
         """
         try:
             # `aclosing` closes the generator when the request is cancelled, so that its generation ends at once.

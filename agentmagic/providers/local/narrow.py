@@ -37,7 +37,7 @@ def _node(node: Any, root: Schema, depth: int) -> dict[str, Any]:
     if choices := _choices(schema):
         return {"enum": choices}
     for key in ("anyOf", "oneOf", "allOf"):
-        # Beside "properties", these keywords are ignored: there, they only restrict how properties can be combined.
+        # In a schema with "properties", these keywords are ignored: they only restrict which properties go together.
         if "properties" not in schema and (branches := _list(schema.get(key))):
             return _branches(key, branches, root, depth - 1)
     return _typed_node(schema, root, depth)
@@ -46,7 +46,7 @@ def _node(node: Any, root: Schema, depth: int) -> dict[str, Any]:
 def _target(reference: Any, root: Schema) -> Any:
     """Return the part of the schema `root` that a `$ref` names, or None if there is no such part.
 
-    The caller lets None allow any value.
+    For None, the caller uses a schema that allows any value.
     """
     node: Any = root
     for step in str(reference).removeprefix("#").strip("/").split("/"):

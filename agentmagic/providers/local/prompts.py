@@ -217,7 +217,7 @@ def _shot(question: str, reply: str) -> tuple[PromptMessage, PromptMessage]:
 
 
 def _joined_shots(shots: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return two examples (question and plan) that need two calls each, made from `shots`, which need one call each."""
+    """Return two examples, each a question and a plan of two calls. They join examples of one call each (`shots`)."""
     if len(shots) < 2:  # noqa: PLR2004  (two examples are needed)
         return []
     (first, one), (second, two), (last, three) = shots[0], shots[1], shots[-1]
@@ -238,7 +238,7 @@ def plan_grammar(tools: Sequence[ToolDef], *, required: bool = False) -> str:
 
 
 def tools_in_plan(reply: str, tools: Sequence[ToolDef]) -> tuple[ToolDef, ...]:
-    """Return the tools that the reply to a plan prompt names; other words, such as a cut-off name, are ignored."""
+    """Return the tools that the model's plan (`reply`) names. Other words, such as a cut-off name, are ignored."""
     by_name = {tool.name: tool for tool in tools}
     return tuple(by_name[name] for name in reply.strip().split(", ") if name in by_name)
 
@@ -323,7 +323,8 @@ def talk_of(decision: PlanQuestion) -> Talk:
 def route(steps: Sequence[ToolDef]) -> str:
     """Return as JSON whether a turn begins with tool calls ("tools") or is answered at once ("answer").
 
-    `steps` are the tools in the model's plan. A third route, to ask the user back, is never taken by the small model.
+    `steps` are the tools in the model's plan. Other models can also choose to ask the user a question first; the small
+    model never does.
     """
     return json.dumps({"route": "tools" if steps else "answer"})
 
@@ -368,7 +369,7 @@ def judgement(talk: Talk, tool: ToolDef, new_arguments: Mapping[str, Any]) -> st
 
 
 def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None = None) -> GenerationRequest:
-    """Return the prompt for the answer: from the results if tools were called, and as JSON if `output` is given."""
+    """Return the prompt for the answer to the user: from tool results, if there are any; as JSON, if with `output`."""
     task = f"{who} You are a helpful assistant. Answer briefly."
     if instructions:
         task += f"\n\n{clip(instructions, INSTRUCTIONS_CLIP, '...')}"

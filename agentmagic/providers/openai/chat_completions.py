@@ -88,7 +88,8 @@ class OpenAIChat(OpenAIClient):
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
         calls = bool(request.tools) and request.tool_choice != "none"
-        # Many compatible servers cannot call tools if the request has a schema for the answer, so it is left out.
+        # Many compatible servers cannot call tools if the request has a schema for the answer. So the schema is left
+        # out of a request with tools.
         if "response_format" in self.without or (calls and not self.is_own):
             request = replace(request, output=None)
         body = encode(request, self.model, self._memo)
@@ -116,7 +117,7 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
         body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
     if request.output:
         body["response_format"] = {"type": "json_schema", "json_schema": form(request.output)}
-    if request.hosted and request.tool_choice != "none":  # the API's own "none" forbids functions, but not web search
+    if request.hosted and request.tool_choice != "none":  # the API's "none" would still allow it
         body["web_search_options"] = {}
     body |= request.settings.under(_SETTINGS)
     return merge(body, request.settings.extra)
@@ -159,10 +160,10 @@ def _assistant(message: Message, model: str) -> Iterator[Json]:
 
 
 def _part_text(part: Part, model: str) -> str:
-    """Return the text that stands for a part of an answer when the answer is sent back in a later request.
+    """Return the text that is sent for a part of an earlier answer, or "" for a part that needs no text.
 
-    Citations and hosted calls that another model made are written as text. Those of this model are sent back in the
-    fields that only its server understands.
+    Another model's citations and hosted calls (calls that a provider ran itself) become text. Those of this model are
+    sent back in fields that only its server understands.
     """
     is_own = data_of(part, PROVIDER).get("model") == model
     match part:
@@ -181,7 +182,7 @@ def _call(call: ToolCall, model: str) -> Json:
 
 
 def _own_fields(message: Message, model: str) -> Json:
-    """Return the fields to send back with an answer: the model's reasoning, and those only its server understands.
+    """Return the fields to send back with an answer: the model's reasoning, and fields that only its server knows.
 
     DeepSeek refuses earlier calls without the reasoning before them:
     https://api-docs.deepseek.com/guides/thinking_mode

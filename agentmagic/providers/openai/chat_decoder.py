@@ -57,9 +57,9 @@ _FAILURE_REASONS = frozenset({"error", "insufficient_system_resource"})
 class _Call:
     """A tool call that is still being streamed.
 
-    `index` (of its part) is set when the first arguments come, because the name is complete then. `is_again` is True if
-    the name came once more after the arguments. If more arguments follow, this was the name of a second call; if not,
-    the server only repeated the name.
+    `index` is the index of its part. It is set when the first arguments come, because the name is complete then.
+    `is_again` is True if the name came once more after the arguments. If more arguments follow, this was the name of a
+    second call. If not, the server only repeated the name.
     """
 
     id: str = ""
@@ -178,7 +178,7 @@ class Decoder:
 
     def _end(self, reason: str) -> None:
         if reason:
-            self._reason, self.rest = reason, SETTLE  # a chunk with the token counts can still follow
+            self._reason, self.rest = reason, SETTLE  # token counts can still follow
 
     def _count(self, usage: object) -> None:
         """Store the token counts in `usage`, from a chunk. Groq nests them in another object."""
@@ -232,7 +232,7 @@ class Decoder:
         _keep(call.extra, entry, _STANDARD_CALL_FIELDS)
         if text:
             call.pieces.append(text)
-            if call.name:  # missing at first from a few servers, which send the name after the arguments
+            if call.name:  # a few servers send the name only after the arguments
                 yield from self._start_call(call)
                 yield PartDelta(call.index, text)
 
@@ -256,9 +256,9 @@ class Decoder:
     def _is_other(self, call: _Call, call_id: str, name: str, text: str, place: int | None) -> bool:
         """Return whether a piece of a streamed call begins a new call, or continues `call`.
 
-        The piece has a name, and the index of `call` or no index. It begins a new call if its id differs, if its name
-        differs and the name of `call` is complete, or if it has arguments and those of `call` are complete. If the
-        piece has no id and no index, and `call` has no arguments yet, every name begins a new call.
+        The piece has a name, and the index of `call` or no index. It begins a new call in these cases: its id differs;
+        its name differs, and the name of `call` is complete; it has arguments, and those of `call` are complete; or
+        it has no id and no index (`place`), and `call` has no arguments yet.
         """
         if call_id and call.id and call_id != call.id:
             return True
@@ -292,8 +292,8 @@ class Decoder:
 def _executed_tools(tools: object, own: ProviderData) -> Iterator[HostedCall | HostedResult]:
     """Yield the calls that Groq's server ran itself, and their results.
 
-    Later requests send Groq's data for them back with the other non-standard fields of the answer, not with these
-    parts. https://console.groq.com/docs/compound/built-in-tools
+    Groq's own data about them is not sent back with these parts: later requests send it with the other non-standard
+    fields of the answer. https://console.groq.com/docs/compound/built-in-tools
     """
     for tool in objects_of(tools)[:MOST_PAGES]:
         name = "web_search" if tool.get("type") == "search" else name_of(tool.get("type"))

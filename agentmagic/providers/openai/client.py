@@ -147,9 +147,10 @@ _ALLOWS_VALUES = frozenset({"type", "enum", "const", "anyOf", "$ref"})
 
 
 def served_models() -> list[str]:
-    """Return the full names of the models that the server at `OPENAI_BASE_URL` lists and the classroom settings allow.
+    """Return the full names of the models that the server at `OPENAI_BASE_URL` lists.
 
-    The list is empty if the server does not answer within `LIST_WAIT`, or if its address is not allowed.
+    Models that a teacher's or administrator's limits do not allow are left out. The list is empty if the server does
+    not answer within `LIST_WAIT`, or if its address is not allowed.
     """
     url, bounds = (settings.variable(BASE_URL) or "").strip().rstrip("/"), class_settings()
     if not url or not bounds.allows_address(url):

@@ -112,9 +112,9 @@ _PARAGRAPH = "\n\n"
 class Decoder:
     """Turns the stream events of one response into model events. An item of unknown type counts as a hosted call.
 
-    Each output item becomes one part, or a hosted call and its result, even if a server announces it twice or never.
-    Data that an item lacks at its end is taken from earlier events, or from the closing event, which has all items. So
-    a call that still has no arguments is finished at the closing event. Events after the closing event are ignored.
+    Each output item becomes one part, or a hosted call (a call that OpenAI ran itself) and its result, even if a server
+    announces the item twice or never. Missing data of an item is taken from earlier events, or from the closing event,
+    which has all items: a call without arguments is finished only then. Events after the closing event are ignored.
     """
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class Decoder:
         return self._begin(item)
 
     def _begin(self, item: _Item) -> Iterator[ModelEvent]:
-        """Yield the start event of an item's part: of a call, once it has its name. A text starts at its first word."""
+        """Yield the start event of an item's part. A call starts when its name is known, a text at its first word."""
         name = server_items.name_of(item.data) if item.kind == "hosted_call" else text_of(item.data.get("name"))
         if item.index < 0 and (name if item.kind in _CALLS else item.kind == "reasoning"):
             item.index = self._writer.next_index()
@@ -205,7 +205,7 @@ class Decoder:
 
     def _delta(self, kind: PartKind, event: Json, text: str) -> Iterable[ModelEvent]:
         place, item_id, item = event.get("output_index"), event.get("item_id"), self._latest
-        if item is None or (item.kind, item.place, item.data.get("id")) != (kind, place, item_id):  # seldom
+        if item is None or (item.kind, item.place, item.data.get("id")) != (kind, place, item_id):  # another item
             item = self._latest = self._item(kind, number_of(place), {"type": _TYPES[kind], "id": item_id})
         if not text or item.done:
             return ()
@@ -443,8 +443,8 @@ def _items(message: Message, *, reasons: bool) -> Iterator[Json]:
 def _assistant_items(parts: Sequence[Part], *, reasons: bool) -> Iterator[Json]:
     """Yield the items for an answer in the history. Items that this API made stay unchanged, with their reasoning.
 
-    The API refuses reasoning without the item after it, which is missing in a cut-off answer. It also refuses an item
-    that has an id without the reasoning before it, which is left out for a model that does not reason.
+    The API refuses reasoning if the item after it is missing, as in a cut-off answer. It also refuses an item with an
+    id if the reasoning before it is missing. For a model that does not reason, all reasoning is left out.
     """
     pending: list[Json] = []
     without_ids = False  # True once reasoning was left out: the items after it are then sent without their ids
@@ -487,7 +487,7 @@ def _output(result: ToolResult) -> Json:
     prefix = "Error: " if result.is_error else ""
     output: str | list[Json] = prefix + result.text
     if any(isinstance(part, Media) for part in result.content):
-        head = [Text(prefix.strip())] if prefix else []  # "Error:" is a text of its own here
+        head = [Text(prefix.strip())] if prefix else []  # in a list with media, "Error:" is a separate text
         output = [_content(part) for part in (*head, *result.content)]
     call_id = fit_id(result.call_id, LONGEST_ID)
     return {"type": "function_call_output", "call_id": call_id, "output": output}
