@@ -74,7 +74,7 @@ class Limits:
     def result(self) -> int | None:
         """The most characters that are sent of one tool result, or None without a limit.
 
-        It is at most a quarter of the context window, but never below SHORT.
+        It is at most a quarter of the context window, but never below `SHORT`, the length of an old, shortened result.
         """
         quarter = self.window // 4 * CHARACTERS if self.window else None
         limits = [int(bound) for bound in (self.max_result, quarter) if bound is not None]
@@ -87,9 +87,9 @@ class Limits:
 
 
 class Context:
-    """Makes the messages that a turn sends from the session's history.
+    """Makes, from the session's history, the messages that a turn sends to the model.
 
-    `compacted`: the session's last compaction. `view`: the view of the last turn, which the session keeps. `accepts`:
+    `compacted`: the session's last compaction. `view`: the `RequestView` that a session keeps between turns. `accepts`:
     a function that returns whether the model accepts an image or other medium; a text with its name replaces a medium
     that is not accepted. Pass the same function in every turn: with a new function, all messages are converted again.
     `instructions` and `tools` are part of every request.
@@ -122,7 +122,7 @@ class Context:
         return self._view.has_previews
 
     def view(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Return the messages to send, a valid conversation. Messages that need no change are not copied."""
+        """Return the messages to send. Those that need no change are the same objects as in `messages`."""
         self._view.follow(messages, self._rules)
         return self._view.messages
 
@@ -166,7 +166,8 @@ class Context:
         """
         before = self.estimate(messages)
         estimate = self._size(messages, self._view.compacted)
-        # `before` contains the provider's own count. Its ratio to our estimate corrects later estimates of this view.
+        # If the provider has counted tokens, `before` includes this count. The ratio of `before` to `estimate` then
+        # corrects later estimates of this view.
         self._view.scale = min(max(before / estimate, 1 / MOST_SCALE), MOST_SCALE)
         window = (before if early else self._window(before)) / self._view.scale
         plan = self._plan(messages, prompt, window)
@@ -203,9 +204,10 @@ class Context:
         return view
 
     def _plan(self, messages: Sequence[Message], prompt: int, window: float) -> Compacted:
-        """Return the compaction that changes least among those small enough, or else the one with the smallest result.
+        """Return a plan of the compaction: of the plans that make the request small enough, the one that changes least.
 
-        The returned plan has no summary yet: a string of spaces with the maximum length of a summary stands for it.
+        If no plan does, return the one with the smallest request. A new summary is not written yet: the plan has a
+        string of spaces with the maximum length in its place.
         """
         now = self._view.compacted
         smaller = replace(now, shrunk=max(now.shrunk, _older_results(messages)), usage=Usage())
@@ -227,11 +229,11 @@ class Context:
     async def _with_summary(
         self, messages: Sequence[Message], plan: Compacted, window: float, complete: Complete
     ) -> Compacted:
-        """Return the plan with a summary by the model, if the plan covers more messages than the last compaction."""
+        """Return the plan with a new summary by the model; return it unchanged if it replaces no further messages."""
         now = self._view.compacted
         if (plan.covers, plan.prompt) == (now.covers, now.prompt):
             return plan
-        # The last summary was sent in front of the prompt `now.prompt`, and does not cover that prompt itself.
+        # The last summary was sent before the prompt with the index `now.prompt`, and does not summarize this prompt.
         head = messages[now.prompt : now.prompt + 1] if now.prompt < now.covers else ()
         indexes = range(now.covers, plan.covers)
         covered_messages = (*head, *(messages[place] for place in indexes if place not in self._rules.unsent))
@@ -252,23 +254,24 @@ def _summary_limit(window: float) -> int:
 
 
 def _older_results(messages: Sequence[Message]) -> int:
-    """Return the index of the message before which all tool results are older than the last `LATEST` ones, or 0."""
+    """Return the index of the first of the last `LATEST` messages with tool results; 0 if there are fewer."""
     backwards = (index for index in range(len(messages) - 1, -1, -1) if messages[index].role == "tool")
     return next(islice(backwards, LATEST - 1, None), 0)
 
 
 def _cut(messages: Sequence[Message], view: RequestView, prompt: int, *, keep: float, whole: float) -> tuple[int, int]:
-    """Return `covers` and `prompt` of a `Compacted` whose summary replaces more messages than that of the view, if any.
+    """Return the fields `covers` and `prompt` of a compaction whose summary replaces more messages than the last one.
 
-    The summary replaces the messages before index `covers`, except the prompt at index `prompt`. The latest turns stay,
-    as many as have at most `keep` tokens together, and at least the current turn, which begins at index `prompt`.
+    If no more can be replaced, return those of the last compaction of the view. The summary replaces the
+    messages before index `covers`, except the prompt at index `prompt`. The latest turns stay, as many as have at most
+    `keep` tokens together, and at least the current turn, which begins at the index in the argument `prompt`.
     If the current turn has more than `whole` tokens, its older steps are replaced too. Then its prompt and its latest
     steps stay: as many as have at most `keep` tokens together, and at least the last one.
     """
     now = view.compacted
-    first = max(now.covers, now.prompt + 1)  # the first message that can begin the part without a summary
+    first = max(now.covers, now.prompt + 1)  # a new summary ends before this index or a later one
     for index in range(first, prompt + 1):
-        begins = messages[index].role == "user" and index not in view.unsent  # a summary precedes a prompt
+        begins = messages[index].role == "user" and index not in view.unsent  # a prompt must follow the summary
         if begins and view.tokens_from(index) <= keep:
             return index, index
     if prompt >= first and view.tokens_from(prompt) <= whole:

@@ -127,7 +127,7 @@ def _levels(folder: Path, height: int | None) -> list[Path]:
 
 
 def height_of(files: Iterable[str]) -> int:
-    """Return how many levels the highest of these paths is above the notebook's folder, to which they are relative."""
+    """Return how many folders above the notebook's folder the highest of these paths is. They are relative to it."""
     return max((file.count("../") for file in files), default=0)
 
 
@@ -178,7 +178,7 @@ def _relative(folder: Path, path: Path) -> str:
 def _read(kind: FileKind, path: Path, levels: Sequence[Path]) -> ProjectFile:
     root = levels[0]
     data = read_bytes(path, root, LARGEST_TEXT)
-    text = redact(_small_text(data))  # the user is shown this same text, with secrets blanked
+    text = redact(_small_text(data))  # the user is shown the same text that is used: secrets are blanked here
     where = _relative(levels[-1], path)
     match kind:
         case "rules":

@@ -76,7 +76,10 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """A provider's count of the tokens of a request and its answer: the messages of the history before index `upto`."""
+    """The number of tokens in a request and its answer, as the provider counted them.
+
+    Together, they have the messages of the history before index `upto`.
+    """
 
     upto: int
     tokens: int
@@ -89,8 +92,8 @@ class RequestView:
     a message is the same object in every request. If the `Rules` or earlier messages change, all are converted again.
 
     `has_previews`: whether a tool result is sent as a preview. `compacted`: the compaction in the rules, if it belongs
-    to this history, else `WHOLE`. `token_count`: the provider's token count for this view, if there is one. `scale`:
-    the factor that corrects estimates of tokens, computed for this view or an earlier one.
+    to this history, else `WHOLE` (no compaction). `token_count`: the provider's token count for this view, if any.
+    `scale`: the factor that corrects estimates of tokens, computed for this view or an earlier one.
     """
 
     def __init__(self) -> None:
@@ -214,7 +217,7 @@ def data_notice(server: str) -> str:
 
 
 def _fits(compaction: Compacted, messages: Sequence[Message]) -> bool:
-    """Return whether a compaction belongs to this history. It can differ if the journal is old or was edited."""
+    """Return whether a compaction belongs to this history. If a session's file is old or was edited, it may not."""
     covers, prompt = compaction.covers, compaction.prompt
     if not compaction.summary:
         return covers == 0

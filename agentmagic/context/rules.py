@@ -51,8 +51,9 @@ _refused_keys: set[str] = set()
 class Project:
     """The files of a project in one turn.
 
-    `asks`: whether the user can be asked about new files. `recorded_names`: for a replay or an inner turn, the names of
-    the files that the recording or the outer turn used; no others are used. None: the user's approvals decide.
+    `asks`: whether the user can be asked about new files. `recorded_names`: for the replay of a recording, or for a
+    turn inside another turn, the names of the files that the recording or the outer turn used; no others are used. If
+    it is None, the user's approvals decide which files are used.
     """
 
     listing: FoundFiles = FoundFiles()  # noqa: RUF009  (a frozen value)
@@ -163,9 +164,10 @@ NO_PROJECT = Project()
 
 
 def project_here(*, rules: bool, asks: bool = False, recorded_names: Collection[str] | None = None) -> Project:
-    """Return the project around the notebook. It has no files if `rules` or the classroom setting `rules` is False.
+    """Return the project around the notebook.
 
-    Must not run on the engine's thread, because it reads files.
+    It has no files if `rules` is False, or if a teacher or administrator has set `rules` to False. Must not run on
+    the engine's thread, because it reads files.
     """
     if not rules or class_settings().rules is False:
         return NO_PROJECT
@@ -177,7 +179,7 @@ def project_here(*, rules: bool, asks: bool = False, recorded_names: Collection[
 
 
 def commands_here(*, rules: bool = True) -> Sequence[ProjectFile]:
-    """Return the project's command files. Whether the user has approved one is checked before its prompt is sent."""
+    """Return the project's command files, approved or not. The approval is checked before a prompt is sent."""
     is_off = not rules or class_settings().rules is False
     return () if is_off else find_files(current_host().folder, ("command",)).files
 
@@ -198,7 +200,7 @@ def _pronoun(files: Sequence[ProjectFile]) -> str:
 
 
 def _commands() -> tuple[str, str]:
-    """Return two commands for the user, of the notebook or of a terminal: one shows the files, one approves them."""
+    """Return two commands, for the notebook or a terminal: one shows the project's files, the other approves them."""
     if current_host().notebook is not None:
         return "%agent rules", "%agent rules approve"
     return "python -m agentmagic rules", "python -m agentmagic rules --approve"
@@ -215,9 +217,10 @@ SWITCHED_OFF = "The project's rules, skills and commands are switched off, by th
 
 
 def summary(project: Project, kind: str) -> str:
-    """Return one line that lists the files of a kind, or "". Each file has the tokens that it adds to a request.
+    """Return one line with the names of the project's files of a kind, or "" if there are none.
 
-    A file that is not approved has the words "not approved" instead.
+    After each name stands "not approved", or the number of tokens that the file adds to a request. For an approved
+    command, nothing stands there.
     """
     files = [one for one in project.listing.files if one.kind == kind]
     return ", ".join(f"{_label(one)}{_state(one, project)}" for one in files)

@@ -42,7 +42,7 @@ _TYPES.add_type("text/markdown", ".md")
 _PNG = Media("image/png", b"")
 _SIGNATURES = {b"%PDF-": "application/pdf", b"\x89PNG\r\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 """First bytes of documents and images, with their media types."""
-_UNDERLINES = re.compile(r"(?m)^[ |]*[~^][ ~^]*\n")  # These lines of a traceback depend on Python's version.
+_UNDERLINES = re.compile(r"(?m)^[ |]*[~^][ ~^]*\n")  # Traceback lines of ~ and ^, which depend on Python's version.
 _CONVERSIONS: Mapping[str, Callable[[Any], Any]] = {"r": repr, "s": str, "a": ascii}
 _LEFT_OUT = re.compile(r"… \((?:cut: [\d,]+ in all|[\d,]+ more)\)")
 """Text that a repr contains in place of the parts that it leaves out."""
@@ -102,7 +102,7 @@ class Attacher:
         only_schema: bool = False,
         uri: str = "",
     ) -> Attachment:
-        """Return the attachment for a value: a resource if there is a `uri`, or else text to replace `{name}`."""
+        """Return the attachment for a value: an image or document, or text. With a `uri`, the text is a resource."""
         if isinstance(value, str):
             learn(name, value[:LONGEST_SECRET])
         if self.schema_only or only_schema:

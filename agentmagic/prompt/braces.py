@@ -70,7 +70,7 @@ def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(
     """Return a prompt with each `{expression}` replaced by its value in a namespace.
 
     Text in braces is evaluated only if it parses, all its names are bound, and at least one name is a variable of the
-    notebook. A name that reaches into the process, such as IPython's `exit` and `open`, prevents the evaluation, unless
+    notebook. An internal name of IPython or Python, such as `exit` or `__import__`, prevents this, unless
     a cell assigned that name. An expression that raises or that has an unknown name is kept as typed;
     `FilledPrompt.problems` says why.
     """
@@ -159,8 +159,8 @@ class Template:
 def _in_place(attachment: Attachment, before: str, following: "str | BracedExpression | Attachment") -> str:
     """Return the text that replaces `{expression}`: its value as text, or a label for an image or a document.
 
-    A table or code of several lines is put on lines of its own. The text is "" for a value that is sent as a separate
-    part of the message, and not as an image or a document.
+    A table or code of several lines is put on lines of its own. The text is "" for any other value that is sent as a
+    separate part of the message.
     """
     if isinstance(part := attachment.part, Media):
         return f"[{'image' if part.media_type.startswith('image/') else 'document'}: {part.name}]"
@@ -192,7 +192,7 @@ def _is_other(text: str, opening: int) -> bool:
 
 
 def _after_braces(text: str, opening: int) -> int:
-    """Return where to continue after the brace at `opening`, which is kept; for `{{`, after the closing `}}`."""
+    """Return the position after the brace at `opening`, which stays as it is; for `{{`, after the closing `}}`."""
     if not text.startswith("{{", opening):
         return opening + 1
     # The limit keeps the search linear in time for a text with many open braces.
@@ -228,7 +228,7 @@ class BracedExpression:
     @classmethod
     def read(cls, source: str, namespace: Mapping[str, Any]) -> "BracedExpression | None":
         """Parse the text between two braces. Return None if it is not an expression with names of the namespace."""
-        for pattern in _NAME_PATTERNS:  # Names as "Review text" (a column) or "class" are not Python.
+        for pattern in _NAME_PATTERNS:  # Column names such as "Review text" or "class" are not Python names.
             name, conversion, spec = match.groups("") if (match := pattern.fullmatch(source)) else ("", "", "")
             if name in namespace and (not name.isidentifier() or iskeyword(name)):
                 tree = ast.Expression(ast.Name(name, ast.Load(), lineno=1, col_offset=0))
@@ -290,7 +290,7 @@ def free_names(tree: ast.AST) -> set[str]:
 
 
 def shell_names(expression: ast.AST, namespace: Mapping[str, Any]) -> list[str]:
-    """Return the names in an expression that reach into the process, such as `exit`, and that no cell has assigned."""
+    """Return internal names of IPython or Python in an expression, such as `exit`, that no cell has assigned."""
     names = free_names(expression) & SHELL_NAMES
     return sorted(name for name in names if name not in namespace or is_of_shell(name, namespace[name]))
 
@@ -307,8 +307,8 @@ def _is_over_variables(tree: ast.Expression, namespace: Mapping[str, Any]) -> bo
 def _unbound_messages(source: str, namespace: Mapping[str, Any], before: str) -> Iterator[str]:
     """Yield a message for the user if braces contain a name that is not bound.
 
-    Attributes, items and calls can follow the name; a name inside a larger expression gives no message. A name that
-    reaches into the process, such as `exit`, gives a message also in an expression with a variable of the notebook.
+    Attributes, items and calls can follow the name; a name inside a larger expression gives no message. But an internal
+    name of IPython or Python, such as `exit`, gives one also in an expression with a variable of the notebook.
     """
     if (
         before == "$"

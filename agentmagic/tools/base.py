@@ -148,7 +148,7 @@ class ToolContext:
         self._progress(self.call.id, *self.reached, str(message))
 
     def overheard(self, hear: Callable[..., None]) -> None:
-        """From now on, call `hear` before each report or question of the tool, with its kind and its arguments.
+        """Call `hear` before each later report or question of the tool, with its kind and its arguments.
 
         The kinds are "progress", "tell", "propose", "ask" and "complete".
         """

@@ -28,7 +28,7 @@ async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRes
     """Check the arguments of one call, run the call and return its result. A failure is an error result.
 
     Only a few exceptions are raised: ServerError if the tool's server cannot be reached again, CancelledError if the
-    caller is cancelled, and CassetteError or ReplayMismatch in a recorded turn.
+    caller is cancelled, and CassetteError or ReplayMismatch in a turn that is recorded or replayed.
     """
     problem = check_arguments(tool.definition, call.arguments)
     return failure(call, problem) if problem else await carry_out(tool, call, context)
@@ -46,7 +46,7 @@ def with_output(result: ToolResult, context: ToolContext) -> ToolResult:
     """Add what the tool printed, displayed and plotted to its result. Set `context.rich` to the HTML of all parts."""
     count = len(result.content)
     own = list(zip(result.content, context.rich if len(context.rich) == count else ("",) * count, strict=True))
-    # After `exit` or `sys.exit`, `own` has the sentence that says so: put it after the output printed before.
+    # If the tool called `exit` or `sys.exit`, `own` has a sentence that says so. It comes after the earlier output.
     parts = [*context.output, *own] if context.exited else [*own, *context.output]
     context.rich = tuple(html for _, html in parts)
     return replace(result, content=tuple(part for part, _ in parts))

@@ -1,4 +1,7 @@
-"""Runs each tool call on Dask only once: checks that the scheduler repeats no calls, and gives each call a token."""
+"""Runs each tool call on Dask only once: checks that the scheduler repeats no calls, and uses tokens.
+
+Each call has a token, and only the run that gets it is executed.
+"""
 
 import io
 import pickle

@@ -101,7 +101,7 @@ def kind_of(executor: Executor) -> Kind:
 
 
 def check_executor(function: Function, executor: object, context: str | None, *, repeatable: bool) -> None:
-    """Raise UsageError if a function cannot run on an executor, or if the executor may run a call more than once.
+    """Raise UsageError if a function cannot run on an executor, or if a call may run twice that is not `repeatable`.
 
     `context` is the name of the function's parameter for a ToolContext, if it has one.
     """
@@ -133,7 +133,7 @@ def _import_problem(name: str, function: Any) -> str:
     """Return why a worker process cannot import a function by its name, or "" if it can."""
     if "<" in getattr(function, "__qualname__", ""):
         return NESTED.format(name)
-    # The processes of a script import the program's file to find its functions; a notebook has no such file.
+    # The worker processes of a Python program import its file to find the functions; a notebook has no such file.
     is_cell = function.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__")
     return IN_NOTEBOOK.format(name) if is_cell else ""
 
@@ -185,7 +185,7 @@ class Dispatcher:
         `variables` are the names of the arguments whose values are variables of the notebook. Raises ToolError if the
         call cannot be sent, and every exception of the function.
         """
-        context.left = ON_WORKER  # Set it first: a cancellation does not stop the submission's thread.
+        context.left = ON_WORKER  # Set it first: a cancellation does not stop the thread that submits.
         future = await engine().in_pool(partial(self._submit, arguments, variables, context))
         try:
             await _wait_for(future)
@@ -275,7 +275,7 @@ async def _wait_for(future: Future[Any]) -> None:
 
 def _loss(error: BaseException) -> str:
     """Return the name of an exception that means that a worker was lost, or "" for any other exception."""
-    name = getattr(error, "ename", None) or type(error).__name__  # ipyparallel's wrapper has `ename`
+    name = getattr(error, "ename", None) or type(error).__name__  # ipyparallel has the exception's name in `ename`
     package = type(error).__module__.partition(".")[0]
     return str(name) if isinstance(error, BrokenExecutor) or LOSS_ERRORS.get(str(name)) == package else ""
 

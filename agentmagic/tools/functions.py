@@ -104,7 +104,7 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     code that started the run, for objects that are bound to that loop.
 
     For a parameter whose class JSON cannot represent, such as a data frame, the model gives the name of a variable of
-    the notebook. In a script, pass the variables: `@tool(variables=globals())`.
+    the notebook. In a Python script, pass the variables: `@tool(variables=globals())`.
 
     With `executor` the body of a synchronous function runs on that executor: on threads, on a process pool, or on
     workers of a cluster. `repeatable` says that a second run of a call does no harm; without it, an executor that may
@@ -299,7 +299,7 @@ class _BlockingContext(_RemoteContext):
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
         answer = engine().submit(coroutine)
         try:
-            # If this is the main thread, `wait` runs its other jobs, such as another tool or reading the typed answer.
+            # In the main thread, `wait` meanwhile runs other jobs, such as another tool or reading a typed answer.
             engine().wait(answer, lambda: void(answer.cancel()))
             return answer.result()
         except CancelledError:
@@ -341,8 +341,8 @@ class _Invocation:
                 return await _async_result(value, context)
 
         origin = caller.get()
-        # The loop of the code that started the turn can be the engine's own loop, which must not wait for itself. In a
-        # browser, it always is.
+        # The code that started the turn can run on the engine's own loop, which must not wait for itself. If Python
+        # runs in a browser, that code always does.
         if self.options.loop == "engine" or origin.loop is asyncio.get_running_loop():
             return await _on_user_loop(work, context)
         main = engine().main
@@ -370,7 +370,7 @@ class _Invocation:
             with contained_exits(), capture as context.capture:
                 with context.watch(self.function):
                     value = self.function(**keywords)
-                # Figures and tables are rendered in this thread: it is slow, and matplotlib is not thread-safe.
+                # Figures and tables are rendered in this thread: rendering is slow, and matplotlib not thread-safe.
                 return value if _is_async(value) else to_result(context.call, value, context)
 
         def begin() -> None:
@@ -380,7 +380,7 @@ class _Invocation:
                     context.tell(IN_THREAD)
             loop.call_soon_threadsafe(context.deadline.resume)
 
-        # The function may wait for the main thread or a pool thread. `begin` starts its time limit when it runs.
+        # The call may wait for a free thread. `begin` starts the time limit when the function starts to run.
         context.deadline.pause()
         return await run(work, begin)
 
@@ -402,7 +402,7 @@ class _LastLines:
         self._lines = lines
         if (
             now := time.monotonic()
-        ) >= self._next_report + PAUSE:  # Otherwise a report is scheduled, which has these lines.
+        ) >= self._next_report + PAUSE:  # Otherwise the report that is already scheduled has these lines.
             self._next_report = now
             self._loop.call_soon_threadsafe(self._loop.call_later, PAUSE, self._report)
 
@@ -421,7 +421,7 @@ def _is_async(value: object) -> bool:
 
 
 async def _async_result(value: Any, context: ToolContext) -> ToolResult:
-    """Await an awaitable or collect an async generator; return its value as a result. Must not run on the engine."""
+    """Await an awaitable or collect an async generator; return the result. Must not run on the engine's event loop."""
     if inspect.isawaitable(value):
         value = await value
     if isinstance(value, AsyncIterator):
@@ -450,7 +450,7 @@ async def _on_user_loop(work: Callable[[], Awaitable[ToolResult]], context: Tool
 
 
 def _off_engine(tool: Tool) -> Tool:
-    """Return a tool that runs on the event loop for user code, not the engine's: a copy, or `tool` if made here."""
+    """Return a copy of a tool that runs on the loop for user code. Return a tool that this module made unchanged."""
     if isinstance(tool.invoke, _Invocation):
         return tool
 

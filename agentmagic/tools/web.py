@@ -60,9 +60,10 @@ def _web_tool(name: str, description: str, domains: Sequence[str], max_uses: int
 
 
 def check_model(model: str) -> None:
-    """Raise UsageError for a model that always searches the web, if the classroom settings forbid or ask for searches.
+    """Raise UsageError for a model that always searches the web, if a teacher or administrator has limited searches.
 
-    `model` is the full name of the model, with its provider.
+    The limit forbids web searches, or requires that the user is asked first. `model` is the full name of the model,
+    with its provider.
     """
     bounds = class_settings()
     if (verdict := bounds.mildest_verdict(asks=True, code=False, web=True)) is None:
@@ -88,10 +89,10 @@ def limits_of(tool: HostedTool | None) -> dict[str, Any]:
 
 
 def why_without(tool: HostedTool | None, model: str, hosts: Callable[[HostedTool], bool]) -> str:
-    """Return a sentence that says why a request to the model is sent without a tool that the provider should run.
+    """Return a sentence that says why a tool that the provider should run is left out of a request to the model.
 
-    The provider does not have the tool at all, or does not support its limits. `hosts` returns whether the provider can
-    run a tool with its limits.
+    Either the provider does not have the tool at all, or it does not support the tool's limits. `hosts` returns whether
+    the provider can run a tool with its limits.
     """
     name = tool.name if tool else ""
     wish = next((wish for wish, variant in _without_limits(tool) if hosts(variant)), "")

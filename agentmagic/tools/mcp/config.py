@@ -1,4 +1,4 @@
-"""Configuration of MCP servers: read from code, from a command line, and from the `mcpServers` JSON of other hosts.
+"""Configuration of MCP servers: read from code, from a command line, and from the `mcpServers` JSON of other programs.
 
 The JSON has the format of `.mcp.json` (`mcpServers`) and `.vscode/mcp.json` (`servers`, `inputs`), with one entry per
 server: `{command, args, env, cwd}` or `{url, headers, type}`. agentmagic adds the keys of `_ServerEntry`, and in
@@ -52,7 +52,7 @@ _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
 _TEXT = '"{key}" should be a text, not {value!r}.'
 _TEXTS = '"{key}" should be a list of texts: ["...", "..."].'
-_PAIRS = '"{key}" should hold texts by name: {{"NAME": "value"}}.'  # Does not quote the value: it may be secret.
+_PAIRS = '"{key}" should hold texts by name: {{"NAME": "value"}}.'  # The value is not quoted: it may be secret.
 _NUMBER = '"{key}" should be a number of seconds above 0, not {value!r}.'
 _PROBLEMS = {
     "command": _TEXT,
@@ -365,7 +365,7 @@ _Text = Annotated[str, AfterValidator(_fill)]
 # Users often write ports and similar texts as numbers.
 _NumberAsText = BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)
 _Item = Annotated[str, _NumberAsText, AfterValidator(_fill)]
-# Other hosts accept null, or [] in place of {}, as an empty value.
+# Other programs that read such files accept null, or [] in place of {}, as an empty value.
 _Texts = Annotated[tuple[_Item, ...], BeforeValidator(lambda value: value or ())]
 _Pairs = Annotated[dict[str, _Item], BeforeValidator(lambda value: value or {})]
 _Seconds = Annotated[float, pydantic.Field(gt=0, strict=True, allow_inf_nan=False)]
@@ -472,7 +472,7 @@ def _address(raw: Mapping[str, Any], place: _EntrySource) -> ServerConfig:
 
 def _from_object(entry: object, place: _EntrySource) -> Stdio | InProcess:
     is_of_library = any(kind.__module__.partition(".")[0] == "mcp" for kind in type(entry).__mro__)
-    if is_of_library and hasattr(entry, "command"):  # It is the library's StdioServerParameters.
+    if is_of_library and hasattr(entry, "command"):  # It is a StdioServerParameters of the mcp library.
         stdio = cast("Any", entry)
         return Stdio(stdio.command, tuple(stdio.args), dict(stdio.env or {}), Path(stdio.cwd) if stdio.cwd else None)
     if is_of_library or hasattr(entry, "__aenter__"):

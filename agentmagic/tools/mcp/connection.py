@@ -188,7 +188,7 @@ class Connection:
     async def _call(
         self, session: SessionTask, tool: str, arguments: Mapping[str, Any], context: ToolContext
     ) -> "types.CallToolResult":
-        """Send a tool call. Raises ToolError if it fails, or _SessionExpired if it was not executed: send it again."""
+        """Send a tool call. Raises ToolError if it fails, _SessionExpired if it was not run and can be sent again."""
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             context.progress(progress, total, single_line(message or "", limits.PROGRESS))
@@ -261,8 +261,8 @@ class Connection:
     async def _check_approval(self) -> None:
         """Ask the user to approve the server if its entry comes from a file, unless it was approved before.
 
-        Raises ServerError if the server must not start: its entry is invalid, the classroom settings forbid it, or the
-        user does not approve it.
+        Raises ServerError if the server must not start: its entry is invalid, a limit that a teacher or administrator
+        set forbids it, or the user does not approve it.
         """
         if isinstance(entry := self.config.transport, Unreadable):  # The entry may be valid by now.
             config = entry.again()
@@ -295,7 +295,7 @@ class Connection:
             raise ServerError(self.error)
 
     def _check_class(self) -> None:
-        """Raise ServerError for a program or a URL that the classroom settings do not allow."""
+        """Raise ServerError if a limit that a teacher or administrator set forbids the server's program or URL."""
         match self.config.transport:
             case Stdio(command=command, args=args, env=env, cwd=cwd):
                 entry = EntryPattern(address=join_command((command, *args)), cwd=str(cwd or ""), pairs=env)

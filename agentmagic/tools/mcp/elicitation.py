@@ -18,7 +18,7 @@ from agentmagic.tools.mcp import limits
 Kind = Literal["text", "number", "integer", "boolean", "choice", "choices"]
 Refusal = Literal["decline", "cancel"]  # "decline": the user said no. "cancel": the user did not answer.
 
-TRIES = 3  # How often the user is asked for one value in total if the answers are invalid.
+TRIES = 3  # How many times in total the user is asked for one value if the answers are invalid.
 _YES = frozenset({"y", "yes"})
 _NO = frozenset({"n", "no"})
 _KINDS: Mapping[str, Kind] = {"string": "text", "number": "number", "integer": "integer", "boolean": "boolean"}
@@ -69,7 +69,7 @@ def _field(name: str, entry: Any, required: bool) -> Field:
     )
     kind, choices = _kind(name, schema)
     label = ": ".join(filter(None, (title, description))) or single_line(name, limits.FORM_LABEL)
-    # A number's description is not searched: it can mention a secret, as in "a number (please not your pin)".
+    # The description is searched for secrets only in a text field: a number's can say "(please not your pin)".
     telling = f"{_WORD_BREAK.sub(' ', name)} {title} {description if kind == 'text' else ''}"
     if schema.get("format") == "password" or schema.get("writeOnly") is True or _SECRET.search(telling):
         raise UnusableForm(f"it asks for {label!r}, and secrets are never asked for in a form")

@@ -160,7 +160,7 @@ class MessageStream:
 class _IncomingStream(MessageStream):
     """The filtered stream of messages from an MCP server.
 
-    If notifications of one kind come too fast, only the last one is passed on, when the rate limit of the kind allows.
+    If notifications of one kind come too fast, only the last one is passed on, as soon as the kind's rate limit allows.
     """
 
     def __init__(

@@ -14,13 +14,14 @@ from pathlib import Path
 
 MARK = "AGENTMAGIC_SERVER"  # The environment variable that marks a server's processes, even outside its group.
 GRACE = 0.5  # Seconds from SIGTERM to SIGKILL.
-ROUNDS = 3  # How often marked processes are searched: one can start another just before it is killed.
+ROUNDS = 3  # How many times marked processes are searched: one can start another just before it is killed.
 
 
 class Guardian:
-    """Starts the guardian process with the first MCP server, and tells it the process id and mark of each server.
+    """Starts the guardian process when the first MCP server starts, and tells it each server's process id and mark.
 
-    A mark is a random text in the environment of all processes of a server.
+    The guardian ends the servers if this process is killed. A mark is a random text in the environment of all processes
+    of a server.
     """
 
     def __init__(self) -> None:
@@ -35,12 +36,12 @@ class Guardian:
             self._send("".join(f"+{pid} {mark}\n" for pid, mark in self._servers.items()))
 
     def release(self, pid: int) -> None:
-        """Tell the guardian process that the server with this process id has ended."""
+        """Tell the guardian process, which ends servers that are left, that the server `pid` has ended."""
         self._servers.pop(pid, None)
         self._send(f"-{pid}\n")
 
     def _send(self, lines: str) -> bool:
-        """Send lines to the guardian process. Return whether it is running."""
+        """Send lines to the guardian process, which ends servers that are left. Return whether it runs."""
         try:
             return self._pipe is not None and os.write(self._pipe, lines.encode()) > 0
         except OSError:  # The guardian was killed.

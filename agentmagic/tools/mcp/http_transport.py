@@ -44,7 +44,7 @@ class Body:
     def feed(self, chunk: bytes) -> bytes:
         """Add the next bytes of the body, and return all events that are complete.
 
-        Raises BodyTooLarge if the rest, which is kept, exceeds a limit.
+        Raises BodyTooLarge if the incomplete rest, which is kept for the next call, exceeds a limit.
         """
         start = max(0, len(self._waiting) - _LONGEST_END)  # The end of an event can be split across two chunks.
         self._waiting += chunk
@@ -152,7 +152,7 @@ def _make_client(
 ) -> "httpx2.AsyncClient":
     """Return an HTTP client that limits the size of each response, and then calls `explain` with the response.
 
-    Like each such client, it can be used in an `async with` block only once.
+    Like any `httpx2.AsyncClient`, it can be used in an `async with` block only once.
     """
     import httpx2
 
@@ -167,7 +167,7 @@ def _make_client(
 
 @asynccontextmanager
 async def connect(server: Http, auth: "httpx2.Auth | None" = None) -> AsyncGenerator["TransportStreams"]:
-    """Yield two streams: of the messages from and to an MCP server."""
+    """Yield two streams: one of the messages from an MCP server, and one of the messages to it."""
     from mcp.client.streamable_http import streamable_http_client
 
     if server.sse:
@@ -216,7 +216,8 @@ async def _connect_sse(server: Http, auth: "httpx2.Auth | None") -> AsyncGenerat
                 answer = {"jsonrpc": "2.0", "id": request["id"], "error": error}
                 await sender.send(SessionMessage(jsonrpc_message_adapter.validate_python(answer)))
 
-    # The mcp library calls this with its own settings for an HTTP client, which are not used, and enters the client.
+    # The mcp library passes its own settings for an HTTP client, which are not used here. It uses the returned client
+    # in an `async with` block.
     def factory(*_: Any, **__: Any) -> httpx2.AsyncClient:
         return _make_client(server, auth, explain)
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 # Limits of one message of a server, in bytes and in JSON values.
 MESSAGE_BYTES = 32 * 1024 * 1024  # The SDK needs quadratic time for a line: 79 s for 50 MB.
-MESSAGE_VALUES = 200_000  # The JSON parser needs 16 s and 3.4 GB for 30 MB of "[],[],...", 0.2 s for one string.
+MESSAGE_VALUES = 200_000  # The JSON parser needs 16 s and 3.4 GB for 30 MB of "[],[],...", but 0.2 s for one string.
 REPAIRED_BYTES = 1_000_000  # Longer JSON is not repaired: the regular expression holds the GIL and stops all threads.
 MESSAGE_ENDS = 4096  # Bytes kept from each end of a dropped message: enough to find the request that it answers.
 STDERR_BYTES = 64 * 1024
@@ -26,7 +26,7 @@ BURST = 5  # Messages of one kind that can come at once.
 LOG_BURST = 200
 KINDS = 256  # Kinds of messages that one `Rate` counts separately. The server can invent any number of kinds.
 HELD_KINDS = 64  # Kinds whose last notification is held back while notifications come too fast.
-OPEN_REQUESTS = 32  # Requests of one server that are not answered yet. Each one costs a task.
+OPEN_REQUESTS = 32  # Requests of one server that are not answered yet. Each one needs an asyncio task.
 PAUSE_AFTER = 500  # After this many dropped messages of a server, reading from it pauses.
 PAUSE = 0.05  # Seconds of the pause. A server that sends a flood of messages has to wait for this time.
 LOG_LINES = 1000
@@ -36,7 +36,7 @@ PAGES = 50  # Pages of one list. A server can send pages without end.
 LIST_ENTRIES = 500  # Prompts or resources of one server.
 TOOLS = 500  # Tools of one server. Each request to the model contains all of them.
 PROMPT_MESSAGES = 100
-RESULT_LISTS = {  # Entries of the lists in one result. The SDK needs 0.1 ms for each entry.
+RESULT_LISTS = {  # Maximum number of entries in each list of one result. The SDK needs 0.1 ms for each entry.
     "content": 1001,
     "contents": 1001,
     "messages": 200,
@@ -45,13 +45,13 @@ RESULT_LISTS = {  # Entries of the lists in one result. The SDK needs 0.1 ms for
     "resourceTemplates": LIST_ENTRIES,
 }
 
-# Tools and their schemas. Arguments are checked against the schema on the engine's loop.
+# Limits of tools and their schemas. Checking arguments against a schema blocks the engine's event loop.
 TOOL_NAME = 200  # Characters.
 TOOL_DESCRIPTION = 10_000  # Characters. Each request to the model contains the description.
 SCHEMA_SIZE = 100_000  # Characters of JSON.
 SCHEMA_NODES = 5000  # Subschemas, with references followed. A failing check of arguments takes 0.1 ms for each.
 PATTERN_SIZE = 50_000  # Characters of all regular expressions in a schema, with their repetitions written out.
-PATTERN_SECONDS = 1.0  # To compile all patterns of one listing, which holds the GIL: "\\p{L}{1,500}" took 0.17 s.
+PATTERN_SECONDS = 1.0  # To compile all patterns in one list of tools. It holds the GIL: "\\p{L}{1,500}" took 0.17 s.
 DROPPED_KEYWORDS = 20  # How many of the keywords removed from a schema are reported to the user.
 
 # One whole tool result, in characters of text, bytes of media, and number of parts.
@@ -86,22 +86,22 @@ SAMPLE_MEDIA = 5_000_000
 SAMPLE_SHOWN = 20_000  # Characters of a request that are shown to the user for approval.
 
 # Limits for OAuth: authorization servers, the rights that they ask for, and the browser that is redirected to us.
-AUTH_SECONDS = 15.0  # To wait for each response.
+AUTH_SECONDS = 15.0  # Seconds to wait for each response.
 AUTH_BYTES = 512 * 1024
 AUTH_ADDRESS = 4000
 SCOPE = 300  # Characters of the text that names the rights (OAuth scopes) that a server requests.
-CONSENTS = 3  # How often the user authorizes one connection. A server could ask for more rights without end.
+CONSENTS = 3  # How many times the user is asked for one connection. A server could ask for more rights without end.
 TOKEN_ATTEMPTS = 4  # Attempts to send one request: without a token, and with a stored, a refreshed and a new token.
-REDIRECT_BYTES = 16 * 1024  # The size of the request, with headers, of a redirected browser.
+REDIRECT_BYTES = 16 * 1024  # Bytes of the request, with headers, that a redirected browser sends.
 REDIRECT_SECONDS = 5.0
 
 # Times of a connection, in seconds.
 START_WAIT = 10.0  # A turn waits this long for a server. A slower server continues to start.
 RETRY = 2.0  # A turn waits this long for a server that failed before.
-HTTP_SECONDS = 30.0  # To connect and to write. Reading has no limit: one slow call would end the connection (mcp 2.3).
+HTTP_SECONDS = 30.0  # To connect or write. With a limit for reading, one slow call would end the connection (mcp 2.3).
 CLOSE_SECONDS = 4.0  # For a connection to close. After this time, its task is cancelled.
 CANCEL_SECONDS = 0.5  # For a connection's task to end after it was cancelled.
-# The sum of the next two must be less than the 2.5 seconds that Jupyter gives a kernel to shut down.
+# The sum of EXIT_SECONDS and TERM_SECONDS must be below the 2.5 seconds that Jupyter gives a kernel to shut down.
 EXIT_SECONDS = 1.0  # Seconds between closing the input of a server's program and SIGTERM.
 TERM_SECONDS = 0.5  # Seconds between SIGTERM and SIGKILL.
 LAST_OUTPUT_SECONDS = 0.5  # After a program has ended, its child processes can still write for this time.
@@ -223,7 +223,7 @@ class _SchemaCost:
     def nodes(self, pointer: str, within: frozenset[str]) -> int:
         """Return the number of subschemas in the target of a `$ref`.
 
-        `within` has the references that led here and whose targets check the same value.
+        `within` has those of the references that led here whose targets check the same value as this target.
         """
         if pointer in within:
             raise CostlySchema(f"its reference {pointer[:100]} leads back to itself")
@@ -288,7 +288,7 @@ def unrolled_size(pattern: str) -> int:
 def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for keyword, value in node.items():
         if keyword in _DEFINITION_KEYWORDS:
-            continue  # These schemas are counted at each reference to them.
+            continue  # Definitions are counted at each reference to them.
         if keyword in NAMED_SCHEMAS and isinstance(value, Mapping):
             yield from ((keyword, child) for child in cast("Mapping[str, Any]", value).values())
         elif keyword in _LIST_KEYWORDS and isinstance(value, list):

@@ -324,7 +324,7 @@ def _patterns(place: _Place) -> None:
         place.mender.drop("patternProperties", pattern, place.path)
     if unusable:
         place.node["patternProperties"] = {one: value for one, value in by_pattern.items() if one not in unusable}
-        place.node.pop("additionalProperties", None)  # It would refuse what a dropped pattern allows.
+        place.node.pop("additionalProperties", None)  # It would refuse properties that match a dropped pattern.
 
 
 MENDS: tuple[Callable[[_Place], None], ...] = (

@@ -53,7 +53,7 @@ def visible_names(listings: Mapping[str, Iterable[str]]) -> dict[tuple[str, str]
     for pair in pairs:
         if pair not in names:
             name = _with_hash(long_names[pair], *pair)
-            while name in in_use:  # By chance, or because a server chose this name.
+            while name in in_use:  # The name can be in use by chance, or because a server chose it.
                 name = _with_hash(name, name, *pair)
             names[pair] = name
             in_use.add(name)
@@ -146,7 +146,7 @@ def _parts(word: str) -> list[str]:
 def _from_url(url: str) -> str:
     try:
         host = (urlsplit(url).hostname or "").lower()
-    except ValueError:  # The URL is invalid: `config` raises the error when it parses the entry.
+    except ValueError:  # The URL is invalid: the module `config` raises the error when it parses the entry.
         return "server"
     labels = host.split(".")[:-1] if "." in host and not _is_address(host) else [host]
     words = [label for label in labels if label and label not in _WEB_FILLERS]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 CLIENT = "agentmagic"  # The name of this client on authorization pages.
 USER_SECONDS = 900.0  # Seconds that the user has to authorize agentmagic in the browser.
-TRIES = 3  # How often the user can paste the browser's final address if it is invalid.
+TRIES = 3  # How many times the user can paste the browser's final address if it is invalid.
 
 _REFUSED = 401
 _TOO_LITTLE = 403
@@ -134,8 +134,8 @@ class Authorization:
                 provider.context.token_expiry_time = 1.0  # Long ago, so that the library refreshes the token first.
             flow = await stack.enter_async_context(aclosing(provider.async_auth_flow(request)))
             outgoing = await anext(flow)
-            # The mcp library yields the original request when it has a token. If the server has refused that token, the
-            # library is sent the refusal, once; it then starts a new authorization.
+            # The mcp library yields the original request when it has a token. If the server has refused that token,
+            # this code sends the refusal to the library, once. The library then starts a new authorization.
             while outgoing is not request or not (is_refusal_sent or _has_other_token(provider, token)):
                 if outgoing is request:
                     is_refusal_sent = True
@@ -205,7 +205,7 @@ class Authorization:
             provider.context.client_info = OAuthClientInformationFull.model_validate(
                 {**credentials, "redirect_uris": [prompt.redirect.address], "token_endpoint_auth_method": method}
             )
-        # The stored metadata is cleared, because the authorization server may have moved since then.
+        # The stored metadata is cleared, because the authorization server may have moved since it was stored.
         provider.context.oauth_metadata = provider.context.protected_resource_metadata = None
 
 

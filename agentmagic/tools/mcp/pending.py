@@ -125,8 +125,8 @@ def _message_text(message: Message) -> str:
 class Timer:
     """Calls a function once, after a number of seconds. The clock can be paused.
 
-    It must be created on the event loop. It does not cancel a task, as a `Deadline` does, so callers can get an error
-    before the connection is closed.
+    It must be created on the event loop. A `Deadline` cancels a task, and a timer does not: callers can thus get an
+    error before the connection is closed.
     """
 
     def __init__(self, seconds: float, call: Callable[[], None]) -> None:

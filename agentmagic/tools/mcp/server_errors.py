@@ -66,7 +66,7 @@ def is_refusal(error: BaseException) -> bool:
 def is_misshapen(error: BaseException) -> bool:
     """Return whether an error means that the server's answer is not valid MCP.
 
-    The user is then told this, because the mcp library's own message is too long.
+    The user then gets a short message of agentmagic, because the mcp library's own message is too long.
     """
     from mcp import MCPError, types
     from pydantic import ValidationError

@@ -71,7 +71,7 @@ class ServerRequests:
 
     @contextmanager
     def during_call(self, context: ToolContext) -> Generator[RunningCall]:
-        """While the `with` block runs, let the server ask the user by means of a tool call's context.
+        """While the `with` block runs, let the server ask the user questions, through the methods of `context`.
 
         At the end of the block, the questions that are still open are cancelled.
         """

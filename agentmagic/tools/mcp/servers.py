@@ -219,8 +219,7 @@ class McpServers:
     def listen(self, listener: Callable[[None], None]) -> Callable[[], None]:
         """Call `listener` when a server's state or tools change. Return a function that removes the listener.
 
-        The listener can be called in any thread. `servers` may return the new state only after the engine's event loop
-        has continued.
+        Any thread can call the listener. `servers` may show the new state only after the engine's loop has continued.
         """
         return self._listeners.add(listener)
 
@@ -261,8 +260,7 @@ class McpServers:
     def enable(self, name: str, patterns: Sequence[str] = ("*",)) -> None:
         """Offer disabled tools again, from the next turn on. Raises UsageError for an unknown server.
 
-        Tools whose names match one of `patterns` are enabled. All others stay disabled, also if they were disabled
-        together with these by one wider pattern.
+        Only tools whose names match one of `patterns` are enabled, even if one wider pattern disabled others with them.
         """
         server = self._server(name)
         away = [tool.name for tool in server.tools if server.is_disabled(tool.name)]
@@ -318,10 +316,7 @@ class McpServers:
         return await self._listing("resources", content.list_resources, name)
 
     async def read(self, name: str, uri: str) -> tuple[Content, ...]:
-        """Read a resource of a server by its URI.
-
-        Raises UsageError for an unknown server, and ServerError if the server fails.
-        """
+        """Read a server's resource by its URI. Raises UsageError for an unknown server, ServerError if this fails."""
         connection = self._server(name).connection
         answer = await connection.ask_for(f"read {uri!r}", lambda client: client.read_resource(uri))
         return content.to_contents(answer.contents)
@@ -329,8 +324,7 @@ class McpServers:
     async def tools(self) -> Sequence[Tool]:
         """Return the tools of all servers, in the order of the servers, connecting to the servers if needed.
 
-        All servers are tried. If some cannot be reached, raises ServersUnreachable, which has the tools of the other
-        servers.
+        All servers are tried. If some cannot be reached, raises ServersUnreachable, which has the tools of the others.
         """
         return await self._tools([server for server in self._servers.values() if not server.is_disconnected])
 

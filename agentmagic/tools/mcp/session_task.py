@@ -168,7 +168,7 @@ class SessionTask:
         if not self.owner.done():
             self.owner.cancel()
             await asyncio.wait((self.owner,), timeout=limits.CANCEL_SECONDS)
-        self._fail("it was disconnected")  # The owner calls this too, unless it was cancelled before it began.
+        self._fail("it was disconnected")  # The owner task calls `_fail` too, unless it was cancelled before it began.
 
     def unusable(self, reason: str) -> ServerError:
         """Return a ServerError that says why the server cannot be used, with the last lines of its output."""
@@ -241,7 +241,7 @@ class SessionTask:
                 auth = self._authorization.as_auth() if self._authorization else None
                 server = filter_streams(http_transport.connect(address, auth), self.filter)
             case InProcess(server=server):
-                server = getattr(server, "_lowlevel_server", server)  # The library's MCPServer wraps it.
+                server = getattr(server, "_lowlevel_server", server)  # The library's MCPServer wraps such a server.
                 if self._thread and hasattr(server, "create_initialization_options"):  # Transports have no such method.
                     server = _in_thread(server, self._thread)
             case Unreadable(problem=problem):

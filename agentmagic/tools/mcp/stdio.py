@@ -166,11 +166,12 @@ async def connect(program: Stdio, tail: Tail, on_end: Callable[[], None]) -> Asy
     import anyio
     from mcp.shared.message import SessionMessage
 
-    # Between here and the task group there must be no await: a cancellation there would leave the process running.
+    # Between this start and the task group below, there must be no await: a cancellation there would leave the
+    # process running.
     process, mark = await start(program)
     into, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
-    # With this buffer, a call can be cancelled although the server has stopped reading: to send the cancellation does
-    # not block.
+    # With this buffer, a call can be cancelled although the server has stopped reading: the cancellation is buffered
+    # and does not block.
     outgoing, out = anyio.create_memory_object_stream[SessionMessage](_UNSENT)
 
     def end() -> None:
@@ -211,7 +212,7 @@ def locate(command: str, path: str | None = None) -> str | None:
 
 
 def environment_of(program: Stdio) -> dict[str, str]:
-    """Return environment variables for a program: those in its entry, and this process's proxy and certificate ones."""
+    """Return a program's environment variables: those in its entry, and this process's for proxies and certificates."""
     network = {name: os.environ[name] for name in NETWORK if name in os.environ}
     # On Windows, `Path` and `PATH` are the same variable. If a program got both, either could be used.
     if sys.platform == "win32":
@@ -236,7 +237,7 @@ async def start(program: Stdio) -> "tuple[Process, str]":
     if sys.platform == "win32":
         from mcp.os.win32 import utilities
 
-        windows: Any = utilities.create_windows_process  # The argument `errlog` accepts PIPE too.
+        windows: Any = utilities.create_windows_process  # Its argument `errlog` accepts PIPE too.
         return await windows(command, list(program.args), environment, PIPE, program.cwd), mark
     # `start_new_session` keeps the signal of a kernel interrupt away from the server.
     process = await anyio.open_process(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SERVICE = f"{KEYRING_SERVICE}-mcp"  # The service name in the keyring. The user name is the server's URL.
-PATIENCE = 10.0  # Seconds to wait. A locked keyring asks the user, who may not see the question.
+PATIENCE = 10.0  # Seconds to wait for the keyring. If it is locked, it asks the user, who may not see the question.
 
 _SECRET = frozenset({"access_token", "refresh_token", "id_token", "client_secret", "registration_access_token"})
 _log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class Grant:
 
 
 def grant_for(transport: Transport) -> Grant | None:
-    """Return an empty grant for a server over HTTP.
+    """Return a `Grant`, which will have the access token, for a server over HTTP. It is empty at first.
 
     Return None for a server that is not over HTTP, or for which the user has set an Authorization header.
     """

@@ -145,7 +145,7 @@ def _function(name: str, tool: ToolDef, context: ToolContext) -> Callable[..., A
     call.__name__ = call.__qualname__ = name
     call.__doc__ = tool.description
     if all(parameter.isidentifier() and not keyword.iskeyword(parameter) for parameter in names):
-        # In a Python signature, parameters with defaults must follow the others, so positions would change.
+        # In a Python signature, parameters with defaults come last. If this changes the order, all are keyword-only.
         order = sorted(names, key=lambda parameter: parameter not in required_names)
         kind = inspect.Parameter.KEYWORD_ONLY if order != names else inspect.Parameter.POSITIONAL_OR_KEYWORD
         defaults = {parameter: inspect.Parameter.empty if parameter in required_names else None for parameter in names}
@@ -157,7 +157,7 @@ def _function(name: str, tool: ToolDef, context: ToolContext) -> Callable[..., A
 
 @contextmanager
 def offer(functions: ToolFunctions) -> Generator[None]:
-    """While the `with` block runs, make the tools available to code as functions, under the two names in OFFERED.
+    """While the `with` block runs, let code use the tools as functions, under the names in `TOOL_NAMESPACES`.
 
     The names are added to `builtins`, so a variable of the user with the same name hides the functions.
     """

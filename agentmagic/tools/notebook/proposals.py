@@ -83,7 +83,7 @@ def proposal_tool(notebook: RunningNotebook) -> Tool:
 
 
 def _completed_proposal(proposal: CellProposed, target: NotebookCell) -> CellProposed:
-    """Return a proposal to which the id, and for a change the kind and old source, of its target cell are added."""
+    """Return a copy of a proposal with its target cell's id and, unless it inserts, the cell's kind and old source."""
     if proposal.action == "insert":
         return replace(proposal, cell=target.id)
     kind = "markdown" if target.kind == "markdown" else "code"
