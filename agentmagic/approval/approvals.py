@@ -72,9 +72,9 @@ class Approvals:
     """The user's answers to approval questions about tools in a session.
 
     The answer "always" applies to one tool, and to one cause of the question: one rule of the policy, the policy's
-    hook, or its default. The answer ends when the definition of the tool changes. A "no" to a tool that the model
-    provider runs ends then too, or when the user's rules or settings allow the tool. `in_doubt`: the tools that were
-    running when the kernel stopped, and may have done their work.
+    hook, or its default. It ends when the definition of the tool changes. A "no" to a tool that runs at the model
+    provider ends at such a change too, or when the user's rules or settings allow the tool. `in_doubt`: the tools
+    that were running when the kernel stopped, and may have done their work.
     """
 
     in_doubt: set[ToolKey] = field(default_factory=set[ToolKey])
@@ -194,8 +194,8 @@ class Gate:
 
     `AGENTMAGIC_PERMISSION` overrides the policy: "deny" denies every call, and "allow" replaces the default "ask". If
     a tool was running when the kernel stopped, the user is asked before it runs again, even if a rule allows it. Code
-    runs only if the user approves it, or by a rule with the tool's exact name; an "always" applies to the same code
-    only. The user is asked about all calls of one step at once, and an "always" also approves others that it covers.
+    runs only if the user approves it, or by a rule with the tool's exact name. The answer "always" applies to the same
+    code only. All calls of one step are asked about at once. An "always" also approves the other calls that it covers.
 
     `deadline` is paused while the user is asked. `by_hand`: the user makes the calls, so the user is not asked.
     `outer`: the gate of the outer turn, if an agent tool started this turn. Its policy can deny calls here, too, and
@@ -274,7 +274,7 @@ class Gate:
             return Decision("deny", voices[0].why, default=default)
         if class_verdict == "ask":
             voices = tuple(one if one.verdict == "ask" else replace(one, verdict="ask", why=why) for one in voices)
-        each = "" if web else why  # web access is approved once a session, even if classroom settings ask
+        each = "" if web else why  # web access is approved once a session, even if a teacher or administrator set "ask"
         if code:
             program = json.dumps(dict(arguments), sort_keys=True, default=str)
             voices = tuple(replace(one, question=f"{one.question} {program}") for one in voices)
@@ -408,7 +408,7 @@ class Gate:
         return Refused(f"{call.name} was not run: the arguments that the user gave could not be used.", "edit failed")
 
     async def _answer(self, question: ApprovalAsked, again: Callable[[], Decision]) -> Intent | None:
-        """Wait for the user's answer. Return RELEASED if an "always" to another question covers this call first."""
+        """Wait for the user's answer. Return RELEASED if "always" to another question allows this call meanwhile."""
         task = asyncio.ensure_future(self._wait(question))
         self.emit(question)  # after creating the task, so that a listener can answer at once
         approval = self._open[question.id] = _OpenApproval(task, again)
@@ -423,7 +423,7 @@ class Gate:
         self, tool: Tool, question: ApprovalAsked, approve: Approve, call: ToolCall, decision: Decision
     ) -> Granted:
         is_edited = approve.arguments is not None
-        if tool.code and is_edited:  # an "always" would apply to the unedited program
+        if tool.code and is_edited:  # no "always", because it would apply to the program before the edit
             approve = replace(approve, always=False)
         if approve.always and decision.always_problem:
             approve = replace(approve, always=False)
@@ -441,7 +441,7 @@ class Gate:
     def _release(self) -> None:
         """Approve the calls of open questions that a new "always" covers.
 
-        Their events come before the event of the "always" itself. Otherwise a front end would show the next question.
+        These approvals are reported before the "always" itself. Otherwise a front end would show the next question.
         """
         for question, approval in self._open.items():
             if not approval.task.done() and approval.decide().verdict == "allow":
@@ -561,7 +561,7 @@ def _definition_text(tool: ToolDef) -> str:
 
 
 def _difference(before: str, now: str) -> str:
-    """Return the unified diff of two texts, without its header and positions, in at most LONGEST_DIFF lines."""
+    """Return the unified diff of two texts, without its header and positions, and cut if too long (LONGEST_DIFF)."""
     diff = [*unified_diff(_sentences(before), _sentences(now), lineterm="", n=1)][2:]
     lines = [line for line in diff if line[:2] != "@@"]
     more = [f"({len(lines) - LONGEST_DIFF} more lines)"] if len(lines) > LONGEST_DIFF else []

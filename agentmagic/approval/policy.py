@@ -37,9 +37,9 @@ class Rule:
     `tool` and `server` are names or case-sensitive `fnmatch` patterns. The server of a Python function is "notebook". A
     tool of an MCP server matches by the name that the model sees, or by its own name on the server.
     `when` limits the rule to certain arguments: {"path": "/etc/*"} matches calls whose argument `path` matches the
-    pattern. If the argument is a list, also nested, one item must match if the rule denies or asks, and every item must
-    match if the rule allows. `when` can also be a function, which is called in a thread with a copy of the arguments.
-    If the function fails, or takes more than 5 s, the call is denied.
+    pattern. If the argument is a list, its items are compared, also those of nested lists: one item must match if the
+    rule denies or asks, and every item must match if the rule allows. `when` can also be a function, which is called in
+    a thread with a copy of the arguments. If the function fails, or takes more than 5 s, the call is denied.
     `reason` is shown to the user who is asked, and sent to the model if the rule denies.
 
     Raises UsageError for an invalid verdict, pattern or test.
@@ -161,7 +161,7 @@ PolicyLike = Permission | Policy | Hook
 
 
 def policy_of(permission: PolicyLike) -> Policy:
-    """Return a policy. A word such as "ask" becomes its default, a function its hook.
+    """Return a policy. If `permission` is a word such as "ask", it is the policy's default; a function is its hook.
 
     Raises UsageError for any other value.
     """
@@ -209,7 +209,10 @@ def _matches(text: str, pattern: str) -> bool:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return an argument as a list of texts: itself, or its items if it is a list, also nested. None is left out."""
+    """Return an argument as a list of texts: the argument itself, or the items of a list and of lists in it.
+
+    None is left out.
+    """
     if isinstance(value, list):
         return [text for item in cast("list[Any]", value) for text in _texts(item)]
     if value is None:

@@ -198,13 +198,14 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
 
 
 def _model_line(shell: Shell, namespace: Namespace, name: str) -> str:
-    """Return the line that names the model that would answer; "" in batch, or if the line was printed before.
+    """Return the line that names the model that would answer.
 
+    Return "" in a batch run (a program runs the notebook), or if the line was printed before.
     To find the model, API keys are looked up. This can be slow, because a keyring may ask the user for a password. The
-    wait is at most `KEYRING_SECONDS`.
+    wait is limited (`KEYRING_SECONDS`).
     """
     front = front_end(shell)
-    # No line in batch, because the outputs of different machines would differ.
+    # No line in a batch run, because the outputs of different machines would differ.
     if front.kind is Kind.BATCH or not front.attended or _is_taken(shell, "cell", name):
         return ""
     session = namespace.sessions().get(DEFAULT_SESSION)
@@ -237,13 +238,13 @@ def _register(shell: Shell, name: str, magics: AgentMagics, namespace: Namespace
     for look in (magics.errors.notice, _send_spans):
         shell.events.register("post_run_cell", look)
         undo.callback(shell.events.unregister, "post_run_cell", look)
-    if not shell.custom_exceptions:  # IPython supports only one handler; another extension's stays
+    if not shell.custom_exceptions:  # IPython has only one handler of errors: do not replace another extension's
         shell.set_custom_exc((TurnInterrupted,), quiet_stop)
         undo.callback(_forget_handler, shell)
 
 
 def _send_spans(_result: object) -> None:
-    """After a cell, send its OpenTelemetry spans, before the next cell runs."""
+    """Send the OpenTelemetry spans of a cell that has ended, before the next cell runs."""
     traces.flush()
 
 
@@ -252,13 +253,14 @@ def _find_pages(
 ) -> tuple[Callable[[str], bool], Callable[[], bool]]:
     """Let browser pages that have agentmagic's JupyterLab extension find this kernel.
 
-    Return two functions. The first makes the page of the running cell show a session's chat panel beside the notebook,
-    and returns False if the page does not have the extension. The second returns whether a page can show cells that
-    the model proposes.
+    Return two functions. The first makes the browser page of the running cell show a session's chat panel beside the
+    notebook, and returns False if the page does not have the extension. The second returns whether a page can show
+    cells that the model proposes.
     """
     from comm import create_comm, get_comm_manager
 
-    # Pages find this comm by its target name. It is not opened: a page without the extension would close it for all.
+    # Browser pages find this comm (message channel) by its target name. It is not opened, because a page without the
+    # extension would close it for all pages.
     comm: Any = create_comm(target_name=LAB, primary=False)
     get_comm_manager().register_comm(comm)
     take_messages_anywhere(comm)

@@ -50,7 +50,7 @@ def front_end(shell: InteractiveShell) -> FrontEnd:
     """Return the front end that runs the current cell."""
     is_captured = isinstance(shell.display_pub, CapturingDisplayPublisher)
     if not in_kernel(shell):
-        # Without a terminal (IPython in a script or a pipe), input() would not read a user's answers.
+        # Without a terminal (IPython started by a script or with a pipe), input() would not read a user's answers.
         has_terminal = sys.stdin is not None and sys.stdin.isatty()
         return FrontEnd(shell, Kind.BATCH if is_captured else Kind.TEXT, has_terminal)
     attended, in_cell = _request(shell)
@@ -127,7 +127,7 @@ def _request(shell: InteractiveShell) -> tuple[bool, bool]:
     """Return whether a user can type, and whether the cell belongs to a notebook. The front end's request tells both.
 
     A request of JupyterLab, Notebook or VS Code names the cell and allows input. A console only allows input, and a
-    program that executes notebooks does neither. Colab names the cell under its own key, also in other runtimes.
+    program that executes notebooks does neither. Colab names the cell under its own key, also for kernels elsewhere.
     """
     request = _parent(shell)
     attended = bool(request.get("content", {}).get("allow_stdin"))

@@ -56,7 +56,7 @@ class KernelHost(Host):
     def serve_view(self, session: Session) -> ServedCellView:
         """Return a view that shows the calls of MCP clients in the running cell.
 
-        A session that was made in code gets the notebook's tools from now on.
+        If the user's code made the session, not a magic, the session gets the notebook's tools from now on.
         """
         self._namespace.equip(session)
         notebook = self._namespace.place().notebook
@@ -64,7 +64,7 @@ class KernelHost(Host):
         return ServedCellView(front_end(self._shell), place)
 
     def join(self, session: Session) -> None:
-        """Make a session use the notebook's cassette (its recording), under the name of the session's variable."""
+        """Connect a session to the notebook's cassette (its recording), under the name of the session's variable."""
         self._namespace.join(session)
 
     def tell_undone(self, session: Session, *, redo: bool) -> bool:

@@ -33,7 +33,7 @@ POOL_THREADS = 32
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The code that started a run: its event loop or None, and if it ran in the main thread.
+    """The code that started a run: its event loop or None, and whether it ran in the main thread.
 
     Some tools must run on this event loop.
     """
@@ -58,8 +58,8 @@ class UserLoop:
     """An event loop in its own daemon thread, for coroutine functions of the user.
 
     The methods of this class run on the engine's loop. A user's function that blocks stops only the other functions on
-    the user loop. The loop is started on first use. A loop that did not respond is replaced on the next use, unless it
-    responds again by then. It is then kept, so that HTTP clients and other objects that are bound to it still work.
+    the user loop. The loop is started on first use. If the loop did not respond, the next use replaces it. If it
+    responds again by then, it is kept, so that HTTP clients and other objects that are bound to it still work.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class UserLoop:
         return value.result()
 
     async def answers(self) -> bool:
-        """Return whether the user loop responds within GRACE seconds. A coroutine that blocks keeps it from that."""
+        """Return whether the user loop responds within a short time (GRACE). A coroutine that blocks prevents this."""
         if self._loop is None:
             return True
         answer = self._cancel(self._loop, [])
@@ -137,7 +137,7 @@ class UserLoop:
         answer = self._answer
         if answer is not None and not answer.done():
             await asyncio.wait([answer], timeout=GRACE)
-            if self._answer is answer and not answer.done():  # and no other call has replaced the loop
+            if self._answer is answer and not answer.done():  # blocked, and not replaced by another call
                 self.close()
         # The thread may have ended: a user's function can stop the loop, and a forked child process has no threads.
         if self._loop is None or self._thread is None or not self._thread.is_alive():
@@ -214,7 +214,7 @@ class Engine:
     def submit_from_here(self, coroutine: Coroutine[Any, Any, T], started_by: Caller | None = None) -> Future[T]:
         """Run a coroutine on the engine. Store the caller's event loop, for tools with `@tool(loop="caller")`.
 
-        If `started_by` is given, it is stored in place of the calling code.
+        If `started_by` is given, the event loop of this `Caller` is stored instead.
         """
         token = caller.set(started_by or Caller.here())
         try:
@@ -226,7 +226,7 @@ class Engine:
         """Run a coroutine on the engine and wait for its result. An interrupt cancels the coroutine.
 
         Raises RuntimeError if called on an event loop that must not block, and UsageError in a browser that cannot
-        wait. The coroutine is then not run.
+        suspend synchronous code. The coroutine is then not run.
         """
         try:
             self.refuse_own_thread()
@@ -271,7 +271,7 @@ class Engine:
             return await answer
 
     async def run_user(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:
-        """Run a synchronous function of the user: in a kernel in the main thread, in a script in a pool thread.
+        """Run a synchronous function of the user: in a kernel in the main thread, in a Python script in a pool thread.
 
         A kernel also uses a pool thread if the run was started outside the main thread and the main thread is busy: it
         may be waiting for the thread that started the run. `on_start` is called in the function's thread just before
@@ -337,9 +337,10 @@ def void(_value: object) -> None:
 
 
 def in_thread(function: Callable[[], object], name: str) -> threading.Thread:
-    """Call a function in a new daemon thread. In a copy of the caller's context, its output goes to the same cell.
+    """Call a function in a new daemon thread.
 
-    On a platform without threads, the function is called at once.
+    It runs in a copy of the caller's context, so that its output goes to the same cell. On a platform without threads,
+    it is called at once.
     """
     return HOME.in_thread(function, name)
 
@@ -409,7 +410,7 @@ def engine() -> Engine:
     """Return the engine of this process. It is started by the first call, and once more in a forked child process."""
     global _engine  # noqa: PLW0603  (one engine per process is the point)
     if (running := _engine) is not None and running.pid == os.getpid() and running.thread.is_alive():
-        return running  # not locked: a signal handler may call this while its thread has the lock
+        return running  # without the lock, because a signal handler may call this while its thread has it
     with _lock:
         if _engine is None or _engine.pid != os.getpid() or not _engine.thread.is_alive():
             _engine = Engine()

@@ -50,7 +50,7 @@ _GUARDED = "__agentmagic_guarded__"
 
 @contextmanager
 def contained_exits() -> Generator[None]:
-    """For a block of user code: if the code calls `exit`, only the block ends, with CodeExit.
+    """Guard the user code in a `with` block: if the code calls `exit`, only the `with` block ends, with CodeExit.
 
     In threads that the code starts, `exit` ends only the thread, like `sys.exit`.
     """
@@ -72,7 +72,7 @@ def contained_exits() -> Generator[None]:
 
 
 def end_tool(code: object = None) -> None:
-    """Raise SystemExit if a tool calls this, or code in a thread that runs no cells. Return for the user's cell.
+    """Raise SystemExit if a tool calls this, or code in a thread that runs no cells. If a user's cell does, return.
 
     Raises RuntimeError in a task that a finished tool has left on an event loop, because SystemExit would end the loop.
     """
@@ -127,7 +127,7 @@ def offer_names() -> None:
 
 
 def _withdraw_names() -> None:
-    for name, value in _builtin_exits():  # not a _BuiltinExit if IPython has put its own function back
+    for name, value in _builtin_exits():  # `value` is no _BuiltinExit if IPython has put its own function back
         if isinstance(value, _BuiltinExit):
             if value.original is _MISSING:
                 delattr(builtins, name)
@@ -139,7 +139,7 @@ def _withdraw_names() -> None:
 
 
 class _ShellExit:
-    """A base class, added to the class of IPython's `exit` object (also `quit`), so that it ends only the tool."""
+    """A base class, added to the class of IPython's `exit` and `quit`. In a tool, these then end only the tool."""
 
     def __call__(self, *code: object, **options: object) -> None:
         end_tool(*code[:1])

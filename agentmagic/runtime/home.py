@@ -97,7 +97,7 @@ class Threads:
     def start(self, run: Callable[[asyncio.AbstractEventLoop], None], name: str) -> RunningLoop:
         """Start an event loop in a new thread.
 
-        Both get an empty `contextvars` context. Otherwise they would keep the context of the first cell alive.
+        Loop and thread get an empty `contextvars` context. Otherwise they would keep the first cell's context alive.
         """
         empty = contextvars.Context()
         loop = empty.run(EngineLoop)

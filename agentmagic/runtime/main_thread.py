@@ -52,7 +52,7 @@ class Job:
             return
         try:
             if self.on_start is not None:
-                self.on_start()  # in this block: an exception must be stored, or the caller would wait for ever
+                self.on_start()  # within `try`: an exception must be stored, or the caller would wait for ever
             self.interruptible = True
             try:
                 if self.given_up:  # the job was cancelled before it could be interrupted
@@ -71,7 +71,7 @@ class Job:
 class MainThread:
     """The queue of jobs for the main thread, which runs them one at a time, in order.
 
-    The host (kernel or script) decides which work runs in the main thread.
+    The host (a Jupyter kernel or a Python script) decides which work runs in the main thread.
     """
 
     def __init__(self) -> None:
@@ -120,8 +120,8 @@ class MainThread:
         Cancelling this coroutine interrupts the function, like an interrupt by the user.
 
         `on_start` is called in the main thread just before the function. Raises `asyncio.CancelledError` if the
-        function is interrupted. If `wait` is False, raises Busy if the main thread is not serving and has not started
-        the function after TICK seconds.
+        function is interrupted. If `wait` is False, raises Busy if the main thread does not block in `serve`, and has
+        not started the function within a short time (TICK).
         """
         job = Job(traces.with_span(function), on_start)
         self._post(job)
@@ -129,7 +129,7 @@ class MainThread:
         try:
             if not (wait or self.serving):
                 await asyncio.wait([answer], timeout=TICK)
-                if not self.serving and job.future.cancel():  # False if the function is running already
+                if not self.serving and job.future.cancel():  # `cancel` returns False if the function runs already
                     raise Busy
             return await answer
         except asyncio.CancelledError:
@@ -198,7 +198,7 @@ class MainThread:
                     on_interrupt()
                 self._serve(future)
         except KeyboardInterrupt:
-            if self._interrupts is not None:  # `on_interrupt` was not called, and nothing else ends the work
+            if self._interrupts is not None:  # `on_interrupt` was not called yet, and nothing else ends the work
                 on_interrupt()
             raise
         finally:
@@ -235,11 +235,11 @@ class MainThread:
 
     @contextmanager
     def mark_busy(self) -> Generator[None]:
-        """Mark the main thread as busy, so that jobs which are queued before `serve` begins are run by `serve`.
+        """Mark the main thread as busy in a `with` block, so that jobs queued before `serve` begins are run by `serve`.
 
         For code that starts work and then waits for it in `serve`: the main thread's event loop is about to block, so
         jobs must not be scheduled there. An interrupt that comes before `serve` is handled by `serve`, or is raised at
-        the end of the block; a second interrupt is raised at once. Does nothing in another thread.
+        the end of the `with` block; a second interrupt is raised at once. Does nothing in another thread.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -260,7 +260,10 @@ class MainThread:
 
     @contextmanager
     def capture_output(self, on_lines: Callable[[Callable[[], str]], None]) -> Generator[Capture | None]:
-        """Capture the text, displays and plots of a tool in the block. Yield None in another thread or in a script."""
+        """Capture the text, displays and plots of a tool that runs in a `with` block.
+
+        Yield None in another thread, or in a Python script.
+        """
         in_main = threading.current_thread() is threading.main_thread()
         if not in_main or (capture := current_host().capture(on_lines)) is None:
             yield None
@@ -276,7 +279,7 @@ class MainThread:
 
     @contextmanager
     def _suspend_capture(self) -> Generator[None]:
-        """Suspend the capture of a tool's output in the block, because the tool waits there for other work.
+        """Suspend the capture of a tool's output in a `with` block, because the tool waits there for other work.
 
         The jobs that the main thread runs meanwhile do not belong to the tool.
         """

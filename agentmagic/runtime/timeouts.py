@@ -20,7 +20,7 @@ GRACE = 0.25
 
 
 async def await_with_grace(work: Coroutine[Any, Any, T]) -> T:
-    """Await a coroutine. If this call is cancelled, cancel the coroutine and wait at most GRACE seconds for its end."""
+    """Await a coroutine. If this call is cancelled, cancel the coroutine and wait for its end, but not long (GRACE)."""
     task = asyncio.ensure_future(work)
     await await_all_with_grace([task])
     return task.result()
@@ -70,13 +70,13 @@ class Deadline:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        self._remaining = None  # so that a late `resume` reschedules nothing
+        self._remaining = None  # no time is stored, so that a late `resume` does not start the clock again
         self._over = True
         return await self._timeout.__aexit__(kind, error, trace)
 
     @property
     def expired(self) -> bool:
-        """Whether the time has run out. False before the block is entered."""
+        """Whether the time has run out. False before the `async with` block begins."""
         return self._timeout.expired()
 
     @property
@@ -118,7 +118,7 @@ class Deadline:
 
     @contextmanager
     def pause_in_block(self) -> Generator[None]:
-        """Pause the deadline while the block runs."""
+        """Pause the deadline while a `with` block runs."""
         self.pause()
         try:
             yield

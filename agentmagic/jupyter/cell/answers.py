@@ -27,9 +27,9 @@ _TYPE = (
 
 
 def read_type(expression: str, variables: Mapping[str, Any]) -> Output:
-    """Return the type or the JSON Schema that `--as` names, as an expression of names, brackets and "|".
+    """Return the type or the JSON Schema that the expression after `--as` names.
 
-    Raises UsageError if the expression is neither.
+    The expression consists of names, brackets and "|". Raises UsageError if it names neither a type nor a schema.
     """
     try:
         kind = _evaluate(expression, variables)
@@ -96,10 +96,10 @@ class AnswerVariable:
 
 
 def as_frame(value: object, schema: Mapping[str, Any]) -> tuple[object, str]:
-    """Return a value and a message, "" in most cases.
+    """Return an answer's value, and a message for the user that is "" in most cases.
 
-    A list of records is returned as a data frame. If pandas is not installed, the list is returned, and the message
-    says so.
+    A list of records is returned as a data frame. If pandas is not installed, the list itself is returned, and the
+    message says so.
     """
     records = cast("list[Any]", value) if isinstance(value, list) else None
     columns = _columns(schema)

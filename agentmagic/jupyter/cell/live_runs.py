@@ -43,7 +43,7 @@ class LiveRuns:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
-        self._in_cell = True  # True, because the cell that loads the extension is running
+        self._in_cell = True  # `_in_cell`: True at first, because the cell that loads the extension is running
         self._views: list[CellView] = []
         self._maps: list[MapCellView] = []
         self._shown_values: list[object] = []
@@ -83,7 +83,7 @@ class LiveRuns:
         return view
 
     def map_view(self, session: Session) -> MapCellView | None:
-        """Return a view that shows a new map in the running cell, or None if `view` would return None."""
+        """Return a view that shows a new map in the running cell; None in the cases in which `view` returns None."""
         if not self._shows():
             return None
         variables: dict[str, Any] = dict(cast("Any", self._shell).user_ns)
@@ -101,7 +101,10 @@ class LiveRuns:
         self._shown_values.append(value)
 
     def tell_undone(self, session: Session, *, redo: bool) -> None:
-        """Print the outcome of an undo or redo that code has called. IPython does not display the returned prompt."""
+        """Print the outcome of an undo or redo that the user's code has called.
+
+        IPython then does not display the prompt that the call returns.
+        """
         say(commands.undo_report(session, redo=redo))
         if session.undone is not None and session.undone.prompt is not None:
             self.mark_shown(session.undone.prompt)
@@ -112,7 +115,10 @@ class LiveRuns:
         begin_cell(running_cell(self._shell))
 
     def _leave(self, _result: object) -> None:
-        """Write the static output of runs that are over: programs that run notebooks accept none after the cell."""
+        """Write the static output of runs that are over.
+
+        Programs that run notebooks accept no output after the end of the cell.
+        """
         self._in_cell = False
         for view in self._views:
             if view.run is not None and view.run.done:

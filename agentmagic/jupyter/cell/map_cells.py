@@ -61,7 +61,7 @@ class MapCellView(MapView):
     """Shows a map (one prompt for many rows) in the running cell.
 
     `owner` is the name of the session's variable. If the map is stopped, a printed message says that the rows are in
-    `last_map` of this variable. With "", no message is printed.
+    `last_map` of this variable. If `owner` is "", no message is printed.
     """
 
     def __init__(self, front: FrontEnd, *, owner: str = "", large: bool = False) -> None:
@@ -115,7 +115,7 @@ def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> No
     """Ask the prompt `body` for each row of the variable `command.rows`.
 
     Binds the result, as a data frame, to the variable of `-o`, or shows its first rows. Raises TurnInterrupted if the
-    user interrupts. Raises the error that ended the map, unless `--keep-going` is given and rows were asked.
+    user interrupts. Raises the error that ended the map, unless `--keep-going` is given and some rows were asked.
     """
     rows = _rows(command.rows or "", namespace.variables)
     setup = runner.prepare(command)

@@ -86,7 +86,7 @@ class ModelSetup:
             self._on_choice(not isinstance(action, LeaveSetup))
 
     def _choose(self, action: SetupAction) -> None:
-        importlib.invalidate_caches()  # finds a package that the user installed while the card was shown
+        importlib.invalidate_caches()  # lets imports find a package that the user installed while the card was shown
         match action:
             case UseLocal():
                 commands.choose_model(self._session, first_use.LOCAL)

@@ -111,7 +111,7 @@ class Questions:
                 return Approve(event.id, arguments=arguments)
 
     def _ask_how_to_continue(self, event: events.QuestionAsked, before: str) -> Intent:
-        """Ask how a turn that is paused before a model request continues; return the user's intent."""
+        """Ask the user how to continue a turn that is paused before a model request; return the user's choice."""
         choices = PAUSED if event.suggested else PAUSED.replace("[e]dit the prompt, ", "")
         answer = self._read_line(f"{before}{sanitize(event.text)}\n{choices}").strip()
         word, _, rest = answer.partition(" ")
@@ -168,7 +168,7 @@ def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
 
 
 def approval_intent(question: str, answer: str) -> Approve | Deny:
-    """Return the intent of a typed answer to an approval.
+    """Return what the user wants, approve or deny, from a typed answer to an approval question.
 
     "yes" or "always" without further words approves. Any other text denies, and is the reason for the model.
     """
@@ -185,7 +185,9 @@ def approval_intent(question: str, answer: str) -> Approve | Deny:
 
 
 def step_intent(question: str, answer: str) -> Intent:
-    """Return the intent of an answer typed in step mode, which pauses a turn before each request and tool call.
+    """Return what the user wants, from an answer typed in step mode.
+
+    Step mode pauses a turn before each request to the model and each tool call.
 
     An empty answer or an unknown word lets the turn continue.
     """

@@ -86,7 +86,7 @@ def quiet_stop(_shell: object, _kind: object, error: TurnInterrupted, *_: object
 
 
 def short_error(function: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a magic so that IPython shows its errors in one line, without a traceback. The error classes stay."""
+    """Wrap a magic so that IPython shows its errors in one line, without a traceback. Their classes do not change."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -199,7 +199,7 @@ class Runner:
         if command.new and not command.show:
             session.clear()
         recipe = _recipe(session, command)
-        # The view is created at the first call only: `--show` needs none, unless the user must choose a model.
+        # The first call of `view` creates the view: `--show` needs no view, unless the user must choose a model.
         view = cache(partial(CellView, front, session, replay=command.replay, step=command.step, large=command.large))
         if not session.deck.answers(command.replay):
             recipe = self._with_model(session, recipe, view)
@@ -299,7 +299,7 @@ class CellView(RunView):
         self._screen.restart()
 
     def finish(self, retry: "Retry | None" = None) -> None:
-        """Write the static output. If the turn has no answer, it offers a `retry`. Can be called again."""
+        """Write the static output. If the turn has no answer, the output offers to `retry`. Can be called again."""
         self._wait_for_events()
         self._leave(retry)
 
@@ -354,7 +354,7 @@ class _CellTurn:
             interrupt.is_shown = self.view.run is not None and self.view.run.done
             raise interrupt from None
         except AgentMagicError as error:
-            # A program that runs notebooks logs only the exception, so in batch the exception has the whole message.
+            # A program that runs notebooks (kind BATCH) logs only the exception, so this must have the whole message.
             error.is_shown = self.front.kind is not Kind.BATCH and bool(error.result and error.result.error)
             raise
         finally:
@@ -445,7 +445,7 @@ class _CellTurn:
 
 
 class FigureOutput:
-    """Shows the Matplotlib figures that a run's tools draw in the run's output, as soon as each tool ends.
+    """Shows, in the output of a run, the Matplotlib figures that a tool has drawn, as soon as the tool ends.
 
     Figures that were open before the run are left alone: the cell's code may continue to draw them after the run.
     """
@@ -490,7 +490,7 @@ def wait_for_turn(session: Session, front: FrontEnd) -> None:
 
 
 def _check_result(result: RunResult) -> RunResult:
-    """Return a result. Unlike `run.wait()`, raise an error if the turn was stopped or called a tool without tools."""
+    """Return a result. Unlike `run.wait()`, raise an error for a stopped turn, or a call in a turn without tools."""
     if result.stop_reason == "cancelled":  # the user clicked Stop
         raise KeyboardInterrupt
     if result.stop_reason == "no_tools":
@@ -512,7 +512,7 @@ def _recipe(session: Session, command: Ask) -> Agent:
 
 
 def _uses_local(session: Session) -> bool:
-    """Offer the user, in a question to type an answer to, the local model. After a yes, choose it and return True."""
+    """Ask the user, who types an answer, whether to use the local model. After a yes, choose it and return True."""
     if not confirm(OFFER):
         return False
     session.agent = replace(session.agent, model=f"local:{providers()['local'].default}")

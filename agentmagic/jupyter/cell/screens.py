@@ -269,7 +269,7 @@ class TerminalScreen(TurnScreen):
     def _print_piece(self, block: Block, piece: str) -> None:
         """Print a piece of the answer; if Markdown is rendered, print only whole paragraphs and keep the rest.
 
-        The piece comes from `ShownStream`, so its end cannot be the beginning of a secret.
+        The piece comes from `ShownStream`, so it does not end within a secret that the next piece would complete.
         """
         text = self._rest + piece
         whole, self._rest = terminal.split_paragraphs(text) if self._draw else (text, "")
@@ -305,12 +305,12 @@ class TerminalScreen(TurnScreen):
                 continue
             self._printed_keys.add(block.key)
             if isinstance(block, RetryBlock) and self._erases:
-                continue  # the status line shows the retry
+                continue  # print no text for a retry: the status line shows it
             if isinstance(block, ChecklistBlock):
                 text = words.plan_heading(block)
             elif block.key in self._begun_keys:
                 text, self._rest = self._rest + self._shown_stream.finish(), ""
-                if isinstance(block, TextBlock) and block.sources:  # not printed yet, unlike the text of the block
+                if isinstance(block, TextBlock) and block.sources:  # the text is printed, its sources are not
                     text = f"{text.rstrip()}\n\n{terminal.source_lines(block)}"
             else:
                 text, self._rest = block.render(terminal.TextRenderer(brief=True)), ""
@@ -326,7 +326,7 @@ class TerminalScreen(TurnScreen):
         return is_last and block.key not in self._begun_keys and block.text.lstrip()[:1] in _JSON
 
     def _print_tasks(self, block: ChecklistBlock) -> None:
-        """Print a plan once, then a line for each task that has ended or is tried again."""
+        """Print a checklist of tasks once, then a line for each task that has ended or is tried again."""
         lines = {row.task.id: terminal.task_line(row) for row in block.rows}
         running = {row.task.id for row in block.rows if row.state == "running"}
         if self._tasks.keys() != lines.keys():
@@ -337,7 +337,7 @@ class TerminalScreen(TurnScreen):
         self._tasks = lines
 
     def _begin(self, block: Block) -> None:
-        """Print the gap before a block that is not begun yet: an empty line, or nothing between two tool cards."""
+        """Print the gap before the first text of a block: an empty line, or nothing between two tool cards."""
         if block.key in self._begun_keys:
             return
         self._begun_keys.add(block.key)
@@ -369,7 +369,7 @@ class TerminalScreen(TurnScreen):
 
     def _tell(self) -> None:
         running = self.transcript.running
-        # A turn in the background has no status line, which would overwrite the terminal's prompt.
+        # A turn in the background has no status line, because that would overwrite the terminal's prompt.
         doing = words.activity(running, self.transcript.blocks) if running and engine().main.serving else ""
         if doing and isinstance(last := self.transcript.blocks[-1], RetryBlock):
             doing = words.retry(last, times=False)
@@ -392,8 +392,8 @@ class LiveHtml:
     """HTML for front ends without the widget, updated while the turn runs and replaced by the static output.
 
     `aside` wraps HTML so that a browser hides it while the widget is drawn. While `is_drawn` returns True, the HTML is
-    updated only when the turn begins to wait for the user, and for a map every `MAP_SECONDS` seconds: in JupyterLab,
-    each update of an output slows down the streaming of other outputs.
+    updated only when the turn begins to wait for the user, and for a map every few seconds (`MAP_SECONDS`). The reason:
+    in JupyterLab, each update of an output slows down the streaming of other outputs.
     """
 
     def __init__(
@@ -424,7 +424,7 @@ class LiveHtml:
             self._over = False
 
     def look(self, event: Event | MapProgress) -> None:
-        """Update the HTML at the next frame, after an event has changed the transcript."""
+        """Update the HTML a moment later, if necessary, because an event has changed the transcript."""
         is_map = isinstance(event, MapProgress)
         waits = isinstance(events.innermost(event), WAITS)
         self._due |= waits or (is_map and time.monotonic() - self._shown_at > MAP_SECONDS)
@@ -462,7 +462,7 @@ class LiveHtml:
 class LiveScreen(TurnScreen):
     """Shows a turn as a view in which the user can click, and as HTML for front ends without the widget.
 
-    View and HTML are separate outputs: a browser page redraws an updated output, and so closes the cards opened in it.
+    View and HTML are separate outputs: a browser page redraws an updated output, which closes the open cards in it.
     """
 
     def __init__(self, place: Publish, html: Publish, *, reachable: bool, large: bool = False) -> None:
@@ -488,7 +488,7 @@ class LiveScreen(TurnScreen):
         self._html.begin()
 
     def act(self, action: "Action") -> None:
-        """Carry out the user's click in the page: answer the turn, stop it, choose a model, or run the turn again."""
+        """Carry out the user's click in the view: answer the turn, stop it, choose a model, or run the turn again."""
         from agentmagic.widgets.page_messages import RetryTurn, SetupAction, StopMap
 
         if isinstance(action, Intent | StopMap):
@@ -500,13 +500,13 @@ class LiveScreen(TurnScreen):
             self._retry(self._view)
 
     async def typing_reason(self) -> str | None:
-        """Wait a moment for the page's first message. Return None if clicks reach the kernel, else why they do not."""
+        """Wait a moment for a browser page's first message. Return None if clicks reach the kernel, else why not."""
         if self._reachable and await self._view.takes_clicks():
             return None
         return UNREACHED if self._reachable else OLDER
 
     def offer_setup(self, offer: "Callable[[View], ModelSetup]") -> None:
-        """Show the card on which the user chooses a model in the view."""
+        """Show, in the view, the card on which the user chooses a model."""
         self._setup = offer(self._view)
 
     def go_on(self) -> None:
@@ -529,13 +529,13 @@ class LiveScreen(TurnScreen):
         self._html.look(event)
 
     def rest(self) -> None:
-        """Write the static output. The view stays open, however many turns of other cells end later."""
+        """Write the static output. The view stays connected, even if many turns of other cells end later."""
         self._view.tell({"actions": ["retry"] if self._retry is not None else [], "setup": None})
-        self._view.flush()  # before the HTML is rendered: the page draws the turn's end meanwhile
+        self._view.flush()  # before the HTML is rendered, so that a browser page draws the turn's end now
         self._html.finish()
 
     def finish(self) -> None:
-        """Write the static output. The view stays open until several later turns are over."""
+        """Write the static output. The view stays connected to the kernel until several later turns are over."""
         from agentmagic.widgets.view import keep
 
         self.rest()

@@ -53,15 +53,15 @@ class ServedCellView(ServedView):
 
     @property
     def attended(self) -> bool:
-        """Whether the user can answer now: on a card in an open page, or by typing while a cell waits for calls."""
+        """Whether the user can answer now: by a click in a browser page, or by typing while a cell waits for calls."""
         types = engine().main.serving
         if not self._front.attended or self._front.kind is not Kind.LIVE:
             return self._front.attended and types
         from agentmagic.widgets.view import has_page
 
-        if not (self._front.reachable or types):  # clicks arrive only after the running cell: wait for its end
+        if not (self._front.reachable or types):  # clicks arrive only after the running cell ends: wait for that
             engine().call(engine().main.run(lambda: None))
-        # The user can click if a browser page draws views, and otherwise type in the cell that waits for calls.
+        # The user can click if a browser page draws views. Without a page, the user can type in a cell that waits.
         return has_page() or (types and not self._screen.is_drawn)
 
     def show(self, *, recorded: bool) -> None:
@@ -76,7 +76,7 @@ class ServedCellView(ServedView):
             self._screen.rest()
 
     def begin(self, run: Run) -> None:
-        """Show the run of a client's call below the earlier ones. After `CALLS_SHOWN` calls, clear the view first."""
+        """Show the run of a client's call below the earlier ones. After too many (CALLS_SHOWN), clear the view."""
         self._run = run
         self._call_count += 1
         if self._call_count > limits.CALLS_SHOWN:
@@ -88,7 +88,7 @@ class ServedCellView(ServedView):
             run.listen(Questions(run, self._typing_reason, brief=self._front.kind is Kind.LIVE).feed)
 
     def close(self, why: str) -> None:
-        """Write the static output of the clients' calls so far, and show `why` no more calls follow."""
+        """Write the static output of the clients' calls so far, and show the reason `why` no more calls follow."""
         if why and self._front.kind is Kind.LIVE:
             self._publish(self._heading(why), True)
         with self._leaving:

@@ -446,11 +446,11 @@ class AgentCommands:
     # -- files -----------------------------------------------------------------------------------
 
     def hint(self) -> str | None:
-        """Return a line that names the last saved conversation; None without one, or if a turn of `agent` has run."""
+        """Return a line that names the last saved conversation; None if none is saved, or if `agent` has run a turn."""
         default = self._namespace.sessions().get(DEFAULT_SESSION)
         if default is None or default.path is None or default.turns:
             return None
-        # Leave out files without turns: the rest of conversations that were cleared.
+        # Leave out files without turns, which stay when a conversation is cleared.
         records = [one for one in list_conversations(default.path.parent, GLANCE) if one.turns != 0]
         if not records:
             return None

@@ -538,7 +538,7 @@ WAIT_FOR_CALLS = "Calls are carried out while a cell waits for them: %agent serv
 
 
 def stop_serving(session: Session) -> str:
-    """Stop serving a session over MCP; return a message that names the callers. Raises UsageError if not served."""
+    """Stop serving a session over MCP; return a message that names the clients. Raises UsageError if none is served."""
     if (serving := session.serving) is None:
         raise UsageError("Nothing is served. %agent serve begins it.")
     serving.stop()

@@ -208,7 +208,10 @@ class McpCommands:
     # -- the servers meant ---------------------------------------------------------------------
 
     def _group_with(self, name: str) -> "McpServers":
-        """Return the group that has a server: that of `%mcp` before those of agents. Raises UsageError without one."""
+        """Return the group of servers that has the server `name`; the group of `%mcp` is searched first.
+
+        Raises UsageError if no group has it.
+        """
         if (group := self._namespace.group_of(name)) is None:
             names = [state.name for group in self._namespace.server_groups() for state in group.servers]
             hint = did_you_mean(name, names)
@@ -258,7 +261,10 @@ def _start(group: "McpServers", name: str, *, approve: bool = False) -> str:
 
 
 def _merge(messages: Sequence[Message]) -> Message:
-    """Return the messages of an MCP prompt as one user message. Of several messages, each begins with its role."""
+    """Return the messages of an MCP prompt as one user message.
+
+    If there are several messages, the role of each one stands before its text.
+    """
     if len(messages) == 1:
         return Message("user", messages[0].parts)
     parts: list[Content] = []

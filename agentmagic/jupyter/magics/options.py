@@ -260,7 +260,7 @@ class Ask:
         self._check_map()
 
     def _check_map(self) -> None:
-        """Raise UsageError for an option that needs `--map` if the line has no `--map`, or that `--map` refuses."""
+        """Raise UsageError for an option that needs `--map` in a line without it, or that cannot stand with `--map`."""
         flags = _FLAGS_OF_MAPS if self.rows is None else _REFUSED_BY_MAPS
         used_flags = [flag for name, flag in flags.items() if getattr(self, name) not in (None, False, "")]
         if used_flags and self.rows is None:
@@ -317,7 +317,8 @@ def _split_command(line: str, parser: Parser) -> tuple[str, str, str]:
 class LineMagic:
     """A line magic with subcommands. The first subcommand is used if the line names none.
 
-    `redirect` ends the error message about an unknown subcommand. `note` returns the end of the help.
+    `redirect` is the last part of the error message about an unknown subcommand: what to type instead. `note` returns
+    the last part of the help.
     """
 
     def __init__(
@@ -389,7 +390,7 @@ class LineMagic:
 
     def _no_subcommand(self, word: str, *, followed: bool) -> str:
         hint = did_you_mean(word, self.commands, cutoff=0.8 if followed else 0.6)
-        # If the user typed a whole prompt, the message has only the redirect, which a list of subcommands would hide.
+        # If the user typed a whole prompt, leave out the list of subcommands, so that the redirect is easy to see.
         if not hint and not (followed and self._redirect):
             hint = f" There are {', '.join(self.commands)}."
         return f"%{self.name} has no subcommand {word!r}.{hint}{self._redirect}"
@@ -409,7 +410,7 @@ def fill_line(line: str, names: Mapping[str, Any]) -> str:
 
 
 class _LineFormatter(DollarFormatter):
-    """Fills values into the line of a magic, but refuses to evaluate names such as `exit`, as prompts do."""
+    """Fills values into the line of a magic. Like prompts, it refuses to evaluate names such as `exit`."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self._names = names

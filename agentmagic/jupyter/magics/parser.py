@@ -82,7 +82,7 @@ class Parser(MagicArgumentParser):
     def __init__(self, prog: str, function: Callable[..., Any]) -> None:
         start = cast("Any", super()).__init__  # cast, because IPython's class has no annotations
         start(prog, description=function.__doc__, formatter_class=_Formatter)
-        self.allow_abbrev = False  # a later version could have another option with this abbreviation
+        self.allow_abbrev = False  # an abbreviation could mean another option in a later version
         self.arguments: dict[str, Arg] = {}
         """The arguments, by the names of their parameters."""
         for parameter in inspect.signature(function).parameters.values():

@@ -48,7 +48,7 @@ Source = Callable[[CursorWord], Sequence[str]]
 
 
 def models(word: CursorWord) -> Sequence[str]:
-    """Return each provider's default model, the typed provider's installed models, and other agent programs."""
+    """Return each provider's default model, the installed models of the typed provider, and known agent programs."""
     row = providers().get(word.start.partition(":")[0])
     own = [f"{row.name}:{name}" for name in row.installed()] if row and row.installed and ":" in word.start else []
     return [

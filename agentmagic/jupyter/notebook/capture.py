@@ -76,7 +76,7 @@ class OutputCapture:
 
     def stop(self) -> None:
         """Restore stdout, stderr and the display publisher, except those that the tool has replaced meanwhile."""
-        self._active = False  # in case the tool has stored a replaced stream and writes to it later
+        self._active = False  # in case the tool keeps a capturing stream and writes to it later
         _capturing.set(None)
         if self._streams is not None:
             for name, stream in zip(("stdout", "stderr"), self._streams, strict=True):
@@ -292,7 +292,7 @@ def _part_of(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> tuple[Cont
             return media, display_width(metadata.get(kind)), True
     html = str(data.get("text/html", ""))
     text = str(data.get("text/plain", ""))
-    if not text or text.startswith("<IPython.core.display."):  # the repr of a display object says nothing
+    if not text or text.startswith("<IPython.core.display."):  # the repr of a display object is of no use
         text = str(data.get("text/markdown") or data.get("text/latex") or plain_text(html) or text or ", ".join(data))
     whole = not any(kind.startswith(_FOREIGN) for kind in data) and _SCRIPT.search(html) is None
     return (Text(text), html, True) if whole else (Text(f"{text}\n(displayed below the cell)"), "", False)

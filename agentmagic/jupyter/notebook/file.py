@@ -102,13 +102,13 @@ class KnownNotebook:
         self._last_cell = ""
 
     def place(self) -> SaveFolder:
-        """Return the folder in which sessions are saved that the running cell, or a click in the page, makes."""
+        """Return the folder for new sessions: those that the running cell, or a click in a browser page, makes."""
         running = running_cell(self._shell)
         if _CELL_ID.fullmatch(running):  # VS Code sends a URI with the cell's number instead of the cell's id
             self._last_cell = running
         notebook = self._find(
             self._last_cell
-        )  # the last cell that ran, because the message of a browser page names no cell
+        )  # the last cell that ran, because a click in a browser page does not tell the cell
         if (bounds := class_settings()).save is False:
             return SaveFolder(None, f"{bounds.scope('save')} has {bounds.setting_with_file('save')}", notebook)
         if not self._is_attended():
@@ -119,10 +119,10 @@ class KnownNotebook:
         return SaveFolder(self.folder, notebook=notebook)
 
     def _is_attended(self) -> bool:
-        """Return whether a user has the notebook open whose cell or browser page message the kernel is handling.
+        """Return whether a user has the notebook open. Called for a running cell or a message of a browser page.
 
-        The request to run a cell shows whether a user or a program sent it. The message of a page does not show this,
-        so `attended` decides.
+        The request to run a cell shows whether a user or a program sent it. The message of a browser page does not show
+        this, so `attended` decides: whether a user was seen before.
         """
         is_cell = in_notebook(self._shell)
         self.attended = self.attended or is_cell
@@ -139,7 +139,7 @@ class KnownNotebook:
             self._saved_identity = self._identity
 
     def _find(self, running: str) -> Path | None:
-        """Return the notebook's file, or None. If the known path is now missing or another file, search for it."""
+        """Return the notebook's file, or None. If the known path has no file now, or another file, search for it."""
         path = self._file or notebook_of(cast("Any", self._shell).user_ns)
         if path is None:
             return None
@@ -230,7 +230,7 @@ def _record(folder: Path) -> _Identity | None:
 
 
 def _has_other_owner(record: _Identity, notebook: Path) -> bool:
-    """Return whether `record` identifies another notebook in the folder of `notebook`, which is then a copy of it."""
+    """Return whether `record` identifies another notebook in the folder of `notebook`. `notebook` is then a copy."""
     others = ((path, stat.st_ino) for path, stat in _beside(notebook))
     candidates = ((path, number) for path, number in others if path.name == record.name or number == record.number)
     return any(record.fits(number, _cells(path)) for path, number in candidates)

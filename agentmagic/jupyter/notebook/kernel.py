@@ -71,7 +71,7 @@ class KernelNotebook:
         )  # stores the source, so that tracebacks can show its lines
         flag = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT if shell.autoawait else 0
         with shell.builtin_trap, shell.compile.extra_flags(flag):
-            offer_names()  # `exit` and `quit`, which builtin_trap has just hidden if no cell runs
+            offer_names()  # for `exit` and `quit`, which builtin_trap has just removed if no cell runs
             tree: ast.Module = shell.transform_ast(shell.compile.ast_parse(cell, name))
             self._call_exits(tree)
             last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
@@ -107,7 +107,7 @@ class KernelNotebook:
     def stage(self, proposal: CellProposed) -> CellProposed:
         """Show a cell that the model proposes, if possible in the notebook. Return the proposal with its `place`.
 
-        If a page has agentmagic's JupyterLab extension, it finds the proposal in the session's log and shows it.
+        If a browser page has agentmagic's JupyterLab extension, it shows the proposal, which is in the session's log.
         Otherwise the front end inserts a new code cell when the running cell ends, at most one for each running cell.
         """
         if self.can_stage():

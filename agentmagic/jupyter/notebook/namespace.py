@@ -46,7 +46,10 @@ _HISTORY_NAME = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[oid]h")
 
 
 def check_name(name: str | None, what: str = "name a session") -> None:
-    """Raise UsageError if a name cannot be used for a variable; the error message says that it cannot `what`."""
+    """Raise UsageError if a name cannot be used for a variable.
+
+    `what` says in the error message what the name was needed for, as in "'In' cannot name a session".
+    """
     if name is not None and (name in ("In", "Out") or hasattr(builtins, name)):
         raise UsageError(f"{name!r} cannot {what}: it is a name of Python or IPython itself.")
     if name is not None and (not name.isidentifier() or iskeyword(name)):
@@ -143,8 +146,8 @@ def _by_name(listings: Iterable[tuple[Sequence[Tool], object]]) -> dict[str, Too
 class Namespace:
     """The sessions of a notebook and what they share: functions, the servers of `%mcp`, the cassette (a recording).
 
-    `place` returns the folder in which sessions are saved that the running cell makes. `hidden`: the names of
-    variables that IPython defines.
+    `place` returns the folder for the new sessions of the running cell. `hidden`: the names of variables that IPython
+    defines.
     """
 
     def __init__(self, variables: Variables, notebook: KnownNotebook, hidden: frozenset[str] = frozenset()) -> None:
@@ -177,7 +180,7 @@ class Namespace:
             session.deck.insert(cassette)
 
     def choose(self, mode: Replay, *, timed: bool = False) -> None:
-        """Set if all sessions of the notebook record to their cassette (a file of turns), replay it, or ignore it."""
+        """Make all sessions of the notebook record to their cassette (a file of turns), replay it, or ignore it."""
         self._deck.choose(mode, timed=timed)
         for session in {*self.sessions().values(), *self._joined_sessions}:
             session.deck.choose(mode, timed=timed)
@@ -223,7 +226,7 @@ class Namespace:
         return self._servers
 
     def server_groups(self) -> "list[McpServers]":
-        """Return the groups of MCP servers in the notebook, each once: that of `%mcp`, then those of each session."""
+        """Return the groups of MCP servers in the notebook, each once: the group of `%mcp`, then each session's."""
         if "agentmagic.tools.mcp" not in sys.modules:  # not imported: no server exists, and the import is slow
             return []
         from agentmagic.tools.mcp import McpServers
@@ -272,7 +275,7 @@ class Namespace:
         return value
 
     def save_late(self) -> None:
-        """If the notebook's file is known now, begin to save the sessions that were made while it was unknown."""
+        """Begin to save sessions that were made while the notebook's file was unknown, if the file is known now."""
         if self._unsaved_sessions:
             for name, session in self.sessions().items():
                 self._save_if_known(session, name)
@@ -342,7 +345,7 @@ class Namespace:
         return {name: value for name, value in items if isinstance(value, Session) and not name.startswith("_")}
 
     def offer_notebook(self, session: Session, *, offered: bool) -> None:
-        """From the next turn on, offer or no longer offer a session the tools that read and run the notebook."""
+        """Begin or stop offering a session the tools that read and run the notebook, from the next turn on."""
         session.remove_toolset(self._notebook_tools)
         if offered:
             session.add_toolset(self._notebook_tools)
@@ -389,9 +392,10 @@ class Namespace:
         self.listeners.tell(event)
 
     def join(self, session: Session) -> None:
-        """Make a session from code use the notebook's cassette (a recording), under the name of its variable.
+        """Connect a session to the notebook's cassette (a recording), under the name of the session's variable.
 
-        Sessions without a variable are named "unnamed N", numbered in the order of their first turns.
+        The session was made in the user's code. A session without a variable is named "unnamed N", numbered in the
+        order of the first turns.
         """
         if session not in self._joined_sessions:
             names = (name for name, one in self.sessions().items() if one is session)
@@ -400,7 +404,7 @@ class Namespace:
             session.name = name
 
     def _join(self, session: Session, name: str) -> None:
-        """Make a session use the notebook's cassette (a recording) under a name, which traces and costs show too."""
+        """Connect a session to the notebook's cassette (a recording) under a name. Traces and costs show it too."""
         self._joined_sessions.add(session)
         session.name = session.name or name
         session.deck.join("" if name == DEFAULT_SESSION else name, self._deck)

@@ -121,7 +121,7 @@ class LabLink:
 
     @property
     def has_page(self) -> bool:
-        """Whether a page with the JupyterLab extension has connected. Only such a page can show proposed cells."""
+        """Whether a browser page with the JupyterLab extension has connected. Only such a page shows proposed cells."""
         return self._has_page
 
     def greet(self, _: GreetKernel) -> None:
@@ -135,7 +135,7 @@ class LabLink:
         self._tell(anew=True)
 
     def draw(self, _: DockPanel) -> None:
-        """Create the docked chat panel if needed, and send its view to the pages, so that they can draw the panel."""
+        """Create the docked chat panel if needed, and send its view to the browser pages, which then draw the panel."""
         self._dock()
         self._tell(anew=True)
 
@@ -195,7 +195,7 @@ class LabLink:
             self._name = next(names, self._name)
 
     def _tell(self, *, anew: bool = False) -> int:
-        """Send the session's state and the proposed cells to the pages, if they have changed; with `anew` always."""
+        """Send the session's state and the proposed cells to the browser pages, if changed; with `anew` always."""
         # The state is read under the lock too. Otherwise a thread could send it after another thread's newer state.
         with self._lock:
             state = self._state()

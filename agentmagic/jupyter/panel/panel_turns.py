@@ -131,7 +131,7 @@ class PanelTurns:
             if not done:
                 self._view.say("")
         if prompt:
-            # Wait until the page has drawn the panel, in which the user answers the turn's questions.
+            # Wait until a browser page has drawn the panel, in which the user answers the turn's questions.
             await self._view.takes_clicks()
             self._enqueue(partial(self._send, prompt, attachments), prompt, prompt, attachments)
         else:
@@ -189,7 +189,7 @@ class PanelTurns:
         return self._attend(prompt, settings, turn)
 
     def _keep_as_fork(self, turn: int) -> None:
-        """Copy the session under a new name if running a turn again removes answers; show the user this name."""
+        """Keep a copy of the session if running a turn again would remove answers; tell the user the copy's name."""
         turns = self._session.turns
         if not self._notebook.forks or self._session.running or not any(one.answer for one in turns[turn:]):
             return
@@ -200,7 +200,7 @@ class PanelTurns:
             self._notebook.release(*self._forks.pop(0))
 
     def _attend(self, prompt: Prompt | None, settings: TurnSettings, turn: int | None = None) -> Run:
-        """Begin a turn, whose questions the user answers in the panel. If no page shows it, the policy decides."""
+        """Begin a turn. The user answers its questions in the panel. If no page shows the panel, the policy decides."""
         toolsets = self._notebook.toolsets(self._session)
         settings = replace(settings, toolsets=toolsets, attended=self._view.mounted.is_set())
         run = self._session.begin(prompt, settings, turn)
@@ -228,7 +228,8 @@ class PanelTurns:
 def _attachments_of(start: TurnStarted | None) -> list[commands.Attachment]:
     """Return the attachments of an earlier turn, so that the turn can run again with them.
 
-    They are the values that the prompt's text neither contains nor names, and the last parts of the prompt.
+    They are those values of the turn that do not stand in the text of the prompt, and that the text does not name. Each
+    is one of the last parts of the prompt.
     """
     if start is None:
         return []

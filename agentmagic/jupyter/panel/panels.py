@@ -105,7 +105,7 @@ class ShellNotebook(Notebook):
         return self._namespace.functions()
 
     def equip(self, session: Session) -> None:
-        """Give the notebook's tools to a session that was made in code."""
+        """Give the notebook's tools to a session that the user's code made, and not a magic."""
         self._namespace.equip(session)
 
     def show_figures(self, run: Run) -> None:
@@ -119,7 +119,7 @@ class ShellNotebook(Notebook):
         return name
 
     def release(self, name: str, turns: int) -> None:
-        """Delete the variable `name` of a session's saved copy that is not in use.
+        """Delete the variable `name`, which has a saved copy of a session, if the copy is not in use.
 
         The copy is not in use if no panel shows it and it still has `turns` turns. Its saved conversation stays.
         """

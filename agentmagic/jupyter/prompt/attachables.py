@@ -45,7 +45,7 @@ class Attachables:
         return not isinstance(self.variables.get(name), (ModuleType, Session))
 
     def close(self, name: str) -> str:
-        """Return a variable whose name is spelled like `name`; "" if there is none, or if `name` itself is bound."""
+        """Return the name of a variable that is spelled almost like `name`; "" if none is, or if `name` is bound."""
         if name in self.variables:  # for example a session, which a prompt may address: "@agent, ..."
             return ""
         return next(iter(close_names(name, self.names(), cutoff=0.75)), "")
@@ -57,6 +57,7 @@ class Attachables:
     def find(self, word: str, spec: str) -> Attachment | None:
         """Return the attachment of `@word` or `@word:spec`, or None if the word names nothing.
 
+        `spec` limits what is attached, for example to a number of rows.
         Raises UsageError if the word names something that cannot be attached.
         """
         reference = f"@{word}:{spec}" if spec else f"@{word}"
