@@ -82,14 +82,15 @@ class _Function:
         # Compare types too: a member of a string enumeration equals its string, but was converted from it.
         pairs = ((value, arguments[key]) for key, value in parameters.items() if key in arguments)
         alike = all(value == argument and type(value) in (type(argument), float) for value, argument in pairs)
-        # Keys differ if a parameter has an alias or a default in pydantic's `Field`: a plain call applies neither.
+        # The parameters differ from the arguments if pydantic's `Field` gives one an alias or a default: a plain call
+        # applies neither.
         alike &= parameters.keys() == arguments.keys()
         return alike and self.is_plain and self.signature.context is None and not self.signature.by_name
 
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A notebook cell, and what its code needs: functions, a `session`, and the alias of an MCP server in it."""
+    """A notebook cell, and what its code needs: `functions`, a `session`, the MCP `server` with this alias in it."""
 
     kind: str
     source: str
@@ -112,7 +113,7 @@ class _CellRenderer:
             yield _Cell("markdown", without_html("\n\n".join(answer(block))))
 
     def card(self, card: ToolCard) -> Iterator[_Cell]:
-        if card.inside:  # repeat the calls that an inner agent made, without the agent
+        if card.inside:  # an agent called as a tool: repeat only the calls that it made itself
             yield from (cell for block in card.inside.blocks for cell in block.render(self))
         elif card.call and not card.hosted:  # a hosted call ran at the provider, so no cell can repeat it
             yield _call(card, card.call, self.functions.get(card.call.name))

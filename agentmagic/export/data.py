@@ -46,7 +46,7 @@ def to_openai(messages: Iterable[Message], instructions: str = "") -> list[Json]
 def to_responses(messages: Iterable[Message], instructions: str = "") -> list[Json]:
     """Return messages for the Responses API: `responses.create(input=..., store=False)`.
 
-    Instructions become a system message. The items that OpenAI wrote are returned unchanged.
+    Instructions become a system message. Items that came from OpenAI's model are returned as OpenAI sent them.
     """
     system: list[Json] = [{"role": "system", "content": _clean(instructions)}] if instructions else []
     return [*system, *responses.encode(_request(messages, "openai"), "")["input"]]
@@ -55,8 +55,8 @@ def to_responses(messages: Iterable[Message], instructions: str = "") -> list[Js
 def to_gemini(messages: Iterable[Message], model: str = "") -> list[Json]:
     """Return messages for Gemini: `models.generate_content(contents=...)`.
 
-    `model` decides whether images are placed inside tool results, or after them, which every model accepts. The
-    returned list cannot have instructions: give them to the SDK as `GenerateContentConfig(system_instruction=...)`.
+    Images are placed inside tool results if `model` accepts that. Else they follow the results: every model accepts
+    this. The list cannot have instructions: give them to the SDK as `GenerateContentConfig(system_instruction=...)`.
     """
     return gemini_model.encode(_request(messages, "gemini"), model)["contents"]
 

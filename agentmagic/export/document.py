@@ -66,7 +66,7 @@ def to_markdown(turns: Iterable[Turn]) -> str:
     Results and arguments are cut at 20,000 characters, and media are replaced by a short description. HTML in a text
     is shown as text.
     """
-    # Use one transcript for all turns, because a turn can report whether the user kept a cell of an earlier turn.
+    # Use one transcript for all turns: a turn can report whether the user kept a cell that an earlier turn proposed.
     blocks = Transcript(event for turn in turns for event in turn.events).blocks
     return "\n\n".join(piece for block in blocks for piece in _pieces(block)) + "\n"
 
@@ -152,7 +152,7 @@ class _MarkdownRenderer:
         yield quote("\\\n".join(map(plain, lines)))
 
     def footer(self, block: FooterBlock) -> Iterator[str]:
-        # The chat panel shows these details in a tooltip. Markdown has no tooltips, so write the details as text.
+        # The chat panel shows some figures, such as steps and tokens, only in a tooltip. In Markdown, write them too.
         figures = (*words.footer(block, times=True), words.footer_details(block, times=True))
         yield f"*{plain(' · '.join(filter(None, figures)))}*"
 

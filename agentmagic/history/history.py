@@ -70,7 +70,7 @@ class Turn:
 
     @property
     def unsent(self) -> bool:
-        """Whether the turn ended before the model finished any part. Later requests then leave out its prompt."""
+        """Whether the turn ended before the model had finished a message. Later requests then leave out its prompt."""
         return self.result is not None and self.result.unsent
 
     @property
@@ -117,8 +117,8 @@ class History:
     the proposed cells that the user has neither kept nor rejected. `changes` is the stack for `undo` and `redo`.
 
     Events are written to the `journal` file, if there is one, as they happen. If the history was created with turns
-    that the journal lacks, these turns are written first. Providers accept the messages of any number of
-    first turns.
+    that the journal lacks, these turns are written first. Providers also accept a shorter history: the
+    messages of only the first turns, however many.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class History:
     @classmethod
     def from_journal(cls, saved: Saved, journal: Journal) -> "History":
         """Return a history with the content of a journal, including the changes that can be undone."""
-        turns_by_id: dict[int, Turn] = {}  # one turn is part of many changes
+        turns_by_id: dict[int, Turn] = {}  # convert each turn once: many changes on the undo stack contain it
 
         def turn(events: Sequence[Event]) -> Turn:
             if id(events) not in turns_by_id:
@@ -338,7 +338,7 @@ def turn_of(events: Sequence[Event], messages: tuple[Message, ...] | None = None
     last = log[-1]
     if isinstance(last, TurnFinished):
         messages = last.result.history_delta if messages is None else messages
-        if log is not events:  # the result has a copy of the events: remove the deltas there too
+        if log is not events:  # `last.result` has a copy of the events: remove deltas (pieces of text) there too
             log = (*log[:-1], TurnFinished(replace(last.result, events=log[:-1])))
     return Turn(log, fold(log) if messages is None else messages)
 

@@ -290,12 +290,12 @@ class _File:
         return os.fstat(self._number).st_size
 
     def close(self) -> None:
-        """Let the thread sync the file a last time and close it. Wait for the thread at most _LONGEST_SYNC seconds."""
+        """Let the thread sync the file to the disk a last time and close it. Wait for it at most two seconds."""
         if self._thread is None:
             os.close(self._number)
             return
         self._requests.put(False)
-        if self._thread is not threading.current_thread():  # the sync thread can call `close` itself, in `on_failure`
+        if self._thread is not threading.current_thread():  # the thread cannot wait for itself, in `on_failure`
             self._thread.join(_LONGEST_SYNC)
 
     def _sync_on_request(self) -> None:

@@ -168,9 +168,9 @@ def _unreadable(path: Path, error: OSError) -> JournalError:
 class _Reading:
     """Builds turns from records, one record at a time.
 
-    A turn whose beginning cannot be read is lost, but an empty turn takes its place, because the number of turns in
-    later HistoryCut records includes it. An InDoubt record shows that a session resumed the file at this point. That
-    session did not count the lost turns, so the empty turns are dropped.
+    A turn whose beginning cannot be read is lost, but an empty turn takes its place: a later HistoryCut record says how
+    many turns are kept, and counts the lost turn too. An InDoubt record (tools that may have run) shows that a session
+    resumed the file at this point. That session did not count the lost turns, so the empty turns are dropped.
     """
 
     def __init__(self) -> None:
@@ -265,7 +265,7 @@ class _Doubts:
     def feed(self, record: Record) -> None:
         match innermost(record):
             case TurnStarted() | TurnFinished() if isinstance(record, InnerEvent):
-                pass  # an agent called as a tool began or ended its own turn; the outer turn goes on
+                pass  # this turn is of an agent called as a tool: the turn that called the agent goes on
             case TurnStarted() | TurnFinished() | HistoryCut():
                 self.end_turn()
             case InDoubt(tools=tools):

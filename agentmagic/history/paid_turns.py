@@ -51,7 +51,7 @@ class Journals:
     skipped_files: int = 0
 
     def turns(self, folder: Path) -> Iterator[tuple[Path, PaidTurn]]:
-        """Yield the paid turns of the journals in a folder, and of the journals that its notebooks have saved.
+        """Yield the paid turns of the journals in a folder, and in its `.agentmagic` folder, where notebooks save them.
 
         A turn that is in several files counts once: a conversation can be saved to another file, or a file copied.
         """
@@ -71,7 +71,7 @@ class Journals:
                     yield from ((path, turn) for turn in journal.take(line))
             except JournalError:  # the file is from another program or a newer version, or is unreadable
                 continue
-            yield from ((path, turn) for turn in journal.close(failed=False))  # the turn may still be running
+            yield from ((path, turn) for turn in journal.close(failed=False))  # a turn without an end may still run
             self.files += 1
 
 

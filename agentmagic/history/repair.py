@@ -50,7 +50,7 @@ def repair_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
 
     A call without a result gets a result with the status "interrupted"; a result without a call is dropped. Results are
     placed right after their calls, in the same order. If two calls in a message have the same id, the second gets
-    another id. Parts that do not belong to a role, and messages without parts, are dropped. A history that does not
+    another id. Parts that messages of a role cannot have, and empty messages, are dropped. A history that does not
     begin with the user gets the prompt CONTINUED.
     """
     return repair(messages)[0]
@@ -163,7 +163,7 @@ def _with_own_ids(message: Message) -> Message:
 
 
 def unfold(messages: Sequence[Message], model: str = "") -> tuple[tuple[Event, ...], ...]:
-    """Return the turns of a history, each as the events from which `fold` makes its messages.
+    """Return the turns of a history, each as events. `fold`, which makes messages from events, gives its messages back.
 
     The history is repaired first. The events give `model` as the name of the model.
     """
@@ -184,7 +184,7 @@ def _log(messages: Sequence[Message], model: str) -> Iterator[Event]:
         events=tuple(events),
         iterations_used=sum(message.role == "assistant" for message in messages),
         timed_out=False,
-        # "answer" even if the model gave no answer, so that later requests contain these messages.
+        # Without an answer the reason is "answer" too: for another reason, later requests could omit these messages.
         stop_reason="cancelled" if answer and answer.interrupted else "answer",
         usage=Usage(),
     )

@@ -67,7 +67,7 @@ class BatchedRows:
         for key in earlier:
             self._reserved_usage[key] = self._worst(rows[key])
             self._costs.shared.owe(self._reserved_usage[key])
-        if remaining and not self._costs.is_measured.is_set():  # one row shows how the provider counts tokens
+        if remaining and not self._costs.is_measured.is_set():  # ask one row first, to learn how tokens are counted
             await self._turns.start(remaining.pop(0))
             await self._costs.is_measured.wait()
         try:

@@ -112,7 +112,7 @@ class Driver:
                     await turns.start(prompt)
                 else:
                     batches.waiting.append(prompt)
-        except UsageError as error:  # raised below, after the rows read before the error were asked
+        except UsageError as error:  # first ask the rows that were read before the error, then raise it below
             unreadable = error
         if batches is not None:
             await batches.ask()
@@ -136,7 +136,7 @@ class Driver:
         return file
 
     def _costs(self, file: MapFile, tools: Sequence[Tool]) -> Costs:
-        """Return the costs of the map. They include earlier runs; a row asked without outcome has the average cost."""
+        """Return the costs of the map, earlier runs included. A row asked without an outcome counts as average."""
         work, usage = self._ledger.work, file.usage
         if self._tape is not None:
             usage += self._tape.recorded_usage(file)

@@ -46,7 +46,7 @@ _LOG = re.compile(rb'\{"type":"row_log","key":"([^"\\]+)"')
 
 @dataclass(frozen=True, slots=True)
 class MapBegun:
-    """The line with the request that all rows of a map (one prompt for many rows) share, and digests of its parts."""
+    """A line of a map's file: the request that all rows of the map share, with a digest of each of its parts."""
 
     type: ClassVar[str] = "map"
     version: int
@@ -58,7 +58,7 @@ class MapBegun:
 
 @dataclass(frozen=True, slots=True)
 class RowAsked:
-    """The line written before a row is asked. `row` is the label of the row, `request` is a digest of its request."""
+    """A line of a map's file, written before a row is asked. `row` is its label, `request` a digest of its request."""
 
     type: ClassVar[str] = "row_asked"
     key: str
@@ -68,7 +68,7 @@ class RowAsked:
 
 @dataclass(frozen=True, slots=True)
 class RowLog:
-    """The line with the events of a row whose turn has ended."""
+    """A line of a map's file (one prompt for many rows): the events of a row whose turn has ended."""
 
     type: ClassVar[str] = "row_log"
     key: str
@@ -77,7 +77,7 @@ class RowLog:
 
 @dataclass(frozen=True, slots=True)
 class RowEnded:
-    """The line with the outcome of a row. `value` is a structured answer as JSON, `answer` any other answer."""
+    """A line of a map's file: the outcome of a row. `value` is a structured answer as JSON, `answer` any other one."""
 
     type: ClassVar[str] = "row_ended"
     key: str
@@ -93,7 +93,7 @@ class RowEnded:
 
 @dataclass(frozen=True, slots=True)
 class BatchSent:
-    """The line written when rows were sent in a batch. `keys` are the rows, `id` is the provider's id of the batch."""
+    """A line of a map's file: the rows with these `keys` were sent in a batch. `id` is the provider's id of it."""
 
     type: ClassVar[str] = "batch_sent"
     id: str

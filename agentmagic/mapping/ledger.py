@@ -46,7 +46,7 @@ class Ledger:
         self._report: asyncio.TimerHandle | None = None
 
     def keep(self, prompt: RowPrompt, outcome: RowEnded) -> bool:
-        """Add a row's outcome from an earlier run. Return False, without adding it, if it fails the output schema."""
+        """Add a row's outcome from an earlier run. If its answer does not fit the output schema, only return False."""
         value = None
         if self._schema is not None and outcome.status == "answered":
             try:
@@ -111,7 +111,7 @@ class Ledger:
                 self.main.cancel()
 
     def tell_soon(self) -> None:
-        """Report the map's progress soon: at most ten reports a second are sent."""
+        """Report the map's progress a tenth of a second later. If a report is waiting already, do nothing."""
         if self._report is None:
             self._report = asyncio.get_running_loop().call_later(INTERVAL, self.tell)
 

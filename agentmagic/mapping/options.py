@@ -86,7 +86,7 @@ class MapSettings:
         return cls(**options)
 
     def recipe(self, usual: Agent) -> Agent:
-        """Return the agent that answers each row. Raises UsageError if its limits exceed the classroom settings."""
+        """Return the agent for each row. Raises UsageError if its limits exceed a teacher's or administrator's."""
         recipe = TurnSettings(agent=self.agent, output=self.as_, settings=self.settings).recipe(usual)
         return recipe if self.tools is None else replace(recipe, tools=tuple(self.tools), mcp=())
 

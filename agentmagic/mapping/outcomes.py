@@ -179,7 +179,7 @@ def record(item: Any) -> Mapping[str, Any]:
 
 
 def _result(events: Sequence[Event]) -> RunResult:
-    """Return the result of a row's turn. Its events and messages are added: the file's last event has them not."""
+    """Return the result of a row's turn, with its events and messages, which the last event in the file leaves out."""
     last = events[-1]
     assert isinstance(last, TurnFinished)  # noqa: S101  (a row that has ended)
     log = tuple(events[:-1])

@@ -22,7 +22,10 @@ from agentmagic.tools.base import Tool
 
 
 class Playback:
-    """Replays and records a map (one prompt for many rows). If only some rows are asked, `rows` has the others."""
+    """Replays and records a map (one prompt for many rows).
+
+    If the recording lacks some rows, `rows` has the recorded outcomes to use, by row key.
+    """
 
     def __init__(self, ledger: Ledger, reader: RowReader, tape: MapTape) -> None:
         self.rows: dict[str, RowEnded] = {}
@@ -97,7 +100,7 @@ class Playback:
         self._tape.start(self._ledger.work.path)
 
     def keep(self, prompt: RowPrompt) -> bool:
-        """Add the recorded outcome of a row to the result. Return False if none fits; the row must be asked then."""
+        """Add a row's recorded outcome to the result. Return False if there is none, or it does not fit the schema."""
         outcome = self.rows.get(prompt.key)
         return outcome is not None and self._ledger.keep(prompt, outcome)
 
@@ -157,7 +160,10 @@ class _RecordedRows:
             )
 
     def has(self, rows: Mapping[str, tuple[RowPrompt, str]]) -> bool:
-        """Return whether these rows and labels are the recorded ones. Raises ReplayMismatch like `MapTape.has`."""
+        """Return whether the recording has these rows, with these labels.
+
+        Raises ReplayMismatch if it has not and the replay mode does not record.
+        """
         if self.file is not None:  # a map's file has no line for rows that could not be asked
             unaskable = {key: (prompt, label) for key, (prompt, label) in rows.items() if prompt.problem}
             self.outcomes |= {
@@ -168,7 +174,7 @@ class _RecordedRows:
         return self._tape.has({key: label for key, (_, label) in rows.items()}, recorded_labels, lines)
 
     def reusable(self) -> dict[str, RowEnded]:
-        """Return the recorded outcomes to reuse: answers, and also errors if the recorded map was complete."""
+        """Return the recorded outcomes to reuse: answers, and if the recorded map was complete, also failed rows."""
         statuses = ("answered", "failed") if self._tape.end_reason == "done" else ("answered",)
         return {key: outcome for key, outcome in self.outcomes.items() if outcome.status in statuses}
 

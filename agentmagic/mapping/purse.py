@@ -17,9 +17,9 @@ from agentmagic.providers.registry import address_of, priced
 class Costs:
     """Estimates the largest possible cost of a map's requests (one prompt for many rows), and reserves it in budgets.
 
-    The first of the `budgets` is the map's own. `common` is the number of tokens that all requests have in common.
-    `shared` is the account for all rows. `is_measured` is set when the first answer has shown how the provider counts
-    tokens, or at once if no limit is set.
+    The first of the `budgets` is the map's own. `common` is the number of tokens in the part that is the same in every
+    request. `shared` is the account from which all rows reserve. `is_measured` is set after the first request, whose
+    usage shows how the provider counts tokens, or at once if no limit is set.
     """
 
     def __init__(self, turn: TurnContext, common: int, budgets: Sequence[Budget]) -> None:
@@ -87,7 +87,7 @@ class RowPurse(Purse):
 
     @asynccontextmanager
     async def paying(self, request: Request) -> AsyncGenerator[Payment]:
-        """Reserve the largest cost of a request, and set the true cost after it. Several can be open at a time."""
+        """In a `with` block, reserve a request's largest cost; then set the true one. Blocks can run concurrently."""
         if (aside := self._take()) is None:
             await self._costs.shared.set_aside(aside := self._costs.worst_of(request))
         payment = Payment()
@@ -97,7 +97,7 @@ class RowPurse(Purse):
                 self.is_sent = True
             yield payment
         except asyncio.CancelledError:
-            payment.usage = aside  # count the largest cost: the provider may still charge for the answer
+            payment.usage = aside  # count the reserved cost: the provider may charge for a cancelled request
             raise
         else:
             self._costs.learn(request, payment.usage)

@@ -62,7 +62,7 @@ class RowReader:
 
 
 def _take(source: Iterator[RowPrompt]) -> tuple[list[RowPrompt], Exception | None]:
-    """Return the next row prompts, up to TOGETHER, and the error if the row after them could not be read."""
+    """Return up to 64 row prompts (TOGETHER), and the error if the row after them could not be read."""
     prompts: list[RowPrompt] = []
     try:
         prompts.extend(islice(source, TOGETHER))  # `extend` keeps the prompts read before an error

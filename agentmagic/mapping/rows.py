@@ -29,7 +29,7 @@ class Rows:
         self.total = total
 
     def read(self, names: Iterable[str]) -> Iterator[Values]:
-        """Yield the values of each row, by name: those in `names`, unless the row lacks them, and perhaps others."""
+        """Yield each row's values by name: those of all `names` that the row has, and possibly of other names."""
         raise NotImplementedError
 
     def label(self, place: int) -> Any:

@@ -145,8 +145,8 @@ class MapRun:
         mean = sum(row.seconds for row in sample) / len(sample)
         took = ledger.progress().seconds
         at_once = max(1.0, mean * len(sample) / max(took, 0.001))
-        # The slowest estimate asks as many rows at a time as the sample did. The fastest asks as many as `concurrency`
-        # allows, or AT_BEST times as many as the sample did.
+        # For the longest time, assume that as many rows are asked at a time as in the sample. For the shortest time,
+        # assume as many as `concurrency` allows; if it is not set, AT_BEST (ten) times as many as in the sample.
         limit = ledger.work.settings.concurrency or at_once * AT_BEST
         slowest = mean * len(sizes) / at_once
         fastest = mean * max(1.0, len(sizes) / limit)

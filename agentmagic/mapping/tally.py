@@ -46,13 +46,13 @@ class Tally:
         self.end_reason, self._over = why, time.monotonic()
 
     def settle(self, rows: Iterable[MapRow]) -> None:
-        """Sum up costs and errors again, in input order. Rows end in another order each time, and sums would differ."""
+        """Sum up costs and errors again, in input order. Rows end in a random order, which would change rounding."""
         self.usage, self.errors = Usage(), Counter()
         for row in rows:
             self._add(row)
 
     def fix(self, kept: int, rate: float, seconds: float) -> None:
-        """Replace measured values by recorded ones: the number of kept rows, rows per minute, and seconds."""
+        """Use recorded values in place of measured ones: the number of `kept` rows, rows per minute, and seconds."""
         self.asked_count += self.kept_count - kept
         self.kept_count, self._figures = kept, (rate, seconds)
 

@@ -31,7 +31,7 @@ HOPELESS = (AuthenticationMissing, AuthenticationFailed)
 
 
 class RowTurns:
-    """The turns of the rows that are being asked. `doubts`: keys of rows asked before, without an answer."""
+    """The turns of the rows that are being asked. `doubts` has keys of rows that may have been paid for before."""
 
     def __init__(self, ledger: Ledger, costs: Costs) -> None:
         self.doubts = set[str]()
@@ -49,9 +49,9 @@ class RowTurns:
         """Start asking a row as soon as `concurrency`, the provider's rate limits and the budgets allow it."""
         model = self._work.turn.model
         if self._tasks:
-            await self._costs.is_measured.wait()  # wait for the first row, which shows how the provider counts tokens
+            await self._costs.is_measured.wait()  # the usage of the first row shows how the provider counts tokens
         await gate_of(model).room()
-        await self._bound.acquire()  # before reserving money, which running rows may need meanwhile
+        await self._bound.acquire()  # do not reserve money while this waits: the running rows may need it
         purse = self.purse(prompt)
         try:
             await purse.open(self._costs.worst(prompt))
@@ -61,7 +61,7 @@ class RowTurns:
         self._begin(prompt, purse, model)
 
     def purse(self, prompt: RowPrompt) -> RowPurse:
-        """Return the budget account for a row's requests. It writes the row's key to the file before the first one."""
+        """Return the budget account for a row's requests. Before the first request, it writes the row's key to disk."""
         return RowPurse(self._costs, partial(self._ledger.write, self._ledger.asked_line(prompt)))
 
     async def begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
@@ -178,5 +178,5 @@ def _event_for_file(event: Event) -> Event:
 
 
 def _default_limit(model: str) -> int:
-    """Return how many rows are asked at a time by default: 1 if the model runs in this process, else MOST_ROWS."""
+    """Return how many rows are asked at a time by default: 1 if the model runs in this process, else 10,000."""
     return 1 if model.partition(":")[0] in ("scripted", "local") else MOST_ROWS

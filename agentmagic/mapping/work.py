@@ -26,9 +26,10 @@ class MapFailed(AgentMagicError):
 class MapWork:
     """The parts that a map (one prompt for many rows) is made of.
 
-    `turn` is the context of each row's turn, except for the prompt. `within` runs a coroutine on behalf of the session.
-    `budgets` limit the whole map. `on_usage` is called with the usage of each row. `tape` records or replays the map;
-    `on_replayed_usage` is called with the recorded usage of a replayed map.
+    `turn` is the context of each row's turn, except for the prompt. `within` wraps the coroutine of a row's turn, so
+    that the user's async functions run on the session's event loop. `budgets` limit the whole map. `on_usage` is called
+    with the usage of each row. `tape` records or replays the map; `on_replayed_usage` is called with the recorded usage
+    of a replayed map.
     """
 
     turn: TurnContext

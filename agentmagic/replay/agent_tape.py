@@ -22,7 +22,7 @@ from agentmagic.tools.base import Tool, ToolContext
 
 
 class OuterTape(Protocol):
-    """The recorder and player of a turn in which an agent is called as a tool. Implemented by `TurnTape`."""
+    """What this module needs of the object that records or replays the calling turn. `TurnTape` implements it."""
 
     mode: Replay
     player: Player | None
@@ -35,7 +35,7 @@ class OuterTape(Protocol):
         ...
 
     def recorder_at(self, place: Place) -> TurnRecorder:
-        """Return the recorder of the turn. If the turn was replayed so far, it continues live from this call on."""
+        """Return the recorder of the turn. If the turn was replayed so far, use a live model from this call on."""
         ...
 
 
@@ -83,7 +83,7 @@ def _inner_tape(  # noqa: PLR0913  (what a turn on tape is made of)
     outer: Any = tape
     return replace(
         outer,
-        mode="replay" if tape.mode == "replay-tools" else tape.mode,  # the mode replays tools, and this agent is a tool
+        mode="replay" if tape.mode == "replay-tools" else tape.mode,  # replay the agent, because it is called as a tool
         player=player,
         record=None if tape.record is None else record,
         real=real,

@@ -57,7 +57,7 @@ def recorded_changes(
         try:
             yield changes
         finally:
-            if changes is not None:  # nested tool calls share `changes`: the last to end sets the callback
+            if changes is not None:  # tool calls inside a tool call share `changes`: the last to end sets this
                 changes.on_compared = lambda: _record(changes, context, hear)
 
 
@@ -225,7 +225,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _to_json(value: Any) -> Any:
-    """Return a plain value as JSON. If JSON lacks its type, return a dict with one key: a key of _READERS."""
+    """Return a plain value as JSON. If JSON lacks its type, return a dict whose key names the type, such as `$set`."""
     kind = cast("type[Any]", type(value))
     if kind is dict:
         return _dict_to_json(value)
@@ -272,7 +272,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _csv(value: Any) -> Json:
-    """Return a pandas frame or series as an entry with CSV. An index, except a range, is the first columns."""
+    """Return a pandas frame or series as an entry with CSV. The first CSV columns are the index, if it is no range."""
     pd = _library("pandas")
     frame = value.to_frame() if isinstance(value, pd.Series) else value
     names = [value.name] if isinstance(value, pd.Series) else list(frame.columns)
@@ -324,7 +324,7 @@ def _frame(entry: Mapping[str, Any]) -> Any:
         skip_blank_lines=False,
         na_values=[""],
     )
-    for at, convert in enumerate(converters):  # read as text: read_csv parses no times, and old pandas rounds floats
+    for at, convert in enumerate(converters):  # columns read as text: times, and floats, which old pandas would round
         if convert is not None:
             frame[at] = convert(frame[at]).astype(types[at])
     levels = [pd.Index(frame.pop(at)).rename(_from_json(name)) for at, (name, *_) in enumerate(index)]

@@ -48,8 +48,8 @@ class Take:
     """The recording of one turn: a first document, and further documents, which are parsed when they are needed.
 
     `texts` has the text of the further documents, as in the file. `base` is the take of the turn before: requests are
-    written as differences to its requests. `session` is the name of the session, "" in a script. `comparable_prompt` is
-    the prompt without parts that differ in each run. `mark` describes an appended take until the file is sorted: its
+    written as differences to its requests. `session` is the name of the session, "" if it has none. `comparable_prompt`
+    is the prompt without parts that differ in each run. `mark` describes an appended take until the file is sorted: its
     `id`, the key of the take that it comes `after`, and the keys of the takes that it replaces (`instead`).
     """
 
@@ -129,7 +129,7 @@ class Take:
         self.__dict__.pop("key", None)
 
     def add(self, document: Json) -> str:
-        """Add a document, and return the text to append to the file; "" if the short form omits the document."""
+        """Add a document. Return the text to append to the file, "" if it can be computed and need not be written."""
         self._check += checks.digest_of(document)
         if kind_of(document) == _END:
             document = {**document, "check": self._check}
@@ -208,7 +208,7 @@ class Cassette:
     # -- requests ------------------------------------------------------------------------------
 
     def chain_to(self, take: Take | None) -> Chain:
-        """Return a `Chain` that has read a session's requests up to the end of a turn, to decode or write the next."""
+        """Return a `Chain` (of request differences) that has read a session's turns up to `take`, to continue it."""
         takes: list[Take] = []
         while take is not None:
             takes.append(take)
@@ -235,7 +235,7 @@ class Cassette:
             yield document, whole
 
     def sources(self, take: Take | None) -> Sequence[Json]:
-        """Return the recorded tool lists of a turn, one for each toolset. Unchanged lists are in an earlier turn."""
+        """Return the recorded tool lists of a turn, one per toolset. If unchanged, they are in an earlier turn."""
         while take is not None:
             for document in reversed(take.documents):
                 if "sources" in document and document["sources"] != SOURCES["sources"]:
@@ -325,7 +325,7 @@ class Cassette:
                 take.base = last.get(take.session)
                 self.takes = [other for other in self.takes if not (take.ended and other in instead)] + [take]
             last[take.session] = take
-            if not self.is_tidy:  # if two recordings have the same key, the later one wins
+            if not self.is_tidy:  # two takes can have the same key: it then stands for the later one
                 takes_by_key[take.key] = take
 
     def _check_version(self, text: str) -> None:
@@ -373,7 +373,7 @@ class Cassette:
     def save(self) -> None:
         """Write the whole file in order, through a temporary file. Raises CassetteError if it cannot be written."""
         self._rebase()
-        for take in self.takes:  # a take without an end keeps marks: another process may still record it
+        for take in self.takes:  # remove marks, but not all from a take that another process may still record
             take.mark = {name: take.mark[name] for name in ("id", "instead") if not take.ended and name in take.mark}
         pairs = zip((None, *self.takes), self.takes, strict=False)
         body = [text for before, take in pairs for text in take.text(before)]
@@ -401,7 +401,7 @@ class Cassette:
         for before, take in list(self._neighbours()):
             if (chain := chains.get(take.session)) is None:
                 continue
-            if take not in whole:  # do not change an unreadable take, nor the takes after it
+            if take not in whole:  # this take cannot be read: do not change it, nor later takes of its session
                 del chains[take.session]
                 continue
             chain.begin(prompt_parts(take.head))
@@ -436,10 +436,10 @@ class Cassette:
 
 
 def place(takes: list[Take], take: Take, after: Take | None, instead: Collection[Take]) -> None:
-    """Insert the recorded turn `take` into `takes`. If its recording has an end, remove the turns in `instead`.
+    """Insert the recorded turn `take` into `takes`. If it was recorded to its end, remove the turns in `instead`.
 
-    It takes the place of the first turn in `instead`. Without such a turn, it goes behind `after`, or if `after` is
-    None, before all other turns of its session.
+    It then takes the place of the first of these. If there are none, it goes behind the turn `after`. If `after` is not
+    in `takes`, it goes before all other turns of its session.
     """
     at = next((index for index, other in enumerate(takes) if other in instead), None)
     if instead and not take.ended:  # keep the earlier takes until this take is complete

@@ -363,7 +363,7 @@ def _pieces(digests: str) -> list[str]:
 
 
 def _edit(document: Json, digest: str) -> Edit:
-    """Return how a document was edited. The recorded value is known only for approvals, else only its `digest`."""
+    """Return how a document was edited. Only for approvals is the recorded value known, else only its `digest`."""
     if kind_of(document) == AGENT:
         return replace(_edit(document["document"], digest), step=document["step"])
     kind, name = kind_of(document), document[kind_of(document)]

@@ -131,7 +131,7 @@ class Answer:
 
 
 def spellings(part: Mapping[str, Any]) -> list[str]:
-    """Return the texts to which the streamed pieces of an answer part usually add up: no other text is recorded."""
+    """Return the texts that the streamed pieces of an answer part can form. Any other text is recorded as well."""
     if part["type"] in TEXT_TYPES:
         return [part.get("text", "")]
     arguments = part.get("arguments", {})
@@ -144,7 +144,10 @@ def spellings(part: Mapping[str, Any]) -> list[str]:
 
 
 def usual_chunks(parts: Iterable[Json], letter: str) -> str:
-    """Return the `chunks` line of an answer if all its texts came in `letter` pieces, and each call in one piece."""
+    """Return the `chunks` line for an answer whose texts came by words ("w") or tokens ("t"), as `letter` says.
+
+    Each tool call came in one piece.
+    """
     words: list[str] = []
     for place, part in enumerate(parts):
         text = spellings(part)[0]
@@ -176,7 +179,7 @@ def usage_of(counts: Sequence[Any]) -> Usage:
 def _flow(
     flow: Sequence[tuple[str, int, str]], places: Mapping[int, int], texts: Mapping[int, str], calls: Collection[int]
 ) -> Iterator[str]:
-    """Yield the words of an answer's `chunks` line: one for the begin or end of a part, or the length of a piece."""
+    """Yield the words of an answer's `chunks` line: for each begin and end of a part, and for each piece of a text."""
     positions = dict.fromkeys(places, 0)
     blanks = {index for index, text in texts.items() if redact(text) != text}
     current, usual_piece = -1, WORDS
@@ -238,9 +241,7 @@ def model_events(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelE
     for place, data in enumerate(answer["parts"]):
         if not texts[place] and place in lengths:
             candidates = [spelling for spelling in spellings(data) if lengths[place] in (len(spelling), -1)]
-            texts[place] = candidates[
-                0
-            ]  # for a text that was edited without its `chunks`, the code below raises IndexError
+            texts[place] = candidates[0]  # raises IndexError if the text was edited, but its `chunks` were not
     positions, current = [0] * len(parts), 0
     for word in flow:
         if word[0] in "+-@":

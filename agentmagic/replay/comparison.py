@@ -252,7 +252,7 @@ def _project_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Dif
 
 def _tool_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[Difference]:
     before, after = ({tool.pop("_"): tool for tool in map(json.loads, tools)} for tools in (old, new))
-    # Ignore whether the tool READER is offered: it reads on in long results, and is offered only if there are any.
+    # A difference in READER does not matter: this tool reads on in long results, and is offered only if there are any.
     only_one = (before.keys() - after.keys(), after.keys() - before.keys())
     removals, additions = (", ".join(sorted(names - {READER})) for names in only_one)
     if removals or additions:
@@ -375,7 +375,7 @@ def _paired_values(old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, An
 
 
 def _is_explained(old: str, new: str, pairs: Sequence[tuple[str, str]]) -> bool:
-    """Return whether two texts differ only in these pairs of values, each at any number of positions."""
+    """Return whether `old` becomes `new` if values in it are replaced: in each pair, the first by the second value."""
     visits = set[tuple[int, int]]()  # pairs of positions already tried: with repeated values, a pair comes up often
     stack = [(0, 0)]  # pairs of positions from which the rest of both texts must be compared
     while stack and len(visits) < MOST_WAYS:
@@ -447,7 +447,7 @@ def _walk(cause: Cause, path: str, before: Any, after: Any) -> Iterator[Differen
 
 
 def is_cosmetic(before: str, after: str) -> bool:
-    """Return whether two texts differ only in line ends, key order in JSON, ids, traceback marks, and secrets."""
+    """Return whether two texts differ only in line ends, order of JSON keys, ids, `^^^` in tracebacks, and secrets."""
     if before == after:
         return True
     one, other = _tidy(before), _tidy(after)

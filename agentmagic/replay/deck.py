@@ -40,8 +40,8 @@ _claims: dict[tuple[tuple[str, int], Path, str, str], set[str]] = {}
 class Deck:
     """The cassette of a session, and the mode (such as record or replay) in which the session uses it.
 
-    `name` is the name of the session in a notebook, "" in a script. `verdicts` are the results of comparing all
-    replayed requests. A `timed` replay takes as long as the recording did.
+    `name` is the name of the session in a notebook, "" for its default session and outside a notebook. `verdicts` are
+    the results of comparing all replayed requests. A `timed` replay takes as long as the recording did.
     """
 
     def __init__(self, path: str | Path | None = None, mode: Replay | None = None, *, timed: bool = False) -> None:
@@ -107,7 +107,7 @@ class Deck:
             self.choose(mode, timed=notebook.timed)
 
     def choose(self, mode: Replay, *, timed: bool | None = None) -> None:
-        """Set the replay mode. Raises UsageError if it is unknown, or not allowed by the classroom settings."""
+        """Set the replay mode. Raises UsageError if it is unknown, or if a teacher or administrator forbade it."""
         _check(mode)
         if mode not in RECORDS:
             self.finish()
@@ -142,12 +142,12 @@ class Deck:
     ) -> TurnTape | None:
         """Return the recorder and player for the next turn, or None if the turn is neither recorded nor replayed.
 
-        A `served` turn is one tool call by an outside client of the notebook. If `recorded` is False, the call really
+        A `served` turn is one tool call by an MCP client of the notebook. If `recorded` is False, the call really
         runs, and no recorded call is played in its place. `turns` is the number of turns before this one. If it is
         smaller than at the last turn, the user has undone turns: go back on the cassette by as many, unless the session
         was `cleared`.
 
-        Raises UsageError if no cassette is set, or if a client makes a call while a recording is played. Raises
+        Raises UsageError if no cassette is set, or if an MCP client makes a call while a recording is played. Raises
         CassetteError if the cassette cannot be used.
         """
         if not self._choose_turn_mode(mode):
@@ -162,7 +162,7 @@ class Deck:
         real = cache(real)
 
         def record() -> TurnRecorder:
-            if index is not None:  # a replayed turn differs from its recording, and is recorded again
+            if index is not None:  # a turn that was to be replayed is recorded again, because it differed
                 self._runs.pop(index, None)
             return self._record(head, recipe, real(), between=not recorded and self._turn_mode == "auto")
 
@@ -215,7 +215,7 @@ class Deck:
 
         def record(values: Sequence[PromptValue]) -> TurnRecorder:
             own = [] if self._recording is None else self._recording.of_session(self.name)
-            if take in own:  # look up the index of the recording: it can have changed since
+            if take in own:  # find the index of `take` now: turns recorded meanwhile can have moved it
                 self._runs.pop(own.index(take), None)
             map_head = self._head(prompt, values)
             return self._record({**map_head, "map": True}, recipe, real())
@@ -237,12 +237,15 @@ class Deck:
         return tape
 
     def next_client_call(self, turns: int, *, cleared: bool) -> tuple[str, ToolCall | None] | None:
-        """Return the next recorded tool call of an outside client, without marking it as played. See `next_call`."""
+        """Return the prompt and call of the next recorded turn if an MCP client of the notebook made it, else None.
+
+        The turn does not count as played.
+        """
         if self.path is None or not self.answers():
             return None
         self._choose_turn_mode(None)
         cassette = self._current_cassette()
-        if not self._claimed:  # choose a recording that begins with such a call
+        if not self._claimed:  # choose a session of the cassette that begins with a call of an MCP client
             if (first := first_call(cassette)) is None:
                 return None
             self._claim(cassette, first.head)
@@ -313,7 +316,7 @@ class Deck:
         return None if self._turn_mode == "auto" and goes_live else index
 
     def _follow(self, cassette: Cassette, turns: int, *, cleared: bool) -> None:
-        """If the user has undone turns, go back to the first of them on the cassette, also over maps behind it."""
+        """If the user has undone turns, go back to the first of them on the cassette. Maps are not counted as turns."""
         own, indexes, undone = cassette.of_session(self.name), list(self._runs), self._turns - turns
         while indexes and undone > 0:
             undone -= not (indexes[-1] < len(own) and own[indexes[-1]].is_map)
@@ -366,10 +369,10 @@ class Deck:
         self._use(index, aligned=aligned or index == len(own) - 1)
 
     def _claim(self, cassette: Cassette, head: Json) -> None:
-        """Choose the session's turns on the cassette, once: those of the session name that no other session uses.
+        """Choose once which turns of the cassette belong to this session: those of its name that no other one uses.
 
-        Prefer turns that begin with the prompt of this turn. If a replay finds no turns of the session's name, it uses
-        the turns of another name that contain the prompt.
+        Prefer turns of which the first has the prompt of this turn. If a replay finds no turns of the session's name,
+        it uses those of another name, if one of them has the prompt.
         """
         if self._claimed:
             return
@@ -402,7 +405,7 @@ class Deck:
         """
         own, prompt = cassette.of_session(self.name), _comparable_prompt(head)
         same = [index for index, take in enumerate(own) if _prompt_of_take(take) == prompt]
-        if self._turn_mode in RECORDS:  # a prompt that occurs twice is recorded twice
+        if self._turn_mode in RECORDS:  # if a prompt occurs twice in the notebook, record it twice: skip used turns
             same = [index for index in same if self._is_free(index, own[index])]
         whole = [index for index in same if own[index].ended] or same
         later = [index for index in whole if index >= self._next]

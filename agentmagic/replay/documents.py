@@ -1,8 +1,8 @@
 """Writes and reads the documents of a cassette: JSON data as YAML that people can review.
 
 The writer uses a small part of YAML: block mappings, literal blocks for long texts, no tags and no anchors. The reader
-accepts more of YAML, because people edit cassettes by hand, but refuses tags, anchors, and data that is nested deeper
-than DEEPEST.
+accepts more of YAML, because people edit cassettes by hand, but refuses tags, anchors, and data that is nested more
+than 100 levels deep.
 """
 
 import json

@@ -155,8 +155,8 @@ class Chain:
     """The requests of a conversation, each written as its difference to the requests before it.
 
     If a difference has no messages, the request has those of the previous request, and then the answer, the tool
-    results and the prompt that followed. Else `keep` is the number of first messages that are those of the previous
-    request. A message part that this turn or the previous turn has recorded is written as a name such as "=result 0".
+    results and the prompt that followed. If it has messages, the request begins with the first `keep` messages of the
+    previous request. A message part already recorded in this turn or the one before is a name such as "=result 0".
     """
 
     def __init__(self) -> None:
@@ -185,16 +185,16 @@ class Chain:
         self._tail.append({"role": "user", "parts": list(prompt)})
 
     def list_tools(self, sources: Sequence[Json] | str) -> list[Json]:
-        """Set the turn's tool lists, one per toolset; requests name their tools. For SAME, use the turn before's.
+        """Set the turn's tool lists, one per toolset. Requests refer to tools in them by name. Return the lists.
 
-        Return the complete lists.
+        The text SAME stands for the lists of the turn before.
         """
         self._sources = self._sources if isinstance(sources, str) else list(sources)
         self._tools = {tool["name"]: tool for source in self._sources for tool in source.get("tools", ())}
         return self._sources
 
     def encode_tools(self, sources: Sequence[Json]) -> list[Json] | str:
-        """Set the turn's tool lists, one per toolset. Return the form to write: SAME if the lists did not change."""
+        """Set the turn's tool lists, one per toolset. Return what to write: the lists, or if unchanged, SAME."""
         same = list(sources) == self._sources
         self.list_tools(sources)
         return SAME if same else list(sources)
@@ -284,7 +284,7 @@ class Chain:
             own = ("instructions", "tools", "tool_choice", "output", "settings", "decision", "hosted", "project")
             changes = {name: difference[name] for name in own if name in difference}
             fields = {name: value for name, value in {**self._fields, **changes}.items() if value is not None}
-            next_messages = self._next_messages()  # always called, because `_next_messages` settles the results
+            next_messages = self._next_messages()  # always call it: it also puts the tool results into a message
             messages = self._decode_messages(difference) if difference.keys() & {"keep", "messages"} else next_messages
             tools = [self._tools[one] if isinstance(one, str) else one for one in fields.get("tools", ())]
         except (KeyError, TypeError) as error:

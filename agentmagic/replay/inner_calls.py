@@ -12,7 +12,10 @@ from agentmagic.tools.base import ToolContext
 
 
 class InnerCalls:
-    """The recorded calls that tools made in a turn. `repeats` has those that the replay made again, by place."""
+    """The recorded calls that tools made in a turn. `repeats` has those that the replay made again.
+
+    Its keys are places: the step of a call, its index there, and the number of a call that a tool made.
+    """
 
     def __init__(self) -> None:
         self._documents = defaultdict[Place, list[Json]](list)
@@ -28,7 +31,7 @@ class InnerCalls:
         return place_of(self.repeats[place]) if place in self.repeats else place
 
     async def wait(self, place: Place) -> None:
-        """Wait until a repeated call may end: calls end in recorded order. Not called for a call that was denied."""
+        """Wait until the repeated call at this place may end: calls end in recorded order. Denied calls do not wait."""
         may_end = self._may_end.pop(place, None)
         if may_end is not None:
             await may_end.wait()
@@ -73,7 +76,7 @@ class RepeatedCalls:
         self._tasks = list[tuple["asyncio.Task[str]", asyncio.Event]]()
 
     async def play(self, count: int) -> Difference | None:
-        """Repeat calls until `count` more have ended. Return a difference if a recorded call may not run now."""
+        """Repeat `count` more calls to their end. Return a difference if one ran when recorded, but may not run now."""
         for document in islice(self._rest, count):
             number = place_of(document)[-1]
             while len(self._tasks) < max(number, min(document.get("begun", 0), len(self._by_number))):

@@ -43,7 +43,7 @@ def with_inner(take: Take, change: Callable[[Take], Sequence[Json]]) -> list[Jso
     documents: list[Json] = []
     for document in take.documents:
         place = str(_place(document)) if kind_of(document) == AGENT else ""
-        if place and place not in rest:  # this is the first document of an agent's turn: keep it
+        if place and place not in rest:  # do not change the first document of an agent's turn
             inner = take_inside(take, document)
             rest[place] = iter(() if inner is None else change(inner))
             documents.append(document)

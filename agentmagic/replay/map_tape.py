@@ -114,7 +114,7 @@ class MapTape:
         return on_tape_toolsets(self, sources, None if self.take is None else self.cassette.sources(self.take))
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Run a tool call of a row that the live model answers."""
+        """Run a tool call that the live model made for a row. A replayed row makes no calls."""
         return await (await real_tool(tool, source)).invoke(call, context)
 
     def begin(self, request: Request, values: Sequence[PromptValue]) -> None:
@@ -178,7 +178,8 @@ class MapTape:
         """Return whether the recording has all rows of the map's input, so that no row must be asked.
 
         `labels` are the labels of the input's rows by key, in order. `recorded_labels` are the labels of the recorded
-        rows. `lines` are the recorded lines for the input's rows. Raises ReplayMismatch unless the mode records.
+        rows. `lines` are the recorded lines for the input's rows. If rows are missing or differ and the mode does not
+        record, raises ReplayMismatch.
         """
         differences = list(self._differences(labels, recorded_labels, lines))
         return self._verdict(differences) and not (self.record is not None and self.end_reason != "done")
@@ -235,7 +236,8 @@ class MapTape:
     def finish(self, why: str, error: str, keys: Sequence[str], usage: Usage, **figures: Any) -> None:
         """Record the end of the map: the reason, and the keys of the rows with an outcome, in input order.
 
-        `figures` are further fields to record; `seconds` among them is the duration of the map. Raises CassetteError.
+        `figures` are further fields to record; `seconds` among them is the duration of the map. Raises CassetteError
+        if the file cannot be written.
         """
         recorder = self.recorder
         if recorder is None:

@@ -128,9 +128,9 @@ class Player:
     def find(
         self, new_record: RequestRecord, number: int, known: Known | None = None
     ) -> tuple[Json | None, tuple[Difference, ...]]:
-        """Find the recording of a new request. Return the equal recorded request, or the next one with the differences.
+        """Find the recorded request for a new one: an equal one, or else the next one not played, and the differences.
 
-        `known` differences are left out. If only the digests differ, the recording was edited. None: none is left.
+        It is None if none is left. `known` differences are left out. If only digests differ, the recording was edited.
         """
         remaining = [request for request in self.requests if request["request"] not in self._played_numbers]
         digest = new_record.digest[:DIGEST]
@@ -159,7 +159,7 @@ class Player:
         return pairs
 
     def before_call(self, place: Place, ended_places: Collection[Place]) -> list[tuple[Json, Json]]:
-        """Return, as `before` does, the documents before a step's tool calls, and those of its calls that ended."""
+        """Return pairs as `before` does, for the documents before a step's tool calls, and of its calls that ended."""
         pairs: list[tuple[Json, Json]] = []
         answers = 0
         for document, whole in self.cassette.requests(self.take, self.cassette.chain_to(self.take.base)):
@@ -284,7 +284,7 @@ class Player:
     # -- tools and the user --------------------------------------------------------------------
 
     def recorded_result(self, place: Place, call: ToolCall) -> ToolResult | None:
-        """Return the recorded result of a tool call that has really run in this replay, or None if it is missing."""
+        """Return the recorded result for a tool call that really ran in this replay; None if that place has none."""
         document = self._results.get(place)
         return None if document is None or document["result"] != call.name else self.end_event(document, call).result
 
@@ -367,7 +367,7 @@ class Player:
             answer = answers.popleft()["answer"] if answers else None
             return None if answer is None else Reply(question.id, answer)
         if not (approvals := self._approvals.get(self._inner.recorded_place(place))):
-            if question.hosted:  # nobody was asked: an "always" answer or a rule decided
+            if question.hosted:  # when this was recorded, an "always" answer or a rule decided, not the user
                 return Deny(question.id) if self._was_denied(question.call.name) else Approve(question.id)
             for _ in range(APPROVAL_PASSES):
                 await asyncio.sleep(0)
@@ -416,13 +416,13 @@ def is_incomplete(take: Take) -> bool:
 
 
 def first_call(cassette: Cassette) -> Take | None:
-    """Return the first turn of a session that began with a tool call by an outside client, or None."""
+    """Return the first turn of a session that began with a tool call by an MCP client of the notebook, or None."""
     firsts = {take.session: take for take in reversed(cassette.takes)}
     return next((take for take in reversed(firsts.values()) if take.head.get("served")), None)
 
 
 def next_call(cassette: Cassette, takes: Sequence[Take]) -> tuple[str, ToolCall | None] | None:
-    """Return the prompt and the call of the first recorded turn; None if it is not a tool call by an outside client.
+    """Return the prompt and the call of the first recorded turn; None if it is not a tool call by an MCP client.
 
     Turns without an end are skipped. The call is None if the turn ended before its call.
     """
@@ -505,7 +505,7 @@ async def _repeat_aside(aside: Sequence[Any], context: ToolContext) -> None:
             context.tell(words)
         case ["propose", dict()]:
             proposal = replace(cast("CellProposed", from_json(aside[1])), place="shown")
-            notebook = current_host().notebook  # today's front end may insert cells in another way
+            notebook = current_host().notebook  # its front end may insert cells in another way than the recorded one
             context.propose(proposal if notebook is None else notebook.stage(proposal))
         case ["ask", question]:
             with suppress(ToolError):

@@ -49,7 +49,7 @@ Place = tuple[int, ...]
 
 
 class Calls:
-    """The tool calls of a turn. `places` has the place of each call (see `Place`), by call id.
+    """The tool calls of a turn. `places` has the place of each call (its step, and its index there), by call id.
 
     `inner` has the calls that a tool made, by the id of the tool's own call. `running` has the calls that have started
     to run, by call id.
@@ -210,9 +210,9 @@ class TurnRecorder:
         self.write(document)
 
     def _note_inner_end(self, call_id: str, maker: str, calls: Calls) -> Json:
-        """Store that a call that a tool made has ended. Return fields for the document of this call.
+        """Store that a tool call has ended that another tool made. Return fields for the document of this call.
 
-        `maker` is the id of the tool's own call, with which the end is stored.
+        `maker` is the id of that other tool's own call. The end is stored with it.
         """
         self._ended_ids.add(call_id)
         asides, inner = self._asides[maker], calls.inner[maker]
@@ -263,7 +263,7 @@ class InnerRecording:
 
 def _shorter_path(match: re.Match[str]) -> str:
     """Return the file path of a traceback line without folders of this machine: relative, or after `site-packages`."""
-    with suppress(OSError, RuntimeError):  # the user of a path `~user/...`, or the current folder, may not exist
+    with suppress(OSError, RuntimeError):  # raised if the current folder, or the user in `~user/...`, does not exist
         path = Path(match[1]).expanduser()
         if not path.is_absolute():
             return match[0]

@@ -56,7 +56,7 @@ class Recording(Cassette):
             was_put_in_order = self.state is not None and self.state[0] != self.path.stat().st_ino
             take.mark = {"id": uuid4().hex[:12], "after": after.key if after is not None else ""}
             take.mark |= {"instead": [earlier.key for earlier in instead]} if instead else {}
-            if was_put_in_order and after is not None:  # the turn `after` may be gone from the file
+            if was_put_in_order and after is not None:  # `after` may be gone: write no differences to its requests
                 take.mark["whole"] = True
                 chain = Chain()
             take.base = None if "whole" in take.mark else after
@@ -106,7 +106,10 @@ class Recording(Cassette):
             _put_in_order(self.path, always=True)
 
     def _append(self, text: str, *, goes_on: str) -> None:
-        """Append a document to the file. If another turn's document is before it, first append this turn's id."""
+        """Append a document to the file. If the last one there is of another turn, first append this turn's id.
+
+        `goes_on` is this id, or "" for the first document of a turn.
+        """
         _files_to_tidy.add(self.path)
         try:
             number = os.open(self.path, _FLAGS)
@@ -149,7 +152,8 @@ def _finish() -> None:
 def _put_in_order(path: Path, *, always: bool = False) -> None:
     cassette = Cassette(path)
     cassette.refresh()
-    # Do not sort the file while a turn is recorded: its requests are differences to the turn that is before it now.
+    # Do not sort while a turn is being recorded: sorting could put another turn before it, but its requests are
+    # written as differences to the requests of the turn that is before it now.
     goes_on = any(take.mark and not take.ended for take in cassette.takes)
     if always or not (cassette.is_tidy or goes_on):
         cassette.save()

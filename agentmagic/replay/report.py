@@ -81,7 +81,7 @@ def _result_text(document: Json) -> Any:
 
 
 def differences(old: Cassette, new: Cassette) -> Iterator[str]:
-    """Yield lines on how the cassette `new` differs from `old`: turns, requests with the cause, and answers.
+    """Yield lines on how the cassette `new` differs from `old`: in turns, in requests (and why), and in answers.
 
     Raises CassetteError if a document cannot be read.
     """
@@ -135,7 +135,7 @@ def problems(cassette: Cassette) -> Iterator[str]:
         where = f"Turn {number}, {take.prompt!r:.60}"
         try:
             for edit in take.edits:
-                edited = True  # later requests contain the edit too: do not report them
+                edited = True  # later requests contain the edit, so their digests differ too: do not report them
                 field, after = edit.difference.field, edit.difference.after
                 yield f"{where}, step {edit.step}: {field} was edited to {after}. {MEND}"
             for document, record in () if edited else all_records(cassette, take):
@@ -251,9 +251,9 @@ def source_of_change(kind: str, cells: Sequence[str]) -> tuple[int, int, str] | 
 
 
 def changes(before: str, after: str) -> Iterator[tuple[int, str, str]]:
-    """Yield the differences between two outputs of a cell, and those that a replay reports in them.
+    """Yield the differences between two outputs of a cell, and those that a replay's warnings in the first one name.
 
-    A difference is the line number and both texts.
+    A difference is the line number in the first output, and both texts.
     """
     lines, others = (
         ["" if _NOT_AS_RECORDED.search(line) else line for line in text.splitlines()] for text in (before, after)

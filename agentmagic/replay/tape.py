@@ -168,14 +168,14 @@ class TurnTape:
         return TapedModel(self, None)
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether the provider ran a hosted tool when the turn was recorded. A new tool may make it go live."""
+        """Return whether the provider ran a hosted tool in the recording. For a new tool, mode `auto` can go live."""
         assert self.player is not None  # noqa: S101  (else the real model is asked)
         answer = self.player.hosts(tool)
         if answer is not None or self.mode != "auto" or self.record is None:
-            return answer is not False  # an unrecorded tool is hosted: the replay fails and names it
+            return answer is not False  # True if the tool was not recorded: then the replay fails and names the tool
         here = hosts(self.real(), tool)
         if here and self.recorder is None:
-            self._fork(next(iter(self.player.requests), None))  # go live before the user must approve it
+            self._fork(next(iter(self.player.requests), None))  # go live before the user is asked to approve it
         return here
 
     async def stream(self, request: Request) -> "AsyncIterator[ModelEvent]":
@@ -208,7 +208,7 @@ class TurnTape:
             self._warn_of_edited_request(match)
         others = [gap for gap in differences if gap.cause != COSMETIC]
         if self.mode == "replay-model" and match is not None and {gap.cause for gap in others} == {"tool result"}:
-            self._warn(others)  # the results are of an earlier turn, which was not recorded or replayed
+            self._warn(others)  # these tool results are of an earlier turn that was neither recorded nor replayed
             parts = [part for message in request.messages for part in message.parts]
             self.known.calls |= {part.call_id for part in parts if isinstance(part, ToolResult)}
             others = []
@@ -221,7 +221,7 @@ class TurnTape:
         if self.mode == "auto" and self.record is not None:
             self._fork(match)
             return None
-        # Name differences in earlier tool results first: they may be the reason why this request differs.
+        # In the error, put differences in earlier tool results first: they may be why this request differs.
         raise mismatch(self.player.cassette, self.player.take, number, [*self._results, *others], prompt)
 
     def _warn_of_edits(self, player: Player) -> None:
@@ -355,7 +355,7 @@ class TurnTape:
         return document
 
     def recorder_at(self, place: Place) -> TurnRecorder:
-        """Return the turn's recorder. If the turn was replayed up to this call, first go live, as `_fork` does."""
+        """Return the turn's recorder. If the turn was replayed so far, first use the live model from this call on."""
         if self.recorder is None:
             assert self.player is not None  # noqa: S101  (else the turn is recorded from its beginning)
             self._go_live(self.player.before_call(place, self._ended_places))
@@ -374,7 +374,7 @@ class TurnTape:
             self.recorder.write({"plan": [blank_secrets(list(entry)) for entry in entries]})
 
     def plans(self, *, settled: bool) -> Sequence[Sequence[Sequence[str]]]:
-        """Return the recorded plans of the last step: those before its first tool result, or if `settled`, after it."""
+        """Return the task plans recorded in the last step: before its first tool result, or after it if `settled`."""
         return () if self.player is None else self.player.plans.get((self._request_count, settled), ())
 
     # -- the user, and what happens ------------------------------------------------------------
@@ -383,7 +383,7 @@ class TurnTape:
         """Return a function to use in place of `ask`: the user's answers are recorded, or come from the recording."""
 
         async def on_tape(question: ApprovalAsked | QuestionAsked) -> Intent | None:
-            # Never replay an answer about trusting files, which may come with the cassette, or to a pause of step mode.
+            # Always ask the user whether files are trusted, as they may come with the cassette, and at pauses (`step`).
             if question.step or (isinstance(question, QuestionAsked) and question.files):
                 return await ask(question)
             call = question.call.id if isinstance(question, ApprovalAsked) else ""
@@ -415,7 +415,7 @@ class TurnTape:
         try:
             try:
                 event = event if self.recorder is None else self.recorder.event(event, self.calls)
-            finally:  # also if `event` raises: until then, the cassette file is not read again
+            finally:  # settle even if the event cannot be recorded: before that, the file is not read again
                 self.settle(self)
         except CassetteError as error:
             self.notices.append(Notice("warning", str(error)))  # too late for this turn: the next turn shows it
@@ -427,7 +427,7 @@ class TurnTape:
             self.player.halt = task.cancel
         on_tape = replace(channel, ask=self.ask(channel.ask), ask_inside=channel.ask_inside or channel.ask)
         outcome = await run(replace(turn, tape=self.process), on_tape)
-        whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # False if the user stopped it
+        whole = outcome.error is None and outcome.result.stop_reason != "cancelled"  # False if stopped by the user
         if whole and (error := self.unplayed_error()) is not None:
             error.result = outcome.result
             outcome = replace(outcome, error=error)
@@ -490,7 +490,7 @@ class TapedModel:
         return self._tape.stream(request)
 
     def price_usage(self, usage: Usage) -> Usage:
-        """Return the usage unchanged: it has its cost already. Return no usage for a tool call by an outside client."""
+        """Return the usage unchanged: it has its cost already. A tool call by an MCP client has no usage."""
         return Usage() if self.name.startswith(SERVED) else usage
 
     @property

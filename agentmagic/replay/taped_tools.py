@@ -22,7 +22,7 @@ from agentmagic.tools.base import (
 
 
 class ToolTape(Protocol):
-    """What tools need of the object that records or replays their turn or map (`TurnTape`, `MapTape`).
+    """What taped tools use of the object (a `TurnTape` or `MapTape`) that records or replays their turn or map.
 
     `sources` has the tool list of each toolset, by the toolset's number. `tools_on_tape` has the recorded or replayed
     tools, by the `id()` of the real tool.
@@ -39,7 +39,8 @@ class ToolTape(Protocol):
 def on_tape_toolsets(tape: ToolTape, sources: Sequence[Toolset], lists: Sequence[Json] | None) -> tuple[Toolset, ...]:
     """Return the toolsets, wrapped for recording or replay.
 
-    If recorded tool `lists` are given, the toolsets have these tools. Toolsets of local functions keep their own.
+    If recorded tool `lists` are given, the toolsets offer the tools in them, but toolsets of local functions offer
+    their real tools.
     """
     numbers = count()
     away = iter([one for one in lists or () if not one.get("local")])

@@ -1,8 +1,9 @@
 """Finds recorded turns that no cell has asked for in a replay, for example because the cell was deleted.
 
-Such turns are certain only when the run ends. `%agent replay --report` lists them at any time, the pytest fixture at
-the end of a test, and a script or kernel on stderr when its process ends. A kernel may be killed before that. So a
-program that runs notebooks sets AGENTMAGIC_UNASKED to a folder, and each process writes its list there.
+Only at the end of a run is it certain which turns these are. `%agent replay --report` lists them at any time, and the
+pytest fixture at the end of a test. A Python program or kernel writes them to stderr when its process ends, but a
+kernel may be killed before. So a program that runs notebooks sets AGENTMAGIC_UNASKED to a folder, and each process
+writes its list there.
 """
 
 import atexit
@@ -35,7 +36,7 @@ def add_played(cassette: Cassette, take: Take) -> None:
 
 
 def add_recorded(cassette: Cassette, take: Take) -> None:
-    """Store that this process has recorded a turn, so that the turn does not count as not asked for."""
+    """Store that this process has recorded a turn, so that no report lists it as a turn that no cell asked for."""
     if cassette.path in _played_keys:
         add_played(cassette, take)
 
