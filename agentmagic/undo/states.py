@@ -151,7 +151,7 @@ def _solid(kind: type[Any]) -> type[Any]:
 
 @cache
 def is_unchanging(kind: type[Any]) -> bool:  # noqa: PLR0911  (one return for each kind of types)
-    """Return whether undo may ignore objects of this type: immutable all the way down, or not user data."""
+    """Return whether undo may ignore objects of this type: immutable, with all inside them, or not user data."""
     package = kind.__module__.partition(".")[0]
     if package in OUTSIDE:
         return True
