@@ -273,7 +273,7 @@ def _major(version: str) -> int:
 
 
 def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
-    """Return a message that the user must log in; `methods` are the agent's names of its login methods."""
+    """Return a message that the user must log in; `methods`: what the agent calls its login methods."""
     if agent.login:
         return f"{agent.model} is not logged in. Log in once, in a terminal: {agent.login}"
     names = ", ".join(redact(single_line(one, _LABEL)) for one in methods[:_METHODS])

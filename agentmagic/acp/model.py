@@ -129,7 +129,7 @@ class OutsideModel:
             self._folder = await engine().in_pool(lambda: current_host().folder)
             await connection.start(self._folder)
         except BaseException:
-            self._ending = asyncio.create_task(connection.aclose())  # in a task, so that no one has to wait
+            self._ending = asyncio.create_task(connection.aclose())  # in a task, so that a stopped turn ends at once
             self._ending.add_done_callback(retrieve_exception)
             raise
         self._connection = connection

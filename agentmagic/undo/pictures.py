@@ -283,7 +283,7 @@ class Camera:
     def _globals(self, function: FunctionType) -> list[Any]:
         """Return the global variables that a function of the user can use.
 
-        For a function that was defined in the watched namespace, add the names to `_names`, and return nothing.
+        For a function that was defined in the watched namespace, add the names to `_names`, and return an empty list.
         """
         variables = function.__globals__
         if variables is not self._namespace and not is_own(str(variables.get("__name__"))):

@@ -1,8 +1,8 @@
 """Tables of operations that certainly change nothing, for values of known types.
 
 A program only reads if all its operations are in these tables, and all its data have types of Python, NumPy, pandas or
-polars, so that no code of the user runs. The name of a method or attribute is in a table only if it changes nothing for
-any of these types that has it. Arguments must be data too, not functions or buffers. Parameters for a path, for the
+polars, so that no code of the user runs. The name of a method or attribute is in a table only if it changes nothing in
+all of these types that have it. Arguments must be data too, not functions or buffers. Parameters for a path, for the
 name of a method, or for an object that receives the result are in no table.
 """
 
@@ -338,7 +338,7 @@ def only_reads(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable
 
 
 def keeps_binding(value: object, path: str, module_name: str) -> bool:
-    """Return whether an import from a loaded module would bind a name to `value`, the present value of the name.
+    """Return whether an import from a loaded module would leave a name bound to `value`, its present value.
 
     `path` is the dotted path of what is imported.
     """

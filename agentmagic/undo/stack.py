@@ -23,7 +23,7 @@ MOST_STORED = 20
 
 @dataclass(eq=False, slots=True)
 class Change(Generic[T]):
-    """A change of a conversation: its turns before and after, and the variables that its tools changed.
+    """A change of a conversation: the turns before and after it, and the variables that the tools changed.
 
     `variables` are in the order in which the tools ran, or None if they are no longer stored.
     """

@@ -42,7 +42,7 @@ def kind_of(value: Any) -> str:
 
 
 def _contents(name: str, value: object) -> str:
-    """Return the beginning of a value, or "". It runs no code of the user, because it is called for all variables."""
+    """Return the beginning of a value, or "". No code of the user may run: this is called for every variable."""
     if describe.is_opaque(value):
         return ""
     if _is_secret(name, value):
