@@ -1,1 +1,4 @@
-"""Turns of outside agents, over the Agent Client Protocol. The acp library is imported when the first agent starts."""
+"""Turns of outside agents: programs that speak the Agent Client Protocol.
+
+The acp library is imported when the first agent starts.
+"""

@@ -46,7 +46,7 @@ class OutsideAgent:
     `login`: the command that the user types once, in a terminal, to log in.
     `node`: the oldest Node.js version that the package requires, 0 if it does not use Node.js.
     `asks_in`: the session mode in which the agent asks before it acts, "" if it has no modes.
-    `wraps`: the program that this agent only connects to the protocol, "" if it is no such adapter.
+    `wraps`: if this agent is only an adapter, the program that it connects to the protocol; otherwise "".
     `is_seen`: whether these values were tested with the real program.
     """
 
@@ -84,8 +84,8 @@ _ROWS = (
         "claude-agent-acp",
         package="@agentclientprotocol/claude-agent-acp",  # tested with version 0.101
         login="claude-agent-acp --cli auth login",  # from the agent's auth methods; with --console, users pay by use
-        own=frozenset({"CLAUDE_CODE_OAUTH_TOKEN"}),  # printed by `claude setup-token`
-        node=22,  # from the agent's package.json; Node.js 20.20 also ran the agent
+        own=frozenset({"CLAUDE_CODE_OAUTH_TOKEN"}),  # a token that `claude setup-token` prints
+        node=22,  # required by the agent's package.json, but the agent ran on Node.js 20.20 too
         asks_in="default",  # a new session is in the mode "auto", where the agent does not ask
         wraps="claude",
         is_seen=True,
@@ -96,7 +96,7 @@ _ROWS = (
         package="@agentclientprotocol/codex-acp",  # tested with version 2.6
         login="codex-acp login",
         own=frozenset({"CODEX_API_KEY"}),  # from the agent's README; used if DEFAULT_AUTH_REQUEST is api-key
-        asks_in="read-only",  # a new session is in the mode "agent", where a model reviews the actions
+        asks_in="read-only",  # a new session is in the mode "agent", where a model, not the user, reviews actions
         wraps="codex",
         is_seen=True,
     ),
@@ -185,7 +185,7 @@ def outside_agent(model: str) -> OutsideAgent:
 def _program(words: Sequence[str]) -> Sequence[str]:
     """Return the words of a command up to the one that names its program.
 
-    That is the first word, or the package after npx, or the file after an interpreter such as Python.
+    That one is the first word, or the package after npx, or the file after an interpreter such as Python.
     """
     first = PurePath(words[0]).stem
     if first not in FETCHERS and not _RUNNERS.fullmatch(first):
@@ -241,7 +241,7 @@ def node_problem(agent: OutsideAgent) -> str:
     """Return a message that Node.js is missing or too old for the agent, "" if it is new enough or unknown.
 
     Call this only after the agent failed: some packages run on an older Node.js than they require. Blocks for up to
-    `NODE_SECONDS`.
+    5 seconds (`NODE_SECONDS`).
     """
     if not agent.node:
         return ""
@@ -273,7 +273,7 @@ def _major(version: str) -> int:
 
 
 def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
-    """Return a message that the user must log in; `methods` are the agent's names of its login methods."""
+    """Return a message that the user must log in; `methods`: what the agent calls its login methods."""
     if agent.login:
         return f"{agent.model} is not logged in. Log in once, in a terminal: {agent.login}"
     names = ", ".join(redact(single_line(one, _LABEL)) for one in methods[:_METHODS])
@@ -285,7 +285,10 @@ def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
 
 
 def end_problem(agent: OutsideAgent, status: int | None, tail: "Tail") -> str:
-    """Return a message that the agent's process has ended; `tail` is its last output. Can block for `NODE_SECONDS`."""
+    """Return a message that the agent's process has ended.
+
+    `tail` is the last output of the process. Can block for 5 seconds (`NODE_SECONDS`).
+    """
     if _is_fetched(agent) and _UNREACHABLE.search(tail.text()):
         return f"{agent.model} could not be fetched: {agent.command} did not reach its registry. {_install_once(agent)}"
     if old := node_problem(agent):

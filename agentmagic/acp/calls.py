@@ -1,4 +1,4 @@
-"""The tool calls in an outside agent's turn: the agent runs its own tools, and agentmagic runs calls of its tools."""
+"""The tool calls in an outside agent's turn. The agent runs its own tools, and agentmagic runs agentmagic tools."""
 
 import asyncio
 import uuid
@@ -44,9 +44,9 @@ class DeskCall:
 class LiveCall:
     """The state of one tool call while the outside agent's turn runs.
 
-    `requests`: the agent's permission requests for the call. `desk`: set if the agent called an agentmagic tool over
-    MCP. `late`: calls that began inside this one. `progress`: the latest progress text. `changed` is set each time
-    another field changes.
+    `requests`: the agent's permission requests for the call. `desk`: for an agentmagic tool, the call as it came over
+    MCP, otherwise None. `late`: calls that began inside this one. `progress`: the latest progress text. `changed` is
+    set each time another field changes.
     """
 
     id: str
@@ -282,7 +282,7 @@ class OutsideExecutor(ToolExecutor):
     async def _wait(self, tool: Tool, call: ToolCall, live: LiveCall, context: ToolContext) -> ToolResult:
         """Report the progress of a call, and start the calls inside it, until the agent sends the call's result."""
         inner_calls: list[asyncio.Task[Any]] = []
-        await asyncio.sleep(0)  # let all calls of this step begin before one of them ends, as in a replay
+        await asyncio.sleep(0)  # let all calls of this step begin before one of them ends, as they do in a replay
         try:
             while True:
                 while live.late:
@@ -310,7 +310,7 @@ def _option_id(options: "Sequence[PermissionOption]", permit: Granted | Refused,
     """Return the id of the agent's option that expresses the decision `permit`, None if there is no such option."""
     if isinstance(permit, Refused):
         kinds = ("reject_once", "reject_always")
-    elif permit.decision.startswith("approved always") and not code:  # an approval of code is for this program only
+    elif permit.decision.startswith("approved always") and not code:  # for code, approval is for this program only
         kinds = ("allow_always", "allow_once")
     else:
         kinds = ("allow_once", "allow_always") if not code else ("allow_once",)

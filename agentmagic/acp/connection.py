@@ -1,6 +1,7 @@
-"""The connection to an outside agent: it opens a session, sends one prompt at a time, and passes updates on in order.
+"""The connection to an outside agent: it opens a session, sends one prompt at a time, and passes on agent updates.
 
-The agent gets no access to files or terminals through us: such requests are refused. Invalid updates are dropped.
+Updates keep their order; invalid ones are dropped. Agents can ask their client for files and terminals: agentmagic
+refuses all such requests.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ class PermissionRequest:
 
 
 class _PacedTransport:
-    """Message transport that reads at most `PER_SECOND` messages a second, so that a faster agent has to wait."""
+    """A message transport that reads at most 2,000 messages a second (`PER_SECOND`): a faster agent has to wait."""
 
     def __init__(self, process: AgentProcess) -> None:
         self._process = process
@@ -79,7 +80,7 @@ class _PacedTransport:
 
 @dataclass(slots=True)
 class AgentConnection:
-    """The connection to one agent process. Its methods are called on the engine thread.
+    """The connection to one agent process. Its methods run in the thread of agentmagic's event loop.
 
     `listener` is called with the updates and the permission requests of the session, in the order in which they arrive.
     While it is None, updates are dropped and permission requests are cancelled. `capabilities`: what the agent

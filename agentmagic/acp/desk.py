@@ -39,7 +39,7 @@ class TurnDesk:
         return await self._calls.call_tool(name, arguments)
 
     async def servers(self, capabilities: "AgentCapabilities | None") -> Sequence[Any]:
-        """Return the MCP servers for a session of the agent: this one, or none if the agent lacks MCP over HTTP."""
+        """Return the MCP servers to offer to the agent: this endpoint, or none if the agent lacks MCP over HTTP."""
         from acp.schema import HttpHeader, HttpMcpServer
 
         if capabilities is None or capabilities.mcp_capabilities is None or not capabilities.mcp_capabilities.http:

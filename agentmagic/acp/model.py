@@ -32,7 +32,7 @@ PROVIDER = "acp"
 
 
 class FollowingTurn(Protocol):
-    """The turn that prompts an outside agent. It follows the agent's tool calls, shows its plan, and keeps budgets."""
+    """The turn that prompts an outside agent. It follows tool calls, shows the plan, and checks budgets."""
 
     calls: OutsideCalls
     tools: dict[str, Tool]
@@ -78,7 +78,7 @@ class _RunningPrompt:
     is_marked: bool = False
 
     def wake(self) -> None:
-        """Cancel the timer that ends a step if the agent sends nothing for a while."""
+        """Cancel `quiet`, the timer that would end the step, if it is set."""
         if self.quiet is not None:
             self.quiet.cancel()
             self.quiet = None
@@ -129,7 +129,7 @@ class OutsideModel:
             self._folder = await engine().in_pool(lambda: current_host().folder)
             await connection.start(self._folder)
         except BaseException:
-            self._ending = asyncio.create_task(connection.aclose())  # as a task, so that stopping a turn does not wait
+            self._ending = asyncio.create_task(connection.aclose())  # in a task, so that a stopped turn ends at once
             self._ending.add_done_callback(retrieve_exception)
             raise
         self._connection = connection
@@ -137,7 +137,8 @@ class OutsideModel:
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent]:
         """Yield the events of the next step. If the request ends with a user's prompt, the agent begins a new turn.
 
-        Raises ProviderError. Raises BadRequest outside a turn, or if the request continues a recorded turn.
+        Raises ProviderError. Raises BadRequest outside a turn, or if the earlier steps of the turn were only replayed
+        from a recording.
         """
         turn = self.turn
         if turn is None:

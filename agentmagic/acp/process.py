@@ -202,7 +202,7 @@ class AgentProcess:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the process and all its children, within `EXIT_SECONDS` and `TERM_SECONDS`, even if cancelled."""
+        """End the process and all its children, even if cancelled. `EXIT_SECONDS` and `TERM_SECONDS` limit waits."""
         if self._closing is None:
             self._closing = asyncio.create_task(self._stop())
         await asyncio.shield(self._closing)

@@ -1,4 +1,4 @@
-"""The turn of an outside agent. The agent runs its own agent loop; the turn reports it with the usual turn events."""
+"""The turn of an outside agent. The agent runs its own agent loop; its work is reported as the usual turn events."""
 
 import asyncio
 import re
@@ -61,7 +61,10 @@ class OutsideTape(CallTape, Protocol):
         ...
 
     def plans(self, *, settled: bool) -> Sequence[Sequence[Sequence[str]]]:
-        """Return plans recorded after the last step: those before its first tool result, or with `settled` the rest."""
+        """Return plans that were recorded after the last step.
+
+        Without `settled`, return those before the step's first tool result; with `settled`, return the others.
+        """
         ...
 
 
@@ -112,7 +115,10 @@ class _OutsideSteps(Steps):
     charged = 0.0
 
     async def take(self, tool_choice: str, *extra: Message, closing: bool = False) -> ModelFinished:
-        """Emit the events of the next step. Raises ProviderError, and BudgetExhausted before a prompt is sent."""
+        """Emit the events of the next step.
+
+        Raises ProviderError. Raises BudgetExhausted if no budget is left for a prompt.
+        """
         del tool_choice, extra, closing
         turn = self._turn
         request = Request(
@@ -144,7 +150,7 @@ class _OutsideSteps(Steps):
             before = replace(budget.before, cost=budget.before.cost or 0.0)  # an unknown earlier cost counts as 0
             usage = replace(usage, cost=(usage.cost or 0.0) + dollars)
             message = replace(budget, before=before, live=None).why_exhausted(usage)
-            if not message and isinstance(budget, PeriodBudget):  # its ledger does not have the running prompt yet
+            if not message and isinstance(budget, PeriodBudget):  # its record of costs lacks the running prompt
                 message = budget.why_refused(usage, dollars, 0)
             if message:
                 raise BudgetExhausted(message)
@@ -363,7 +369,7 @@ class _OutsideLoop(TurnLoop):
 
 
 def last_session(history: History, name: str) -> tuple[str, Sequence[Message]]:
-    """Return the id of an agent's last session in a conversation ("" if none), and the messages that it had."""
+    """Return the id of an agent's last session in a conversation ("" if none), and the messages that it had seen."""
     for index in reversed(range(len(history.turns))):
         events = history.turns[index].events
         marks = [session_in(event.part) for event in events if isinstance(event, PartFinished)]

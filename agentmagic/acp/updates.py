@@ -1,6 +1,6 @@
 """Translates the updates that an outside agent sends into steps, tool calls with results, plans and costs.
 
-The functions here do no I/O: each turns an update into the events and news that it stands for, in order.
+The functions here do no I/O. Each turns an update into model events and news (such as `CallNews`), in order.
 
 An agent reports its whole turn as one stream, which is divided into steps. A step ends when a call that was announced
 in it begins: at the call's permission request, its first progress or result, or the next text. Later updates belong to
@@ -142,7 +142,7 @@ class UpdateReader:
         self._fresh = fresh
         self._folder = folder
         self._calls: dict[str, CallReport] = {}  # the keys are the agent's ids of the calls
-        self._announced: list[tuple[int, CallReport]] = []  # calls of the unfinished step, with their part indexes
+        self._announced: list[tuple[int, CallReport]] = []  # calls of the unfinished step, and their indexes as parts
         self._early_ids: set[str] = set()  # the agent's ids of calls that came over MCP before their report
         self._unmatched: list[ToolCall] = []
         self._running: list[CallReport] = []
@@ -230,7 +230,7 @@ class UpdateReader:
             self._running.remove(report)
 
     def close(self, report: "CallReport | None" = None) -> Iterator[News]:
-        """End the running step if the call `report` was announced in it; without `report`, if any call was."""
+        """End the running step if it announced the call `report`; without `report`, if it announced any call."""
         if self._announced and (report is None or self._is_announced(report)):
             yield from self._end(ModelFinished(Usage(), CONTINUES))
 
@@ -313,7 +313,7 @@ class UpdateReader:
         return ""
 
     def _match_report(self, report: "CallReport") -> bool:
-        """Return whether the reported call came over MCP before the report; if so, match call and report."""
+        """Return whether the reported call came over MCP before the report. If so, it no longer counts as unmatched."""
         arguments = report.call().arguments
         same = [one for one in self._unmatched if one.name == report.tool]
         match = next((one for one in same if one.arguments == arguments), same[0] if same and not arguments else None)
@@ -428,7 +428,7 @@ def _size(item: Any) -> int:
 
 
 def _progress(report: "CallReport") -> str:
-    """Return the last line of a running call's output, or its title if it has none."""
+    """Return the last line of a running call's output, or the call's title if there is no output."""
     texts = [one.content.text for one in report.content if one.type == "content" and one.content.type == "text"]
     last = texts[-1].strip().rpartition("\n")[2] if texts else report.title
     return single_line(clean(last), bounds.TITLE)

@@ -1,4 +1,7 @@
-"""States of NumPy arrays, for undo: their form, and a copy or digest of their memory. See `object_states`."""
+"""States of NumPy arrays, for undo: their form (shape, type ...), and a copy or digest of their memory.
+
+The module `object_states` explains states.
+"""
 
 import pickle
 import sys
@@ -33,7 +36,7 @@ class _ArrayView(ObjectState):
 class _OwnedArray(_ArrayView):
     """The state of an array that owns its memory. `copy` is the content to restore.
 
-    It is made at once for an array of objects, and later for an array of numbers: see `Memory`.
+    For an array of objects, the copy is made at once. For an array of numbers, `Memory.keep` makes it later.
     """
 
     copy: Any = None
@@ -170,7 +173,7 @@ def _array(thing: Any) -> ObjectState:
     ndarray = sys.modules["numpy"].ndarray
     if type(thing) is ndarray:
         return _content(thing, thing)
-    # For a subclass (masked array, record array, matrix), keep the attributes, and the memory of a plain view.
+    # For a subclass (masked array, record array, matrix), keep its attributes, and the memory as a plain array.
     return with_attributes(thing, _content(thing, ndarray.view(thing, ndarray)))
 
 
@@ -207,7 +210,10 @@ def root_of(array: Any) -> Any:
 
 
 def _base_of(array: Any) -> Any:
-    """Return the object whose memory an array uses, or None. A helper object of NumPy's sliding windows is skipped."""
+    """Return the object whose memory an array uses, or None.
+
+    Between a sliding window and its array, NumPy puts a helper object (`DummyArray`), which is skipped.
+    """
     base = array.base
     return base.base if type(base).__name__ == "DummyArray" else base
 

@@ -66,7 +66,7 @@ def arrow_memory(thing: Any) -> list[MemoryBlock]:
 
 
 def memory_writers(states: Collection[ObjectState]) -> dict[int, list[int]]:
-    """Return, by the id of each object, the ids of the other objects that can write to the memory it uses."""
+    """Return a dict from the ids of objects to the ids of other objects that can write to the memory they use."""
     blocks = sorted(
         (start, start + size, id(state.thing)) for state in states for start, size in state.writable_memory() if size
     )

@@ -46,7 +46,7 @@ class RestoreResult:
 class Changes:
     """The changes that tool calls made to the variables of a namespace, and the files that they wrote.
 
-    Calls that run at the same time share one object; `calls` are the ids of the calls. `names` are the variables that
+    Calls that run at the same time share one `Changes`; `calls` are their ids. `names` are the variables that
     the calls can change, or None for all. When the last call has ended, `ended` is set, the variables are compared with
     those before, `on_compared` is called, and `settled` is set. If this comparison `failed`, the changes are unknown.
     """
@@ -115,7 +115,7 @@ class Changes:
             self.settled.wait(LONGEST_LOOK)
 
     def _add_indirect_changes(self, changed_ids: set[int]) -> None:
-        """Add the objects through which names outside `names` reach the changed objects to both snapshots.
+        """Add to both snapshots the objects through which other names than `names` reach the changed objects.
 
         These objects count as unchanged, but the names that reach a changed object through them count as changed.
         """
@@ -129,7 +129,10 @@ class Changes:
         self.before = self.before.with_states(states, beside=states)
 
     def _with_all_names(self, picture: Picture) -> Picture:
-        """Return `picture`, a snapshot of now, with the objects of all other names. Items of `Many` are not read."""
+        """Return `picture`, a snapshot of now, with the objects of all other names.
+
+        The small containers for which one `Many` state stands are not read.
+        """
         if self.names is None:
             return picture
         camera = Camera(self.namespace, MOST_BESIDE, picture.with_states({}))
@@ -247,12 +250,12 @@ class _Undoing:
         """The ids of the objects that differ from their state before the code ran."""
 
     def decide(self) -> None:
-        """Refuse to restore variables that cannot be restored exactly, or that share objects with a refused one."""
+        """Refuse to restore variables that cannot be restored exactly, or that share objects with a refused name."""
         before, after, now = self._before, self._after, self._now
         for object_id in self._stale:
             if reason := before.states[object_id].obstacle(now.states[object_id]):
                 self._refuse(before.names_reaching({object_id}), reason)
-        # Objects that are as they were before the code ran need no restoring.
+        # Objects that are now as they were before the code ran need not be restored.
         same = before.states.keys() - before.beside - self._stale
         changed_ids = after.changed_ids(now) - same
         since = (

@@ -33,7 +33,7 @@ _OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
 
 
 class _CellState(ObjectState):
-    """The state of a closure cell: one variable that functions close over."""
+    """The state of a closure cell: one variable of a function that inner functions use."""
 
     def restore(self) -> None:
         if self.refs:
@@ -43,7 +43,7 @@ class _CellState(ObjectState):
 
 
 class _Cache(NoCopy):
-    """The state of a function with a cache. `data`: its cache info. `refs`: its attributes and the wrapped function."""
+    """The state of a function with a cache. `data`: what `cache_info` returns. `refs`: attributes, wrapped function."""
 
     def obstacle(self, now: ObjectState) -> str:
         """Return "" if the cache was empty, because undo can empty it again; else why it cannot be restored."""
@@ -57,7 +57,7 @@ class _Cache(NoCopy):
 class _Names(ObjectState):
     """The state of a class or module of the user: `refs` are the values of its attributes.
 
-    `data` has the names of the attributes, and the classes registered with an abstract class.
+    `data` has the names of the attributes and, for an abstract class, the classes that are registered with it.
     """
 
     def same(self, other: ObjectState) -> bool:
@@ -99,7 +99,7 @@ class _PackageNames(ObjectState):
         return not self._differences(other)
 
     def _differences(self, other: ObjectState) -> dict[str, Any]:
-        """Return the earlier values of the attributes that differ in `other`; `UNSET` for an attribute new there."""
+        """Return the earlier values of attributes that differ in `other`; `UNSET` if only `other` has the attribute."""
         before = dict(zip(self.data, self.refs, strict=False))
         after = dict(zip(other.data, other.refs, strict=False))
         if before == after:  # fast, because dict equality checks identity first
@@ -118,7 +118,10 @@ class _PackageNames(ObjectState):
 
 
 def _is_of_packages(value: Any) -> bool:
-    """Return whether a package set an attribute to this value: a module, or IPython's replacement of a function."""
+    """Return whether a package, not the user, set an attribute to this value.
+
+    Such a value is a module, or a function of IPython or the like that replaces another function.
+    """
     is_function = type(value) is FunctionType
     return isinstance(value, ModuleType) or (is_function and value.__module__.partition(".")[0] in OUTSIDE)
 
@@ -137,7 +140,7 @@ def _kind_of(thing: Any) -> Any:
 
 
 def _is_users(value: Any) -> bool:
-    """Return whether the user made a new attribute with this value. Some packages make attributes on first use."""
+    """Return whether a new attribute with this value was made by the user, not by a package when first used."""
     kind = cast("type[Any]", type(value))
     owner = value if isinstance(value, type) or kind is FunctionType else kind
     return is_own(str(owner.__module__)) or (owner is kind and kind.__module__ == "builtins" and not callable(value))
@@ -149,7 +152,7 @@ def function_state(thing: FunctionType) -> ObjectState:
 
 
 def cell_state(thing: CellType) -> ObjectState:
-    """Return the state of a closure cell: one variable that functions close over."""
+    """Return the state of a closure cell: one variable of a function that inner functions use."""
     try:
         return _CellState(thing, (thing.cell_contents,))
     except ValueError:  # the closure cell is empty

@@ -73,7 +73,7 @@ class _Traits(ObjectState):
     """
 
     def same(self, other: ObjectState) -> bool:
-        """Return whether both states have equal traits and attributes. A trait not set yet has its default value."""
+        """Return whether both states have equal traits and attributes. An unset trait counts as its default value."""
         return self.data[1] == other.data[1] and not self._differences(_by_name(other))
 
     def _differences(self, now: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _by_name(state: ObjectState) -> dict[str, Any]:
 
 
 class _Pickled(NoCopy):
-    """The state of another library's object. `data` is a digest of its pickle, `refs` are the objects inside it."""
+    """The state of an object of another library; `data` is a digest of its pickle, `refs` are the objects in it."""
 
 
 class _Iterator(ObjectState):
@@ -272,7 +272,7 @@ _PARTS = frozenset((int, float, complex, bool, str, bytes, type(None), tuple, li
 
 
 class _Digest:
-    """A file object that computes a digest of the data written to it, up to LARGEST_PICKLE bytes."""
+    """A file object that computes a digest of the data written to it, up to 1 MiB (`LARGEST_PICKLE`)."""
 
     def __init__(self) -> None:
         self.sum = sha1(usedforsecurity=False)

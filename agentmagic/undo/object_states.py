@@ -1,7 +1,7 @@
 """The state of one object of the notebook: its own content, in a form that can be compared and restored in place.
 
 A state refers to the objects inside the object, and never copies them. So the states of all objects that the variables
-reach form a snapshot of the variables, and restoring all states keeps identities and aliases.
+reach form a snapshot of the variables. Restoring changes the objects themselves: variables that shared one still do.
 """
 
 import pickle
@@ -30,7 +30,9 @@ UNSET: Any = object()
 
 @dataclass(eq=False, slots=True)
 class ObjectState:
-    """The content of one object, `thing`, at one time. `refs` are compared by identity, `data` is compared by value.
+    """The content of one object, `thing`, at one time.
+
+    `refs` are the objects inside it, which are compared by identity. `data` is the rest, which is compared by value.
 
     `problem` is the reason why the content is unknown, so that the object may have changed unseen.
     `arrays_copied_on_write` are arrays that the object copies before it writes to them.
@@ -47,7 +49,7 @@ class ObjectState:
         return type(self) is type(other) and self.data == other.data and self.same_refs(other)
 
     def same_refs(self, other: "ObjectState") -> bool:
-        """Return whether the object holds the identical objects in this state and in `other`."""
+        """Return whether `refs` has the same objects, compared by identity, in this state and in `other`."""
         return identical(self.refs, other.refs)
 
     def is_unchanged(self) -> bool:
@@ -94,7 +96,7 @@ class ObjectState:
 
 
 def identical(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Return whether two sequences hold the identical objects in the same order."""
+    """Return whether two sequences hold the same objects (by `is`, not `==`) in the same order."""
     return len(one) == len(other) and all(map(is_, one, other))
 
 
@@ -110,7 +112,7 @@ class NoCopy(ObjectState):
     """The state of an object that can be compared, by `data` and `refs`, but not restored."""
 
     def obstacle(self, now: ObjectState) -> str:  # noqa: ARG002  (that it changed is enough)
-        """Return that the object was changed and cannot be restored."""
+        """Return a text that says that the object was changed and cannot be restored."""
         return f"it holds {a_type(self.thing)}, which was changed and cannot be put back"
 
 
@@ -415,7 +417,7 @@ def _slot(slot: MemberDescriptorType, thing: Any) -> Any:
 
 @cache
 def is_simple(kind: type[Any], base: type[Any] = object) -> bool:
-    """Return whether objects of a class hold only attributes, slots, and the content of the base class.
+    """Return whether objects of a class hold only attributes, slots, and the content of the class `base`.
 
     This is tested by their size in memory: objects of a class written in C are larger. `pickle` has a similar test.
     """

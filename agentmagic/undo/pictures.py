@@ -89,7 +89,7 @@ class Picture:
         return names
 
     def with_states(self, states: Mapping[int, ObjectState], beside: Collection[int] = ()) -> "Picture":
-        """Return this snapshot with more states. `beside`: ids of the objects with a state taken after the code ran."""
+        """Return this snapshot with more states. `beside`: ids of those whose state was taken after the code ran."""
         return replace(self, states={**self.states, **states}, beside=self.beside | set(beside))
 
     def changed_ids(self, later: "Picture") -> set[int]:
@@ -125,7 +125,10 @@ def _same(state: ObjectState, other: ObjectState) -> bool:
 
 
 def _inner(states: Collection[ObjectState]) -> dict[int, list[int]]:
-    """Return, by object id, the ids of the objects inside the object, and of objects that can write to its memory."""
+    """Return a dict from the id of each object to the ids of the objects inside it.
+
+    The ids of objects that can write to the object's memory are included too.
+    """
     ids = {id(state.thing) for state in states}
     inner_ids = {object_id: list[int]() for object_id in ids}
     for state in states:
@@ -138,7 +141,7 @@ def _inner(states: Collection[ObjectState]) -> dict[int, list[int]]:
 
 
 def _outer(inner: Mapping[int, Iterable[int]]) -> dict[int, list[int]]:
-    """Return, by object id, the ids of the objects that directly contain the object: the inverse of `_inner`."""
+    """Return a dict from the id of each object to the ids of those that directly contain it: `_inner` reversed."""
     outer_ids: defaultdict[int, list[int]] = defaultdict(list)
     for object_id, others in inner.items():
         for inner_id in others:
@@ -158,9 +161,10 @@ def _closure(starts: Iterable[int], following: Mapping[int, Iterable[int]]) -> s
 
 
 class Camera:
-    """Takes a `Picture`, a snapshot of the objects that code can change, `most` at most.
+    """Takes a `Picture`, a snapshot of the objects that code can change, but of `most` objects at most.
 
-    These are the objects that names and other roots reach. `everything` is True if the code can reach all names.
+    The code can reach these objects from names, or from other objects (roots). `everything` is True if the code can
+    reach all names.
     `writes_past_copies` is True if the code can write to the array inside a table directly, without the copy that the
     table makes first. Functions that the code can call also set these flags.
     """
@@ -236,7 +240,7 @@ class Camera:
         return self
 
     def _walk(self, waiting: list[Any], most: int) -> list[Any]:
-        """Add the states of objects and of all that they reach, `most` at most. Return the objects not looked at."""
+        """Add at most `most` states, of the `waiting` objects and all that they reach. Return the objects left."""
         states, behind, shielded_arrays = self.picture.states, self._ids_behind_copies, self._arrays_behind_copies
         remaining, lookup = most, cast("Callable[[Any, Any], Maker | None]", MAKERS.get)
         while waiting or shielded_arrays:
@@ -279,7 +283,7 @@ class Camera:
     def _globals(self, function: FunctionType) -> list[Any]:
         """Return the global variables that a function of the user can use.
 
-        For a function that was defined in the watched namespace, add the names to `_names`, and return nothing.
+        For a function that was defined in the watched namespace, add the names to `_names`, and return an empty list.
         """
         variables = function.__globals__
         if variables is not self._namespace and not is_own(str(variables.get("__name__"))):
@@ -293,7 +297,10 @@ class Camera:
         return [] if variables is self._namespace else [variables[name] for name in names or () if name in variables]
 
     def develop(self, limit: int) -> Picture:
-        """Store the memory of arrays: a copy if code can write to it and `limit` bytes suffice, or a digest."""
+        """Store the memory of arrays, and return the snapshot.
+
+        A copy is stored if code can write to the memory and `limit` bytes suffice, otherwise a digest.
+        """
         digest_limit, states = COMPARED, self.picture.states
         is_deep = self.everything or self.writes_past_copies
         for object_id in self._new:
@@ -317,7 +324,7 @@ class Camera:
 
 @contextmanager
 def no_garbage_collection() -> Generator[None]:
-    """Turn off garbage collection in the block, which creates many objects at once and keeps them all."""
+    """Turn off garbage collection while code runs that creates many objects at once and keeps them all."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -351,7 +351,7 @@ class _Walk:
         self.is_open |= self.path(node) == "sys.modules"
 
     def _callee(self, node: ast.expr) -> None:
-        """Visit an expression that is called, or `os.environ`, without its risks: the caller records them."""
+        """Visit an expression that is called, or `os.environ`. The method that calls this one records the risks."""
         match node:
             case ast.Name():
                 self._name(node, called=True)
@@ -559,7 +559,7 @@ class _Walk:
 
 
 def _hands_on(node: ast.Call) -> bool:
-    """Return whether a call passes arguments on to a method that a text names, as in `apply("eval", expr=text)`."""
+    """Return whether a call passes arguments to a method named in a text, as in `apply("eval", expr=text)`."""
     return len(node.args) > 2 or any(keyword.arg in ("args", "expr", None) for keyword in node.keywords)  # noqa: PLR2004
 
 
@@ -571,7 +571,7 @@ def _try_parse(code: str) -> ast.Module | None:
 
 
 def _path_of_value(value: object) -> str:
-    """Return the dotted path of a module, function or class; for an object, that of its class with "()".
+    """Return the dotted path of a module, function or class; for another object, that of its class and "()".
 
     The path is "" for a class or function of the user.
     """

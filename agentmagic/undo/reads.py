@@ -1,8 +1,8 @@
 """Tables of operations that certainly change nothing, for values of known types.
 
 A program only reads if all its operations are in these tables, and all its data have types of Python, NumPy, pandas or
-polars, so that no code of the user runs. The name of a method or attribute is in a table only if it changes nothing for
-any of these types that has it. Arguments must be data too, not functions or buffers. Parameters for a path, for the
+polars, so that no code of the user runs. The name of a method or attribute is in a table only if it changes nothing in
+all of these types that have it. Arguments must be data too, not functions or buffers. Parameters for a path, for the
 name of a method, or for an object that receives the result are in no table.
 """
 
@@ -46,7 +46,7 @@ Values of types in the last row can hold functions: a program may create them, b
 
 @cache
 def _kinds(_modules: frozenset[str]) -> Mapping[type, str]:
-    """Return the kind ("list", "frame" and so on) of each data type of loaded libraries. `_modules`: the cache key."""
+    """Return the kind ("list", "frame" ...) of each data type of loaded libraries. `_modules` is only the cache key."""
     kinds: dict[type, str] = dict.fromkeys(_SCALARS, "scalar")
     for kind, paths in _TYPES.items():
         for path in paths.split():
@@ -109,7 +109,7 @@ def _inside(value: Any, kind: str) -> list[Any] | None:  # noqa: PLR0911  (one a
             return None if any("Object" in str(one) for one in dtypes) else []
         case "array":
             return [] if not value.dtype.hasobject else None if value.dtype.names else value.ravel().tolist()
-        case "frame" if _has_only_data(value):  # not with attributes set by the user, which look like columns
+        case "frame" if _has_only_data(value):  # none with attributes set by the user: they look like columns
             columns = [value.iloc[:, place] for place, dtype in enumerate(value.dtypes) if not _is_plain(dtype)]
             return [value.index, value.columns, value.attrs, *columns]  # pandas copies `attrs` with the frame
         case "series":
@@ -338,7 +338,7 @@ def only_reads(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable
 
 
 def keeps_binding(value: object, path: str, module_name: str) -> bool:
-    """Return whether an import from a loaded module would bind a name to `value`, the present value of the name.
+    """Return whether an import from a loaded module would leave a name bound to `value`, its present value.
 
     `path` is the dotted path of what is imported.
     """
@@ -386,7 +386,7 @@ class _ReadCheck:
                     raise _UnknownOperation
 
     def data(self, node: ast.AST) -> bool:  # noqa: PLR0911  (one arm for each kind)
-        """Check that an expression changes nothing and that its value is data. Return whether it belongs to polars."""
+        """Check that an expression changes nothing and its value is data. Return whether the value is of polars."""
         match node:
             case ast.Constant():
                 return False

@@ -209,12 +209,12 @@ def _short_line(text: str) -> str:
 
 
 def entry(path: str) -> tuple[str, str] | None:
-    """Return the act of a function or method and the place of the argument to show; None if it is not in the table."""
+    """Return the act of a function or method, and which argument to show ("0": the first); None if not in the table."""
     return _TABLE.get(path) or (_TABLE.get(f".{path.rpartition('.')[2]}") if "." in path else None)
 
 
 def of_mention(path: str) -> Act | None:
-    """Return the act of a function that a program only names, because the function can then be called elsewhere."""
+    """Return the act of a function that a program names but does not call there. It may be called elsewhere."""
     act = (entry(path) or (OPENS,))[0]
     if act == "environment":
         return ("credential", None) if path in ENVIRONMENT else None
@@ -236,7 +236,7 @@ class ProgramCall:
     text_of: Callable[[ast.AST | None], str | None]
 
     def acts(self) -> Iterator[Act]:
-        """Yield what the call does, each as an act, such as "deletes", with its argument."""
+        """Yield the acts of the call, such as "deletes", each with its argument."""
         if (row := entry(self.path)) is not None:
             yield from self._acts_in_table(*row)
         elif "." in self.path:
@@ -264,7 +264,7 @@ class ProgramCall:
         return {keyword.arg: keyword.value for keyword in self.node.keywords if keyword.arg}
 
     def _argument(self, place: str = "0") -> ast.expr | None:
-        """Return the argument at a place, or else a keyword argument that is a path, an address or a command."""
+        """Return the argument at a position, or else a keyword argument that is a path, an address or a command."""
         if place == "self":
             return self.node.func.value if isinstance(self.node.func, ast.Attribute) else None
         at = int(place) if place.isdigit() else 0
@@ -276,7 +276,7 @@ class ProgramCall:
         return self.text_of(self._argument(place))
 
     def _acts_in_table(self, act: str, place: str) -> Iterator[Act]:
-        """Yield what a function that is in the table of risks does."""
+        """Yield the acts of a call of a function that is in the table of risks."""
         text = self._text(place)
         match act:
             case "opens":
@@ -295,7 +295,7 @@ class ProgramCall:
             case "ends" | "inside":
                 yield act, None
             case "credential" if not self.path.startswith(("dotenv", "keyring", "google")):
-                yield act, None  # not shown, because the argument is only the text of a prompt
+                yield act, None  # without its argument, which is only the text of a prompt
             case "fetches" | "sends" if text is not None and not _ADDRESS.search(text):
                 yield act, None
             case _:
@@ -307,7 +307,7 @@ class ProgramCall:
         return (self.path.startswith("yaml.") and is_safe) or _constant(self._keywords.get("weights_only")) is True
 
     def _of_file(self, place: str, path: str | None) -> Act | None:
-        """Return what a call does that opens a file, depending on its mode and its path."""
+        """Return the act of a call that opens a file. It depends on the mode and the path of the file."""
         if self._name in ("open", "fdopen", "File", "ZipFile", "memmap"):
             at = 0 if place == "self" else 2 if self._name == "memmap" else 1
             mode_node = self._keywords.get("mode", self.node.args[at] if len(self.node.args) > at else None)
@@ -342,7 +342,7 @@ class ProgramCall:
                 pass
 
     def _acts_of_named_methods(self) -> Iterator[Act]:
-        """Yield what the methods do that texts in the arguments name, as in `apply("to_csv")`."""
+        """Yield the acts of methods whose names are texts in the arguments, as in `apply("to_csv")`."""
         for argument in (*self.node.args, *self._keywords.values()):
             for part in (
                 ast.walk(argument) if isinstance(argument, (ast.List, ast.Dict, ast.Tuple, ast.Constant)) else ()
@@ -360,7 +360,7 @@ def of_shell(command: str) -> Act:
 
 
 def of_magic(command: str) -> Iterator[Act]:
-    """Yield what an IPython magic does. `command` has no percent signs, and all lines if it is a cell magic."""
+    """Yield what an IPython magic does. `command` is the text after the percent signs, all lines of a cell magic."""
     name, rest = (*command.split(maxsplit=1), "", "")[:2]
     match _MAGIC.get(name, "magic"):
         case "":

@@ -23,7 +23,7 @@ MOST_STORED = 20
 
 @dataclass(eq=False, slots=True)
 class Change(Generic[T]):
-    """A change of a conversation: its turns before and after, and the variables that its tools changed.
+    """A change of a conversation: the turns before and after it, and the variables that the tools changed.
 
     `variables` are in the order in which the tools ran, or None if they are no longer stored.
     """
@@ -80,7 +80,7 @@ class UndoStack(Generic[T]):
         return self.last_change
 
     def follow(self, turns: tuple[T, ...], cut: HistoryCut) -> tuple[T, ...]:
-        """Apply a history record that turns were cleared, cut, undone or redone. Return the resulting turns."""
+        """Apply a history record, which says that turns were cleared, cut, undone or redone. Return the new turns."""
         if cut.cleared:
             return self.clear(turns)
         if not cut.step:
@@ -108,12 +108,15 @@ class UndoStack(Generic[T]):
             change.variables = None
 
     def drop_unsaved(self) -> None:
-        """Drop the changes that are not in a new journal file, because such a file has only the current turns."""
+        """Drop the changes that a new journal file (a file that stores the conversation) does not have.
+
+        Such a file has only the current turns.
+        """
         last = max((index for index, change in enumerate(self.done) if change.kind != "turn"), default=-1)
         self.done, self.undone, self._cut = self.done[last + 1 :], [], None
 
     def map_turns(self, function: Callable[[T], S | None]) -> "UndoStack[S]":
-        """Return this stack with each turn replaced by `function(turn)`. Turns for which it is None are left out."""
+        """Return this stack with each turn replaced by `function(turn)`. A turn that gives None is left out."""
 
         def turns(old: tuple[T, ...]) -> tuple[S, ...]:
             return tuple(new for turn in old if (new := function(turn)) is not None)
@@ -137,7 +140,7 @@ class Undone:
 
     `prompt` is the prompt of the turn that was removed or restored. `restored` are the variables that have their
     earlier values again; `refused` are those that were left alone, each with the reason. `problem` is the reason why no
-    variables could be restored. `looks`: how many later calls by MCP clients, which only read, were removed too.
+    variables could be restored. `looks`: how many later calls by MCP clients were removed too. They only read.
     """
 
     kind: ChangeKind
@@ -164,7 +167,7 @@ STILL_RUNNING = "The variables are as they are: a tool of this turn still runs. 
 
 
 def restore_turn(changes: list[Changes] | None, outcome: Undone) -> tuple[Undone, list[Changes] | None]:
-    """Restore variables, the latest change first. Return the completed `outcome`, and changes that reverse it."""
+    """Restore variables, the latest change first. Return the completed `outcome`, and the changes that undo this."""
     if not outcome.tools:
         return outcome, []
     if changes is not None and not all(record.settled.is_set() for record in changes):

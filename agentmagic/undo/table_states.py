@@ -19,7 +19,8 @@ _ARRAYS = ("_ndarray", "_data", "_mask", "_left", "_right", "_sparse_values")
 class _TableState(ObjectState):
     """The state of a pandas frame or series: axes, attributes, arrays of objects, and a copy that pandas never changes.
 
-    `data` has the names of the attributes, the number of axes, the form of the blocks, and the copy.
+    `data` has the names of the attributes, the number of axes, the form of the blocks (arrays of columns), and
+    the copy.
     """
 
     def same(self, other: ObjectState) -> bool:

@@ -42,7 +42,7 @@ def kind_of(value: Any) -> str:
 
 
 def _contents(name: str, value: object) -> str:
-    """Return the beginning of a value, or "". It runs no code of the user, because it is called for all variables."""
+    """Return the beginning of a value, or "". No code of the user may run: this is called for every variable."""
     if describe.is_opaque(value):
         return ""
     if _is_secret(name, value):
@@ -66,7 +66,7 @@ def _is_secret(name: str, value: Any) -> bool:
 
 
 def find(namespace: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a variable. Raises ToolError, with similar names, if there is no such variable."""
+    """Return the value of a variable. Raises ToolError, which lists similar names, if there is none."""
     if name in namespace:
         return namespace[name]
     close = close_names(name, user_variables(namespace), n=3)

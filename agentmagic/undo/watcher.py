@@ -51,7 +51,7 @@ class Watcher:
 
     @contextmanager
     def watch(self, call: ToolCall, function: object, all_changes: list[Changes]) -> Generator[Changes]:
-        """Watch the variables while the function of a tool call runs, and append its changes to `all_changes`.
+        """Watch the variables while the function of a tool call runs, and append a `Changes` to `all_changes`.
 
         Calls that run at the same time share one `Changes`, which is settled when the last of them ends. If the
         variables cannot be compared, because an object of the user raises an error, the changes have `failed` set, and
@@ -106,7 +106,7 @@ def _program(call: ToolCall) -> str | None:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return all texts inside the arguments of a call, at most MOST_NAMES."""
+    """Return the texts inside the arguments of a call, at most 1,000 (`MOST_NAMES`)."""
     texts, waiting = list[str](), [value]
     while waiting and len(texts) < MOST_NAMES:
         argument = waiting.pop()
@@ -127,7 +127,7 @@ _listening: defaultdict[int, list[dict[str, None]]] = defaultdict(list)
 
 @contextmanager
 def _record_files(files: dict[str, None]) -> Generator[None]:
-    """While the block runs, add the files that this thread opens for writing to `files`."""
+    """Add to `files` those files that this thread opens for writing inside the `with` block."""
     _listen_to_files()
     thread = threading.get_ident()
     _listening[thread].append(files)
@@ -159,7 +159,10 @@ def _audit_hook(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _display_path(path: str) -> Iterator[str]:
-    """Yield a file's path, relative to the working folder if it is inside. Yield nothing for cache and null files."""
+    """Yield a file's path, relative to the working folder if it is inside.
+
+    Yield nothing for files in `__pycache__` and for the null device.
+    """
     if path.lower() == os.devnull or "__pycache__" in path:
         return
     with suppress(ValueError, OSError):

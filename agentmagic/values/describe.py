@@ -47,7 +47,7 @@ CUT = "\n(cut: {whole:,} characters in all, the first {most:,} shown)"
 
 
 def never() -> bool:
-    """Return False. The default for `should_stop`."""
+    """Return False. As the default of `should_stop`, it never stops the reading."""
     return False
 
 
@@ -56,7 +56,7 @@ def to_content(value: Any, should_stop: Callable[[], bool] = never) -> Sequence[
 
     For a list or tuple that contains an image, a data frame or a message part, return one part for each item.
 
-    A generator is read up to MOST_ITEMS and MOST_BYTES, or until `should_stop` returns True.
+    A generator is read up to 10,000 items (MOST_ITEMS) or 10 MB (MOST_BYTES), or until `should_stop` returns True.
     """
     return tuple(part for part, _ in to_outputs(value, should_stop))
 
@@ -64,7 +64,7 @@ def to_content(value: Any, should_stop: Callable[[], bool] = never) -> Sequence[
 def to_outputs(value: Any, should_stop: Callable[[], bool] = never) -> Sequence[Output]:
     """Return the message parts of a function's result, each with the HTML that Jupyter shows for it, or "".
 
-    A generator is read up to MOST_ITEMS and MOST_BYTES, or until `should_stop` returns True.
+    A generator is read up to 10,000 items (MOST_ITEMS) or 10 MB (MOST_BYTES), or until `should_stop` returns True.
     """
     reader = _Reader(should_stop)
     if isinstance(value, _GENERATORS):
@@ -92,7 +92,10 @@ def html_of(value: Any) -> str:
 
 
 async def collect(items: AsyncIterator[Any], should_stop: Callable[[], bool] = never) -> list[Any]:
-    """Return the items of an async generator, up to MOST_ITEMS and MOST_BYTES, or until `should_stop` returns True."""
+    """Return the items of an async generator.
+
+    Reads up to 10,000 items (MOST_ITEMS) or 10 MB (MOST_BYTES), or until `should_stop` returns True.
+    """
     reader, read = _Reader(should_stop), list[Any]()
     async for item in items:
         if reader.is_full(item):
@@ -213,7 +216,10 @@ def snapshot(value: Any) -> Any:
 
 
 def _output(value: Any, reader: "_Reader") -> Output:
-    """Return a value as a message part with HTML. A pyplot figure is closed, or Jupyter would show it once more."""
+    """Return a value as a message part with HTML.
+
+    A pyplot figure is closed, because Jupyter would otherwise show it a second time.
+    """
     image = pictures.shown_image(value)
     if (pyplot := sys.modules.get("matplotlib.pyplot")) and (figure := pictures.figure_of(value)) is not None:
         pyplot.close(figure)
@@ -235,7 +241,7 @@ def _part(value: Any, reader: "_Reader") -> Content:
 
 
 def _is_rich(value: Any) -> bool:
-    """Return whether a value becomes a message part of its own: content, a figure or a data frame."""
+    """Return whether a value becomes a message part of its own: a message part, a figure or a data frame."""
     if isinstance(value, (str, int, float, dict, list, tuple, type(None))):
         return False
     return isinstance(value, (Text, Media, Resource)) or _draws(value) or _has_head(frames.without_style(value))
@@ -310,7 +316,7 @@ class _Reader:
         return self._finite(value) if isinstance(value, float) else self._other(value)
 
     def read(self, items: Iterable[Any]) -> list[Any]:
-        """Return the items of a generator, up to MOST_ITEMS and MOST_BYTES."""
+        """Return the items of a generator, up to 10,000 items (MOST_ITEMS) or 10 MB (MOST_BYTES)."""
         read: list[Any] = []
         for item in items:
             if self.is_full(item):

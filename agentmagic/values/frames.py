@@ -111,7 +111,7 @@ def columns(value: Any, characters: int) -> str:
 
 
 def table(value: Any, characters: int, rows: int | None, write: WriteCell) -> str:
-    """Return a frame or series as text: its index, its columns, and `rows` of its first rows, or as many as fit."""
+    """Return a frame or series as text: its index, its columns, and its first `rows` rows, or as many as fit."""
     value = without_style(value)
     frame = _narwhals_frame(value)
     if not hasattr(frame, "shape"):  # a lazy frame: computing it could take hours
@@ -172,7 +172,7 @@ def _row_lines(value: Any, head: "nw.DataFrame[Any]", keys: Sequence[str], write
 def _shown_rows(lines: Iterator[str], total: int, room: int, share: int | None) -> Iterator[str]:
     """Yield a title, the two head lines, and the rows that fit into `room` characters.
 
-    The rows of a long frame get only `share` characters, unless that is None.
+    The rows of a long frame get only `share` characters, unless `share` is None.
     """
     head = list(islice(lines, 2))
     rows = list(fitting(lines, room, FEWEST_ROWS))
@@ -335,7 +335,7 @@ def values_of(values: Sequence[Any], categories: Sequence[Any] = ()) -> str:
 
 
 def _value_counts(counts: Iterable[tuple[Any, int]], number: int) -> str:
-    """Return values with their counts, as many as fit into LONGEST_VALUES characters."""
+    """Return values with their counts, as many as fit into 200 characters (LONGEST_VALUES)."""
     texts = list(fitting((f"{_quote(value)} ({count:,})" for value, count in counts), LONGEST_VALUES))
     return ", ".join([*texts, *([f"… {number - len(texts)} more"] if len(texts) < number else [])])
 
@@ -370,7 +370,7 @@ def array(value: Any, write: WriteCell) -> str:
 
 
 def sample(value: Any) -> tuple[Any, str]:
-    """Return an array, or a sample of about MEASURED items of a large one, and a phrase about the sample."""
+    """Return an array, or about 200,000 items of a large one (SAMPLE_CELLS), and a phrase about this sample."""
     import numpy as np
 
     step = max(1, round((value.size / SAMPLE_CELLS) ** (1 / max(value.ndim, 1))))
@@ -475,7 +475,7 @@ def table_head(*names: str) -> Sequence[str]:
 
 
 def fitting(lines: Iterable[str], characters: int, least: int = 1) -> Iterator[str]:
-    """Yield lines until they have that many `characters`, but at least the first `least` lines."""
+    """Yield as many lines as fit into `characters` characters, but at least the first `least` lines."""
     for number, line in enumerate(lines):
         characters -= len(line) + 1
         if characters < 0 and number >= least:

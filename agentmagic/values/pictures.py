@@ -100,7 +100,7 @@ def figure_of(value: Any) -> Any:
 def shown_image(value: Any) -> Output | None:
     """Return the image that Jupyter shows for a value, or None if Jupyter shows the value in another way.
 
-    In a notebook, a Matplotlib figure is drawn by the function that Jupyter uses below a plain cell, with the user's
+    In a notebook, a Matplotlib figure is drawn by the function that Jupyter uses below a code cell, with the user's
     settings of the inline backend. A format that models cannot read is replaced by PNG.
     """
     if isinstance(value, type):
@@ -136,7 +136,7 @@ _IMAGE_METHODS: Mapping[str, str] = {"image/png": "_repr_png_", "image/jpeg": "_
 
 
 def _formatter(kind: str, figure: Any) -> Callable[[Any], Any] | None:
-    """Return the function by which the notebook draws a figure as an image of this type, None if there is none."""
+    """Return the function by which the notebook draws a figure as an image of the type `kind`, None if none."""
     ipython = sys.modules.get("IPython")
     shell: Any = ipython.get_ipython() if ipython is not None else None
     try:
@@ -188,7 +188,10 @@ def _draw(value: Any) -> Callable[[], Any] | None:
 
 
 def _draw_bounded(value: Any) -> bytes:
-    """Return a figure as PNG. A Matplotlib figure has EDGE pixels at most, including things drawn beyond its edges."""
+    """Return a figure as PNG.
+
+    The longer side of a Matplotlib figure, with things drawn beyond its edges, has at most 1,568 pixels (EDGE).
+    """
     if (figure := figure_of(value)) is None:
         return _save_png(value.savefig)
     figure.draw_without_rendering()  # computes the layout
@@ -296,7 +299,7 @@ def _axis(axis: Any) -> str:
 
 
 def _place(axis: Any, place: float, other: float) -> str:
-    """Return a position on an axis as text. On an axis of dates: the day, and the time too if `other` is near."""
+    """Return a position on an axis as text. On an axis of dates: the day, and the time if position `other` is near."""
     if (freq := getattr(axis, "freq", None)) is not None:  # pandas numbers the periods on this axis
         return str(sys.modules["pandas"].Period(ordinal=int(place), freq=freq))
     converter = axis.get_converter() if hasattr(axis, "get_converter") else axis.converter

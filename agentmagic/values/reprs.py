@@ -35,7 +35,7 @@ ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def short_repr(value: Any, most: int) -> str:
-    """Return a text like the repr of a value, of about `most` characters at most, within PATIENCE seconds."""
+    """Return a text like the repr of a value, of about `most` characters at most, within 0.2 seconds (PATIENCE)."""
     writer = _Writer(most)
     writer.write(value)
     return clip("".join(writer.pieces), 2 * most)  # escaped characters are longer than the originals
@@ -88,7 +88,7 @@ class _Writer:
     """Writes a value like its repr, up to a number of characters. `pieces` is the text so far.
 
     Items of Python's own types are written one by one. The repr of any other class can run code of the user. It is
-    called in a thread, and all these calls together have PATIENCE seconds.
+    called in a thread, and all these calls together have 0.2 seconds (PATIENCE).
     """
 
     def __init__(self, most: int) -> None:
