@@ -191,7 +191,7 @@ class Serving:
         await shared_server().close(self._end())
 
     def _end(self) -> str:
-        """Mark serving as stopped. Return the token, with which the caller closes the desk; "" if none is open."""
+        """Mark serving as stopped. Return the token by which the server knows the session; "" if it knows none."""
         token, self._token = self._token, ""
         with suppress(InvalidStateError):  # serving was stopped before
             self._over.set_result(None)

@@ -90,7 +90,7 @@ def _stay_busy(kernel: Any) -> None:
 async def _answer_page(kernel: Any, message: Any) -> bool:
     """Answer a browser page's request about the kernel or its widgets; return False for other messages."""
     idents, frames = kernel.session.feed_identities(message, copy=False)
-    request = kernel.session.deserialize(frames, content=False, copy=False)  # content=True: only one read
+    request = kernel.session.deserialize(frames, content=False, copy=False)  # content=True would forbid a second read
     request["content"] = kernel.session.unpack(request["content"])
     kind = request["header"]["msg_type"]
     if request["header"].get("subshell_id") or not _asks_for_widgets(kernel, kind, request["content"]):
