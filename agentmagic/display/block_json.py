@@ -98,7 +98,7 @@ class CardProgress(TypedDict):
 
 
 class CardResult(TypedDict):
-    """The result of a tool call: `forms` are shown inside the call's card, and `below` are always shown below it."""
+    """The result of a tool call: the parts inside the call's card (`forms`), and those always shown `below` it."""
 
     error: bool
     forms: Sequence[FormFields]
@@ -313,7 +313,7 @@ class JsonRenderer:
     def card(self, card: ToolCard) -> CardFields:
         """Return a tool call, its progress and result, and the arguments that the user can edit.
 
-        In the returned fields, `more` is the key to request the whole result.
+        In the returned fields, `more` is the key with which the browser page requests the whole result.
         """
         rows, note = _arguments(card)
         progress = card.progress

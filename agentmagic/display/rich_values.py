@@ -191,8 +191,8 @@ def _first_rows(frame: RichHtml) -> RichHtml:
 def answer_form(text: str, wrapped_in: str) -> Form | None:
     """Return the form in which to show an answer in JSON: a table, a tree or text; None for invalid JSON.
 
-    An object of single values becomes a table of its fields. If the requested type is not an object, the JSON is an
-    object whose property `wrapped_in` holds the value.
+    An object of single values becomes a table of its fields. If the requested type is not a JSON object, the text wraps
+    the value in an object; `wrapped_in` is the name of the property that holds the value.
     """
     try:
         value = answer_data(text)

@@ -212,7 +212,7 @@ class Transcript:
             case MapProgress():
                 self._show_map(event)
             case _:
-                pass  # other events are not shown; an event about a clarification is shown with its question
+                pass  # other events are not shown; for `Clarified`, the block of its question is shown
 
     def _add(self, block: _AnyBlock) -> _AnyBlock:
         block.key = next(self.keys)
@@ -246,7 +246,7 @@ class Transcript:
             self.running.phase = phase
 
     def _withdraw_step(self) -> None:
-        """Remove the blocks of a withdrawn step, except notices and maps, which the model did not write."""
+        """Remove the blocks of a step that is tried again, except notices and maps, which the model did not write."""
         exempt = (NoticeBlock, ProgressBlock)
         self.blocks[self._step :] = [block for block in self.blocks[self._step :] if isinstance(block, exempt)]
         self._parts = {}
@@ -480,7 +480,7 @@ class Transcript:
 
     def _edit_prompt(self, event: events.PromptEdited) -> None:
         block = next((block for block in reversed(self.blocks) if isinstance(block, PromptBlock)), None)
-        if block and not self._sent_back:  # else the user edited a sent-back prompt, which has no block
+        if block and not self._sent_back:  # a prompt that the turn itself sent to the model has no block
             block.prompt = event.prompt
             block.version += 1
         # The output of a cell does not show the prompt block, so a notice shows the changed prompt.

@@ -244,7 +244,7 @@ def card_state(card: ToolCard) -> str:
 
 
 def hosted_title(card: ToolCard) -> str:
-    """Return in words what a call does that the provider runs or may run; "" for other calls and unknown tools."""
+    """Return in words what a call of the model's provider does or may do; "" for other calls and unknown tools."""
     question, doing, did = HOSTED.get(card.name, ("", "", "")) if card.hosted else ("", "", "")
     return question if card.is_question else did if card.state == "done" else doing
 

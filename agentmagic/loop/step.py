@@ -360,7 +360,7 @@ class Steps:
     def _measure(self, response: ModelFinished) -> None:
         if not (response.usage.input_tokens or response.usage.output_tokens):
             self.unreported += Usage(input_tokens=self._context.estimate(self._messages))
-        elif response.once:  # else its input tokens count the conversation several times
+        elif response.once:  # else the provider generated several times, and counted the conversation each time
             self._context.measured(len(self._messages) - 1, response.usage)
 
     def _say_retry(self, attempt: int, delay: float, error: str) -> None:

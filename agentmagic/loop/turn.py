@@ -99,8 +99,8 @@ class Outcome:
 async def run_turn(turn: TurnContext, channel: Channel) -> Outcome:
     """Run one turn to its end and return its outcome, even if it failed or was cancelled.
 
-    Events are emitted in order, the last one a TurnFinished. Cancelling the task ends the turn within about GRACE
-    seconds. The outcome is still returned, and the cancellation does not reach the caller.
+    Events are emitted in order, the last one a TurnFinished. Cancelling the task ends the turn: running work then gets
+    `GRACE` seconds to clean up. The outcome is still returned, and the cancellation does not reach the caller.
     """
     return await TurnLoop(turn, channel).run()
 
@@ -209,7 +209,7 @@ class TurnLoop:
     async def _tell_changes(self) -> None:
         """Emit what the tools changed in the notebook.
 
-        Wait up to GRACE seconds for a tool that was just interrupted.
+        Wait for a tool that was just interrupted, but no longer than `GRACE` seconds.
         """
         if running := [one for one in self.executor.changes if not one.settled.is_set()]:
             await engine().in_pool(lambda: running[-1].wait(GRACE))

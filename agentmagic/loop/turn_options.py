@@ -47,9 +47,9 @@ class TurnOptions(TypedDict, total=False):
     in the cell, and the user answers there.
 
     With `plan` the model first plans the prompt as a list of tasks, which are then run, and repaired if they fail.
-    `judge` says which task results the model checks ("all", "odd" ones, or "off"), and `confirm` shows the plan before
-    it runs. `resume` continues the plan that the last turn left unfinished, and `drop` gives that plan up. With a plan,
-    the default timeout of 120 s applies to each task.
+    `judge` says which task results the model checks: "all", "odd" (errors, empty results and the like), or "off".
+    `confirm` shows the plan before it runs. `resume` continues the plan that the last turn left unfinished, and `drop`
+    gives that plan up. With a plan, the default timeout of 120 s applies to each task.
 
     `step` pauses the turn before each request and each tool call until the user continues; the run must be `attended`.
     `replay` is the mode of the session's cassette in this turn.

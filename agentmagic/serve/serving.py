@@ -66,7 +66,7 @@ class ServedSession:
 
 
 class ShownCalls:
-    """The place where clients' calls are shown: a view (None in a script), and the context of the cell with it.
+    """Where clients' calls are shown: a view (None in a program without a notebook), and the context of its cell.
 
     The context holds Python's context variables, by which IPython finds the cell that an output belongs to.
     """

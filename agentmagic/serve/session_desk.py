@@ -220,7 +220,7 @@ async def _end_at_once(beginning: "asyncio.Future[ServedTurn]") -> None:
 
 
 class _Watch:
-    """Reports the progress of a turn to its MCP client, from the turn's events; ends it if the client has gone."""
+    """Reports the progress of a turn to its MCP client, from the turn's events; ends a turn whose client has gone."""
 
     def __init__(self, turn: ServedTurn, exchange: Exchange, say: Callable[[str], None]) -> None:
         self._turn = turn

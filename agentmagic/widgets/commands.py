@@ -66,7 +66,7 @@ def level_of(session: Session) -> Level | None:
 def export(session: Session, target: Path, functions: Sequence[Callable[..., Any]], *, overwrite: bool = False) -> str:
     """Write a session's finished turns to a file, in the format of its suffix; return a message for the user.
 
-    `functions` are the notebook's functions that are tools, because a conversation exported as a notebook calls them.
+    `functions` are the notebook's functions that are tools. A conversation that is exported as a notebook calls them.
     """
     from agentmagic import export  # imported late: it loads every export format, and most sessions are never exported
 

@@ -218,7 +218,7 @@ class Feed:
     # -- what changed ----------------------------------------------------------------------------
 
     def _removals(self) -> list[tuple[int, None]]:
-        """Return the changes that remove blocks from the views: a step was withdrawn, or the history replaced."""
+        """Return the changes that remove blocks from the views: a step is tried again, or the history was replaced."""
         alive = {block.key for block, _, _ in _walk(self.transcript.blocks[self._final_blocks :])}
         removed_keys = [key for key in islice(self._records, self._final_records, None) if key not in alive]
         for key in removed_keys:
@@ -301,7 +301,7 @@ def _whole(record: _BlockRecord) -> BlockFields:
 
 
 def pieces(message: Message, number: int) -> Iterator[Message]:
-    """Yield a message as it is, or in pieces if it is longer than LONGEST; `number` is the id of the pieces."""
+    """Yield a message as it is, or in pieces of `LONGEST` characters if it is longer; `number` is the pieces' id."""
     text = json.dumps(message, separators=(",", ":"), allow_nan=False)
     if len(text) <= LONGEST:
         yield message

@@ -106,8 +106,8 @@ class View(_Widget):
     `home` is "cell" for one turn without an input box, or "panel" for the chat panel. The view is drawn wherever the
     output `place` is shown, by any number of pages. If `name` is the name of an earlier view, this view replaces it
     there. `transcript` holds the blocks, and is also read for the static HTML beside the view. Events are fed in the
-    engine thread, with the context variables of the cell that shows the view. Nothing is sent before a page has sent
-    `hello`. Then `mounted` is set, which means that clicks reach this kernel even while a cell runs.
+    engine thread, with the context variables of the cell that shows the view. Nothing is sent before a browser page has
+    sent `hello`, its first message. Then `mounted` is set: clicks reach this kernel even while a cell runs.
     """
 
     # The JavaScript of `Library` may load before or after a view; js/src/index.js reads this queue in both cases.
