@@ -206,7 +206,7 @@ class _NumberPlaces:
         return self._spans[start]
 
     def at_the_end(self, number: int) -> Mark:
-        """Return the Mark that puts a source number at the end of the text."""
+        """Return the Mark of a source number at the end of the text."""
         last = self._code[-1] if self._code else None
         if last and last.map and last.map[1] >= len(self._starts) - 1 - self._text.endswith("\n"):
             return self._behind(last, number)

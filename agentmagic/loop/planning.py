@@ -158,7 +158,7 @@ class Planner:
             self.checklist = old_plan
             self._emit(old_plan.resume_event())
             for row in old_plan.rows.values():
-                if row.state == "running" and row.result is not None:  # its call has a result, which is not judged yet
+                if row.state == "running" and row.result is not None:  # its result is not judged yet
                     await self._judge(row, row.result)
         elif not self.options.new:
             self.choice = None

@@ -84,7 +84,7 @@ class Server:
         return token
 
     async def close(self, token: str) -> None:
-        """Close a desk (the tools and pages of a session): end its calls, and make its token invalid."""
+        """Stop serving a session's desk: end its calls, and make its token invalid."""
         open_desk = next((one for one in self._desks if one.token == token), None)
         if open_desk is not None and open_desk.task is not None:
             self._desks.remove(open_desk)
@@ -92,7 +92,7 @@ class Server:
             await asyncio.wait([open_desk.task], timeout=limits.CLOSING)
 
     async def aclose(self) -> None:
-        """Close the desks of all served sessions, and stop listening; can be called twice."""
+        """Stop serving all sessions' desks, and stop listening; can be called twice."""
         for open_desk in tuple(self._desks):
             await self.close(open_desk.token)
         serving, self._serving = self._serving, None
@@ -240,7 +240,7 @@ async def _refuse(send: "Send", status: int, words: str) -> None:
 
 
 def _manager(protocol: "Protocol[Any]", url: str) -> "StreamableHTTPSessionManager":
-    """Return the manager of the MCP sessions of a desk (a session's tools and pages).
+    """Return the manager of the MCP sessions of clients that use one served session.
 
     The manager rejects requests for another host name, even if that name resolves to this machine (DNS rebinding).
     """

@@ -90,7 +90,7 @@ class ServedTurn(Protocol):
 
 
 class TurnStarter(Protocol):
-    """The methods of a served session that its desk uses, which offers its tools to MCP clients."""
+    """The methods of a served session that its `SessionDesk` uses for MCP clients."""
 
     @property
     def running(self) -> ServedTurn | None:

@@ -259,7 +259,7 @@ _finished_views: deque[View] = deque()
 
 def keep(view: View) -> None:
     """Keep a finished view open, so that pages can draw it, until `MOST_FINISHED` later views are finished."""
-    if view in _finished_views:  # the view was finished before, and its turn was run again
+    if view in _finished_views:  # it was finished before, and its turn was run again
         _finished_views.remove(view)
     _finished_views.append(view)
     while len(_finished_views) > MOST_FINISHED:
