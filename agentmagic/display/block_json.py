@@ -38,7 +38,10 @@ LONGEST_ABOUT = 200
 
 
 class Placed(TypedDict):
-    """The fields of every block. `within` is the key of the tool-call card around a block of an agent tool's turn."""
+    """The fields of every block.
+
+    A block can belong to the turn of an agent that a tool call asked; `within` is then the key of that call's card.
+    """
 
     within: NotRequired[int]
 
@@ -46,9 +49,9 @@ class Placed(TypedDict):
 class PromptFields(Placed):
     """The prompt of a turn; `attached` are the names and texts of its attachments.
 
-    `stretches` are parts of the text, each with whether it is laid out in columns; the list is empty if the page can
-    show `text` as it is. If a program that uses the served notebook made the turn's call, `client` names it, and the
-    page hides the prompt.
+    `stretches` are parts of the text, each with True if it is laid out in columns; the list is empty if the browser
+    page can show `text` as it is. If an MCP client of the served notebook began the turn to call a tool, `client` names
+    the client, and the page hides the prompt.
     """
 
     kind: Literal["prompt"]
@@ -71,9 +74,8 @@ class WordsFields(Placed):
     """A text or the reasoning of the model; `open` says that more is coming.
 
     `form` is set if the text is an answer in JSON: it is the table, tree or text to show instead. `marks` are the
-    source numbers to insert into the text.
-    Each has a position in UTF-16 code units, the Markdown to insert before the
-    number, and the number, which stands for one of the `sources`.
+    source numbers to insert into the text. Each mark is a position in UTF-16 code units, the Markdown to insert before
+    the number, and the number itself, which stands for one of the `sources`.
     """
 
     kind: Literal["text", "reasoning"]
@@ -96,7 +98,7 @@ class CardProgress(TypedDict):
 
 
 class CardResult(TypedDict):
-    """The result of a tool call: `forms` are shown inside the call's card, and `below` are always shown below it."""
+    """The result of a tool call: the parts inside the call's card (`forms`), and those always shown `below` it."""
 
     error: bool
     forms: Sequence[FormFields]
@@ -108,14 +110,14 @@ class CardFields(Placed):
 
     `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether
     the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as
-    text, whether the text is the value itself, and description. `edits` are the lines that the user changed in the
-    arguments. `effects` say line by line what the call does. `step` says that the turn only pauses before the call.
-    `since` is when the call began to run, in seconds since 1970. `more` is the key that requests the whole result.
-    `inner` says that a running tool made the call. `client` is the program that makes the call, "" for the model.
-    `hosted` says that the provider carries out the call, or that the card asks whether it may; `title` then
-    replaces the tool's name, and `told` says what came of the call. `agent` is the agent that the call asks; the blocks
-    of that agent's turn are `within` the card. `waits` says that the user is asked something, about the call or by
-    that agent.
+    text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the
+    arguments. `effects` say line by line what the call does. `step` says that the card asks for no approval: the turn
+    only pauses before the call. `since` is when the call began to run, in seconds since 1970. `more` is the key with
+    which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the
+    program that makes the call, "" for the model. `hosted` says that the model's provider carries out the call, or that
+    the card asks whether it may; `title` then replaces the tool's name, and `told` says what came of the call. `agent`
+    is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that
+    the user is asked something, about the call or by that agent.
     """
 
     kind: Literal["card"]
@@ -171,10 +173,10 @@ class ChecklistFields(Placed):
 class QuestionFields(Placed):
     """A question to the user; `suggested` is an answer that the user can send as it is, or change first.
 
-    `ask` is the id to answer with. `step` says that the turn is paused before a request to the model, shown in `text`.
-    `choices` are the only possible answers, if there are any. `plan` says that `suggested` is a plan: "new", or
-    "refused" if the plan that the user sent cannot be run, for the reason in `text`. `files` is the text of files that
-    the user is asked to approve.
+    `ask` is the id to answer with. If `step` is set, the turn only pauses before a request to the model, and `text`
+    shows the request. `choices` are the only possible answers, if there are any. If `suggested` is a plan, `plan` is
+    "new", or it is "refused" if the plan that the user sent cannot be run; `text` then says why. `files` is the text of
+    files that the user is asked to approve.
     """
 
     kind: Literal["question"]
@@ -189,7 +191,10 @@ class QuestionFields(Placed):
 
 
 class ProposalFields(Placed):
-    """A proposed cell. `state` is the user's decision, "" before it; `copy` is the text that the Copy button copies."""
+    """A notebook cell that a tool proposes. `state` is the user's decision, "" before it.
+
+    `copy` is the text that the Copy button copies.
+    """
 
     kind: Literal["proposal"]
     title: str
@@ -292,7 +297,7 @@ class JsonRenderer:
         return {"kind": "values", "line": words.values_line(block), "values": values}
 
     def text(self, block: TextBlock) -> WordsFields:
-        """Return the fields of a text block without the text: whether more is coming, the form of JSON, the sources."""
+        """Return a text block's fields without its text: whether more is coming, how to show JSON, the sources."""
         fields: WordsFields = {"kind": "text", "open": block.open}
         if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
             fields["form"] = form_fields(form)
@@ -308,7 +313,7 @@ class JsonRenderer:
     def card(self, card: ToolCard) -> CardFields:
         """Return a tool call, its progress and result, and the arguments that the user can edit.
 
-        In the returned fields, `more` is the key to request the whole result.
+        In the returned fields, `more` is the key with which the browser page requests the whole result.
         """
         rows, note = _arguments(card)
         progress = card.progress

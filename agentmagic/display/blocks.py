@@ -166,7 +166,7 @@ class PromptBlock(Block):
 
 @dataclass(slots=True)
 class ValuesBlock(Block):
-    """The values that a prompt names, in the form in which the model gets them; `prompt` holds the images."""
+    """The values that a prompt names, in the form in which the model gets them. Images are found in `prompt`."""
 
     values: tuple[PromptValue, ...]
     prompt: Message
@@ -192,9 +192,10 @@ class GrowingBlock(Block):
 class TextBlock(GrowingBlock):
     """A text that the model wrote.
 
-    `is_value` says that the text is JSON that was checked against the requested output type. If that type is not an
-    object, the JSON is an object whose property `wrapped_in` holds the value. `citations` and their `sources` are set
-    when the text is complete. The number of a source is the same in all texts of a turn.
+    `is_value` says that the text is JSON that was checked against the requested output type. If that type is not a JSON
+    object, the text wraps the value in an object; `wrapped_in` is the name of the property that holds the value.
+    `citations` and their `sources` are set when the text is complete. The number of a source is the same in all texts
+    of a turn.
     """
 
     is_value: bool = False
@@ -223,11 +224,11 @@ class ToolCard(Block):
 
     `call` is None while the model is still writing the arguments; `raw` is their JSON text so far. `reason` is why the
     call was denied, `seconds` how long it ran, `traceback` the traceback of a function that raised, `rich` the HTML of
-    the result's parts. While the card waits for approval, `ask` is the id to answer with; `step` says that the turn is
-    only paused before the call. `effects` says line by line what the call does, if the tool reported it. `optional` are
-    the schemas of the arguments that the model left out. `written` are the model's arguments if the user changed them.
-    `fixed` says that the user cannot change the arguments. `inner` says that a running tool made the call; the card
-    then stands below the card of that tool.
+    the result's parts. While the card waits for the user, `ask` is the id to answer with. If `step` is set, the card
+    then asks for no approval: the turn only pauses before the call. `effects` says line by line what the call does, if
+    the tool reported it. `optional` are the schemas of the arguments that the model left out. `written` are the model's
+    arguments if the user changed them. `fixed` says that the user cannot change the arguments. `inner` says that a
+    running tool made the call; the card then stands below the card of that tool.
 
     `agent` is the name of the agent that the call asks. `inside` has the blocks of that agent's turn, except its
     prompt, which is an argument of the call. `client` is the program that makes the call in a served notebook, or the
@@ -295,7 +296,7 @@ class ToolCard(Block):
 
     @property
     def has_pictures(self) -> bool:
-        """Whether the result has images or data frames, which are shown open."""
+        """Whether the result has images or data frames, which stay visible while the card is closed."""
         parts = self.result.content if self.result else ()
         images = (isinstance(part, Media) and part.media_type.startswith("image/") for part in parts)
         return any(images) or any(map(is_frame, self.rich))
@@ -355,7 +356,7 @@ class QuestionBlock(Block):
 
 @dataclass(slots=True)
 class ProposalBlock(Block):
-    """A proposed cell; `settled` is the user's decision, or None before the decision."""
+    """A notebook cell that a tool proposes; `settled` is the user's decision, or None before the decision."""
 
     proposed: CellProposed
     settled: ProposalSettled | None = None

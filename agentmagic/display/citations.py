@@ -76,7 +76,8 @@ _SLOW_WEIGHT, _LINK_WEIGHT = 20, 50
 class Mark(NamedTuple):
     """A source number, and its position in a Markdown text.
 
-    `before` is inserted before the number, to end the block of Markdown above it; it is "" inside a paragraph.
+    `before` is Markdown to insert before the number. It ends the paragraph or the code above the number; it is "" for a
+    number that stands inside a paragraph.
     """
 
     place: int
@@ -92,7 +93,7 @@ def link(url: str) -> str:
 def insert_numbers(text: str, marks: Iterable[Mark], format_number: Callable[[int], str], glue: str = "") -> str:
     """Return the text with the source numbers of `marks`, each formatted by `format_number`.
 
-    `glue` stands between the words and a number.
+    `glue` is inserted before each number whose mark has no `before`.
     """
     pieces: list[str] = []
     end = 0
@@ -110,7 +111,7 @@ def cited_html(text: str, marks: Sequence[Mark], number: Callable[[int], Markup]
 
 @lru_cache(maxsize=16)
 def place_numbers(text: str, citations: tuple[Citation, ...], sources: tuple[Source, ...]) -> tuple[Mark, ...]:
-    """Return the source numbers of a text's citations, in order. Positions refer to the text that `shown` returns.
+    """Return the source numbers of a text's citations, in order. Positions refer to `sanitize(text)`, the shown text.
 
     A number stands behind the words that cite the source and their punctuation, or below a block of code. If it would
     change how the Markdown is parsed, it stands at the end of the text. A text that is too long gets no numbers.
@@ -131,7 +132,7 @@ def _mark(number: int) -> str:
 
 
 def _weight(text: str) -> int:
-    """Return about how long the Markdown parser takes for a text, as the length of plain prose that takes as long."""
+    """Return an estimate of a text's parsing time, as the number of characters of plain prose that take as long."""
     return len(text) + _SLOW_WEIGHT * len(_SLOW.findall(text)) + _LINK_WEIGHT * text.count("[")
 
 
@@ -172,7 +173,7 @@ class _NumberPlaces:
         return Mark(rest.end() if rest else end, number)
 
     def _in_cell(self, end: int, line: int, table: "Token") -> int:
-        """Return the position behind the words of the table cell before `end`; -1 if no cell with words is near.
+        """Return where the last table cell with words before `end` ends; -1 if this row and the row above have none.
 
         A source number behind the last "|" of a row would become a table cell of its own.
         """
@@ -181,7 +182,7 @@ class _NumberPlaces:
             start = self._starts[row]
             before = self._text[start : min(end, self._starts[row + 1] - 1)]
             cell = before.rstrip(" \t\r|")
-            if row < first or row == first + 1:  # this line is above the table, or is the table's row of dashes
+            if row < first or row == first + 1:  # `row` is above the table, or is the line of dashes in it
                 return -1
             if cell.strip(" \t>"):
                 is_escaped = cell.endswith("\\") and before[len(cell) :].startswith("|")
@@ -205,14 +206,14 @@ class _NumberPlaces:
         return self._spans[start]
 
     def at_the_end(self, number: int) -> Mark:
-        """Return a source number at the end of the text."""
+        """Return the Mark of a source number at the end of the text."""
         last = self._code[-1] if self._code else None
         if last and last.map and last.map[1] >= len(self._starts) - 1 - self._text.endswith("\n"):
             return self._behind(last, number)
         return Mark(len(self._text.rstrip()), number, "\n\n")
 
     def _behind(self, code: "Token", number: int) -> Mark:
-        """Return a source number on a line of its own below a block of code, inside the same list or quotation."""
+        """Return the Mark that puts a number on a line of its own below code, inside the same list or quotation."""
         first, last = code.map or (0, 1)
         lines = [self._text[self._starts[place] : self._starts[place + 1] - 1] for place in range(first, last)]
         while len(lines) > 1 and not lines[-1].strip(" >"):
@@ -234,13 +235,13 @@ def _by_line(tokens: Iterable["Token"]) -> dict[int, "Token"]:
 
 
 def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
-    """Return the source numbers, with those that would change how the Markdown is parsed moved to the end."""
+    """Return the marks. Those that would change how the Markdown is parsed are moved to the end of the text."""
     if _fits(text, marks, places.tokens):
         return set(_once(marks))
     budget = MOST_SOUGHT
 
     def fitting(start: int, piece: str, some: Sequence[Mark], plain: Sequence["Token"] | None = None) -> set[Mark]:
-        """Return the marks that can stand in a piece of Markdown: all of them, or else those that fit in each half."""
+        """Return the marks that fit into a piece of Markdown: all, or else those that fit of each half of the marks."""
         nonlocal budget
         budget -= _weight(piece) * (1 if plain else 2)
         if budget < 0:
@@ -261,12 +262,12 @@ def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
 
 
 def _fits(text: str, marks: Collection[Mark], plain: Iterable["Token"]) -> bool:
-    """Return whether inserting the marks keeps how a text is parsed, and no mark is lost.
+    """Return whether a text with the marks is parsed in the same way as without them, and no mark is lost.
 
     `plain` has the tokens of the text without marks.
     """
     shape = _shape(parse(insert_numbers(text, _once(marks), _mark)))
-    return shape == (_shape(plain)[0], len(marks))  # Markdown drops extra cells of a row: count the marks
+    return shape == (_shape(plain)[0], len(marks))  # a mark can be lost in a table cell that Markdown drops
 
 
 def _once(marks: Iterable[Mark]) -> list[Mark]:

@@ -109,12 +109,12 @@ Form = PlainText | Table | Image
 
 
 def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, pages: bool = False) -> Iterator[Form]:
-    """Yield the content of a tool result in the forms to show, in order, with secrets blanked.
+    """Yield the parts of a tool result as forms to show (text, table, image and so on), in order, with secrets blanked.
 
     With `whole`, more of a long result is included. With `pages`, the result's resources are web pages, and are listed
     together. `rich` has the HTML of each part, "" for a part without HTML; it is sanitised here. For an image, the HTML
-    only gives its width.
-    A result without content yields the form of its structured value; a result without both yields nothing.
+    only gives its width. A result without content yields the form of its structured value; a result without both yields
+    nothing.
     """
     most = LONGEST_WHOLE if whole else LONGEST_RESULT
     if pages and (resources := [part for part in result.content if isinstance(part, Resource)]):
@@ -191,8 +191,8 @@ def _first_rows(frame: RichHtml) -> RichHtml:
 def answer_form(text: str, wrapped_in: str) -> Form | None:
     """Return the form in which to show an answer in JSON: a table, a tree or text; None for invalid JSON.
 
-    An object of single values becomes a table of its fields. If the requested type is not an object, the JSON is an
-    object whose property `wrapped_in` holds the value.
+    An object of single values becomes a table of its fields. If the requested type is not a JSON object, the text wraps
+    the value in an object; `wrapped_in` is the name of the property that holds the value.
     """
     try:
         value = answer_data(text)
@@ -209,7 +209,7 @@ def answer_form(text: str, wrapped_in: str) -> Form | None:
 
 
 def value_form(value: str | Media, width: int | None = None) -> PlainText | Image:
-    """Return the form in which to show what the model gets for a value. If an image cannot be shown, it is named."""
+    """Return what the model gets for a value, as a text or image to show; a text names an image that is not shown."""
     if isinstance(value, str):
         return PlainText(value)
     if value.media_type in IMAGES and len(value.data) <= LARGEST_IMAGE:

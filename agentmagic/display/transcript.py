@@ -81,9 +81,9 @@ class Transcript:
     """The blocks that a stream of events makes.
 
     `blocks` grows as events are fed, and loses the blocks of a step that is tried again. `running` is the footer of the
-    turn under way, or None; the footer joins the blocks when the turn ends. `approval_requests` has all
-    requests for approval by their ids, also the answered ones. `price_told` says that a footer, here or in an earlier
-    cell, showed that the price is unknown; later footers do not repeat that. Feeding a delta takes constant time.
+    turn under way, or None; the footer joins the blocks when the turn ends. `approval_requests` has all requests for
+    approval by their ids, also the answered ones. `price_told` says that a footer, here or in an earlier cell, showed
+    that the price is unknown; later footers do not repeat that. Feeding a piece of a growing text takes constant time.
 
     The turn of an agent tool has a transcript of its own. `around` is then the outer transcript, which has the card of
     the call to that tool. Blocks of the two transcripts never have the same key.
@@ -212,7 +212,7 @@ class Transcript:
             case MapProgress():
                 self._show_map(event)
             case _:
-                pass  # other events are not shown; an event about a clarification is shown with its question
+                pass  # other events are not shown; for `Clarified`, the block of its question is shown
 
     def _add(self, block: _AnyBlock) -> _AnyBlock:
         block.key = next(self.keys)
@@ -246,7 +246,7 @@ class Transcript:
             self.running.phase = phase
 
     def _withdraw_step(self) -> None:
-        """Remove the blocks of a withdrawn step, except notices and maps, which the model did not write."""
+        """Remove the blocks of a step that is tried again, except notices and maps, which the model did not write."""
         exempt = (NoticeBlock, ProgressBlock)
         self.blocks[self._step :] = [block for block in self.blocks[self._step :] if isinstance(block, exempt)]
         self._parts = {}
@@ -274,7 +274,7 @@ class Transcript:
             self._add(NoticeBlock(level, result.error + (tries if result.stop_reason == "error" else "") + code))
         model = self.running.model if self.running else ""
         agent = self.running.agent if self.running else ""
-        # `unsent` offers the user to send the turn again. A client or an outer model calls again by itself.
+        # With `unsent`, the user is offered to send the turn again. An MCP client or an outer model does so by itself.
         asks_again = self._client or self._around is not None
         unsent = self._turns - 1 if result.unsent and not asks_again else None
         footer = FooterBlock(model, result.usage, result.seconds, result.stop_reason, self.price_told, unsent=unsent)
@@ -451,7 +451,7 @@ class Transcript:
             self._show_inside(card, inner)
 
     def settle_proposal(self, event: events.ProposalSettled) -> bool:
-        """Record the decision on a proposed cell. Return whether this transcript, or one inside a card, has it."""
+        """Record the decision on a proposed cell. Return whether this transcript, or one in a card, has that cell."""
         if block := self._proposals.get(event.id):
             block.settled = event
             block.version += 1
@@ -480,7 +480,7 @@ class Transcript:
 
     def _edit_prompt(self, event: events.PromptEdited) -> None:
         block = next((block for block in reversed(self.blocks) if isinstance(block, PromptBlock)), None)
-        if block and not self._sent_back:  # else the user edited a sent-back prompt, which has no block
+        if block and not self._sent_back:  # a prompt that the turn itself sent to the model has no block
             block.prompt = event.prompt
             block.version += 1
         # The output of a cell does not show the prompt block, so a notice shows the changed prompt.
@@ -502,7 +502,7 @@ class Transcript:
         self._checklist.feed(event)
         if self._plan is None:
             self._plan = self._add(ChecklistBlock())
-        # Copy the rows of the plan, because a front end may be reading the block in another thread.
+        # Copy the rows of the checklist (its tasks), because a front end may be reading the block in another thread.
         self._plan.rows = [replace(row, judgements=[*row.judgements]) for row in self._checklist.rows.values()]
         self._plan.open = self._checklist.open
         self._plan.version += 1
@@ -538,7 +538,7 @@ def _copy_block(block: Block, before: Block | None) -> Block:
         return before
     twin = copy(block)
     if isinstance(twin, GrowingBlock | ToolCard):
-        twin.pieces = Pieces(twin.pieces.text)  # not shared: the transcript appends to its own
+        twin.pieces = Pieces(twin.pieces.text)  # a copy, because the transcript appends to its own
     if isinstance(twin, ToolCard) and twin.inside is not None:
         inside = before.inside if isinstance(before, ToolCard) else None
         twin.inside = Snapshot(_copies(twin.inside.blocks, inside), copy(twin.inside.running))

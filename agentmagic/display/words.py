@@ -56,7 +56,7 @@ V = TypeVar("V")
 
 
 class OpenTable(dict[str, V]):
-    """A dict that has a value for unknown keys too, because a newer version or user code may use other words."""
+    """A dict with a value for unknown keys too, because a newer version or user code may use words not listed here."""
 
     def __init__(self, entries: Mapping[Any, V], other: Callable[[str], V]) -> None:
         super().__init__(entries)
@@ -205,7 +205,7 @@ def restore_unchanged(
 def compact(value: Any) -> str:
     """Return a JSON value on one line.
 
-    A string is returned as it is, with its lines, if it cannot be mistaken for a JSON value of another type.
+    A string is returned as it is, with its line breaks, if it cannot be mistaken for a JSON value of another type.
     """
     if isinstance(value, str) and ("\n" in value.strip() or not _LOOKS_OTHERWISE.fullmatch(value.strip("\n"))):
         return value
@@ -227,10 +227,10 @@ def short_arguments(card: ToolCard) -> str:
     if card.call is None:
         return single_line(sanitize(without_growing_secret(card.raw)), SHORT_ARGUMENTS)
     arguments = sanitize_json(card.call.arguments)
-    if card.hosted and not card.is_question:  # the card's title says what the values are
+    if card.hosted and not card.is_question:  # without names: the card's title says what the values are
         lists = (cast("list[Any]", value if isinstance(value, list) else [value]) for value in arguments.values())
         return single_line(", ".join(compact(one) for values in lists for one in values), SHORT_ARGUMENTS)
-    if is_outside(card.server):  # an outside agent gives its call a title
+    if is_outside(card.server):  # only the title that an outside agent gives its call
         return single_line(compact(arguments.get("title", "")), SHORT_ARGUMENTS)
     pairs = (f"{key}: {compact(value)}" for key, value in arguments.items())
     return single_line(", ".join(pairs), SHORT_ARGUMENTS)
@@ -244,13 +244,13 @@ def card_state(card: ToolCard) -> str:
 
 
 def hosted_title(card: ToolCard) -> str:
-    """Return in words what a call does that the provider runs or may run; "" for other calls and unknown tools."""
+    """Return in words what a call of the model's provider does or may do; "" for other calls and unknown tools."""
     question, doing, did = HOSTED.get(card.name, ("", "", "")) if card.hosted else ("", "", "")
     return question if card.is_question else did if card.state == "done" else doing
 
 
 def hosted_state(card: ToolCard) -> str:
-    """Return how a call that the provider runs ended: the number of web pages, or "allowed" for a question; else ""."""
+    """Return what a call that the provider ran has led to: "3 pages", or "allowed" for a question; else ""."""
     if not card.hosted or card.state != "done":
         return ""
     pages = sum(isinstance(part, Resource) for part in card.result.content) if card.result else 0
@@ -290,7 +290,7 @@ def code_arguments(card: ToolCard) -> dict[str, tuple[str, str]]:
 
 
 def format_arguments(arguments: Mapping[str, Any]) -> str:
-    """Return the arguments of a tool call as text for a user who approves it: one on each line, values lined up.
+    """Return a tool call's arguments as text for a user who approves it: one on each line, the values in a column.
 
     Hidden characters are escaped. A value that is too long loses its middle: its end stays, and no value pushes
     another one out of sight.
@@ -349,7 +349,7 @@ def attempts(row: TaskProgress) -> Iterator[str]:
 
 
 def stretches(text: str) -> list[tuple[str, bool]]:
-    """Split a text into parts, each with whether it is laid out in columns, like a data frame in a prompt."""
+    """Split a text into parts, each with True if it is laid out in columns, like a data frame in a prompt."""
     parts = [(part, bool(place % 2)) for place, part in enumerate(_COLUMNS.split(text))]
     return [(part, columns) for part, columns in parts if part] or [("", False)]
 

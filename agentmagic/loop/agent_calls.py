@@ -177,7 +177,8 @@ def inner_toolsets(
 def _checked_definition(agent_tool: AgentTool) -> ToolDef:
     """Return the definition of an agent tool.
 
-    Raises UsageError if the classroom settings allow no agent tools, or only lower budgets than this tool has.
+    Raises UsageError if the settings of a teacher or administrator allow no agent tools, or only lower budgets than
+    this tool has.
     """
     bounds = class_settings()
     bounds.check_switch("agents", f"The agent {agent_tool.name} is left out")

@@ -24,8 +24,8 @@ class BudgetExhausted(Exception):
 class Budget:
     """A limit on cost (US dollars) and tokens (input and output), and the usage before this turn that counts for it.
 
-    `of` names what is limited: "turn", "session" or "kernel", for example. `bound` names the classroom setting that
-    sets the limit. If the usage is counted elsewhere, `live` returns all of it, this turn included.
+    `of` names what is limited: "turn", "session" or "kernel", for example. If a teacher or administrator set the limit,
+    `bound` names that setting. If the usage is counted elsewhere, `live` returns all of it, this turn included.
     """
 
     of: str
@@ -85,12 +85,12 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class PeriodBudget(Budget):
-    """The budget of a day or a month. The ledger counts the spending of all sessions that share it."""
+    """The budget of a day or a month, which many sessions share. The ledger counts the spending of all of them."""
 
     cap: PeriodCap = field(kw_only=True)
 
     def why_exhausted(self, usage: Usage) -> str | None:
-        """Return a sentence that says why no further request may be sent, or None. The ledger has the spending."""
+        """Return a sentence that says why no further request may be sent, or None. The ledger counted the spending."""
         return self.why_refused(usage, 0.0, 0)
 
     def why_refused(self, usage: Usage, cost: float, tokens: int) -> str | None:  # noqa: ARG002
@@ -189,7 +189,7 @@ class SharedPurse:
         self.spent += used
         waiting, self._waiting = self._waiting, []
         for change in waiting:
-            if not change.done():  # a turn that was cancelled while waiting has a done future
+            if not change.done():  # it is done if its turn was cancelled while it waited
                 change.set_result(None)
 
     def _count(self, worst: Usage, sign: int) -> None:

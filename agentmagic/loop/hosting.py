@@ -45,7 +45,7 @@ async def _admit(tools: Sequence[Tool], gate: Gate) -> tuple[list[Tool], list[st
         if refused and tool in asking:
             continue
         if gate.approvals.denial(tool.definition) and _verdict(tool, gate) == "deny":
-            continue  # the user denied this tool in an earlier turn, and that turn said so
+            continue  # no reason again: the user denied this tool in an earlier turn, which gave the reason
         call = ToolCall(f"call_{uuid.uuid4().hex}", tool.name, limits_of(tool.hosted))
         permit = await gate.admit(replace(tool, effects=effects), call)
         if isinstance(permit, Refused):
@@ -65,7 +65,7 @@ def _verdict(tool: Tool, gate: Gate) -> str:
 
 
 def _why_without(tool: Tool, search: Tool | None, model: Model) -> str:
-    """Return why a provider-run tool is left out; "" if `search` also opens web pages, with the same limits."""
+    """Return why a tool of the provider is left out; "" if `search` opens web pages too, within the same limits."""
     bounds = search.hosted if search else None
     if bounds and tool.hosted == replace(bounds, name=tool.name) and hosts(model, bounds):
         return ""

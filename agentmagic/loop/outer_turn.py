@@ -1,4 +1,4 @@
-"""What a turn passes to the turns of its agent tools: access to the user, rules, budgets, and a sink for events."""
+"""What a turn passes to the turns of its agent tools: access to the user, rules, budgets, and where events go."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -55,8 +55,9 @@ class OuterTurn:
 
 
 class InnerPurse(Purse):
-    """Pays for the requests of an inner turn, within the budgets of the outer turn and from the outer turn's purse.
+    """Pays for the requests of an inner turn from the purse (a shared budget) of the outer turn.
 
+    The budgets of the outer turn are kept too.
     `check` raises BudgetExhausted if the outer turn may send no further request; its argument says whether the price of
     the model is known. `spend` counts the usage of a request.
     """
@@ -70,7 +71,7 @@ class InnerPurse(Purse):
         self._priced = priced
 
     def of(self, *, priced: bool) -> "InnerPurse":
-        """Return this purse for an inner turn's model; `priced` says whether the model's price is known."""
+        """Return a copy of this purse for an inner turn's model; `priced` says whether the model's price is known."""
         return InnerPurse(self._purse, self._check, self._spend, priced=priced)
 
     @asynccontextmanager

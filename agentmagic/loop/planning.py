@@ -158,7 +158,7 @@ class Planner:
             self.checklist = old_plan
             self._emit(old_plan.resume_event())
             for row in old_plan.rows.values():
-                if row.state == "running" and row.result is not None:  # called, but not judged yet
+                if row.state == "running" and row.result is not None:  # its result is not judged yet
                     await self._judge(row, row.result)
         elif not self.options.new:
             self.choice = None
@@ -191,7 +191,7 @@ class Planner:
             self.deadline.restart()
 
     async def _resumes(self, old_plan: Checklist) -> bool:
-        """Return whether to resume the last turn's plan: as set, or as the user says. Raises UsageError if neither."""
+        """Return whether to resume the last turn's plan. Raises UsageError if neither the options nor the user say."""
         if self.options.resume:
             return True
         question = f"The last turn left a plan with {old_plan.open_tasks}. Resume it, or drop it?"

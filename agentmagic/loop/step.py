@@ -72,18 +72,18 @@ class TurnContext:
 
     `history` is the session's past. The turn adds no messages to it, but its journal records every event. `view` is
     what earlier turns sent of that history to the model. `facts` are the known properties of the model. `budgets` are
-    checked before each request.
-    `notices` are emitted as they come, the first ones right after the start of the turn. `plan` says how
-    the turn is planned, or is None. `step` pauses the turn before each request and call. `tape` records the turn or
-    plays it back: it is called with each event, and returns the event to emit. `traffic` keeps the requests to the
-    model and the responses. `values` describe the values that the prompt names, as the model gets them. `seen_notices`
-    has the notices that toolsets have given in this session: each is shown once. `unreachable` has the server problems
-    that the user was already warned of. `watcher` finds out what the tools change. `purse` is asked before each
-    request, and gets its cost. `row` says that the turn is one row of a map: its requests wait for those of other rows.
-    `caller` is the outside program that makes the calls in place of a model, or "". `project` are the files around the
-    notebook that the model knows. `account` pays for each request that is sent. `around` is the outer turn if an agent
-    tool has begun this one, and `name` is the name of the agent if there are several. `inner_budgets` are checked only
-    before the requests of inner turns, because the calls of an outside program cost nothing themselves.
+    checked before each request. `notices` are emitted as they come, the first ones right after the start of the turn.
+    `plan` says how the turn is planned, or is None. `step` pauses the turn before each request and call. `tape` records
+    the turn or plays it back: it is called with each event, and returns the event to emit. `traffic` keeps the requests
+    to the model and the responses. `values` describe the values that the prompt names, as the model gets them.
+    `seen_notices` has the notices that toolsets have given in this session: each is shown once. `unreachable` has the
+    server problems that the user was already warned of. `watcher` finds out what the tools change. `purse`, a budget
+    that turns can share, is asked before each request, and gets the cost. `row` says that the turn is one row of a map:
+    its requests wait for those of other rows. `caller` is the outside program that makes the calls in place of a model,
+    or "". `project` are the files around the notebook that the model knows. `account` pays for each request that is
+    sent. `around` is the outer turn if an agent tool has begun this one, and `name` is the name of the agent if there
+    are several. `inner_budgets` are checked only before the requests of inner turns, because the calls of an outside
+    program cost nothing themselves.
     """
 
     agent: Agent
@@ -259,7 +259,7 @@ class Steps:
         if question.tool is None:
             request = self._request(await self._fitting(), "none", (message,))
         else:
-            self.keep_budgets()  # only checks: the history is not sent, so it is not compacted
+            self.keep_budgets()  # no summary is needed, because the history is not sent
             request = Request((message,), self._turn.agent.instructions)
         self._emit(Working(DECIDING[question.kind]))
         request = replace(request, output=schema, decision=question)
@@ -360,7 +360,7 @@ class Steps:
     def _measure(self, response: ModelFinished) -> None:
         if not (response.usage.input_tokens or response.usage.output_tokens):
             self.unreported += Usage(input_tokens=self._context.estimate(self._messages))
-        elif response.once:  # else its input tokens count the conversation several times
+        elif response.once:  # else the provider generated several times, and counted the conversation each time
             self._context.measured(len(self._messages) - 1, response.usage)
 
     def _say_retry(self, attempt: int, delay: float, error: str) -> None:

@@ -86,7 +86,7 @@ class CallOutcome:
         match self.result.structured:
             case None:
                 return self.result.text
-            case {"result": value, **rest} if not rest:  # as the Python SDK of MCP wraps a non-object
+            case {"result": value, **rest} if not rest:  # the Python SDK of MCP wraps a value that is no object so
                 return value
             case structured:
                 return structured
@@ -223,7 +223,7 @@ class ToolExecutor:
                 task.cancel()
         entry.outcome = result.status
         traces.record_call(span, plain, context.error)
-        rich = ("", *context.rich) if permit.edited else context.rich  # an edited call has a note as its first part
+        rich = ("", *context.rich) if permit.edited else context.rich  # an edited call's result begins with a note
         visible_result = _beginning(result) if inner else result
         self._finish_call(visible_result, began, self._traceback(tool, context), rich if any(rich) else ())
         return CallOutcome(plain, context.value)

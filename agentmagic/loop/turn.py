@@ -99,8 +99,8 @@ class Outcome:
 async def run_turn(turn: TurnContext, channel: Channel) -> Outcome:
     """Run one turn to its end and return its outcome, even if it failed or was cancelled.
 
-    Events are emitted in order, the last one a TurnFinished. Cancelling the task ends the turn within about GRACE
-    seconds. The outcome is still returned, and the cancellation does not reach the caller.
+    Events are emitted in order, the last one a TurnFinished. Cancelling the task ends the turn: running work then gets
+    `GRACE` seconds to clean up. The outcome is still returned, and the cancellation does not reach the caller.
     """
     return await TurnLoop(turn, channel).run()
 
@@ -183,7 +183,7 @@ class TurnLoop:
 
     async def run(self) -> Outcome:
         """Run the turn to its end, and return its outcome."""
-        if self.turn.caller:  # an outside program makes the call, in a span of its own
+        if self.turn.caller:  # the call of an outside program has its own trace span
             return await self._run()
         account, model, on_tape = self.turn.account, self.turn.model.name, self.turn.tape is not None
         with traces.invoke_agent(account.name, model, account.conversation, on_tape=on_tape) as self.span:
@@ -209,7 +209,7 @@ class TurnLoop:
     async def _tell_changes(self) -> None:
         """Emit what the tools changed in the notebook.
 
-        Wait up to GRACE seconds for a tool that was just interrupted.
+        Wait for a tool that was just interrupted, but no longer than `GRACE` seconds.
         """
         if running := [one for one in self.executor.changes if not one.settled.is_set()]:
             await engine().in_pool(lambda: running[-1].wait(GRACE))
@@ -219,7 +219,7 @@ class TurnLoop:
             self.emit(changes)
 
     def turn_changes(self, changes: VariablesChanged | None) -> VariablesChanged | None:
-        """Return the changes to report for the turn, given those of its tools; None for nothing. For subclasses."""
+        """Return the changes to report, given those of the turn's tools; None if there are none. For subclasses."""
         return changes
 
     def emit(self, event: Event) -> None:
@@ -341,7 +341,7 @@ class TurnLoop:
 
     def _planner(self, options: PlanOptions) -> Planner:
         agent, request = self.turn.agent, self.turn.prompt.text
-        # The default timeout holds for each round of tasks; a timeout set by user or classroom, for the whole turn.
+        # The default timeout holds for each round of tasks. One that a user or a teacher set holds for the whole turn.
         renew = agent.timeout == TIMEOUT and class_settings().timeout is None
         most = agent.max_iterations - 1  # steps for tasks; the last step is for the answer
         return Planner(request, options, self.steps, self.executor, self.fold, self.deadline, most, renew)
@@ -449,7 +449,7 @@ class TurnLoop:
         for problem in missing:
             self.warn(redact(problem))
         self.steps.hosted, why = await settle_hosted(self.tools, self.turn.model, self.executor.gate)
-        # If an MCP client makes the turn's only call, why provider-run tools are missing is of no interest.
+        # If an MCP client makes the turn's only call, it does not matter why tools of the model's provider are missing.
         self._tell_once(() if self.turn.caller else why)
         self._leave_out()
         definitions = [tool.definition for tool in self.tools.values()]

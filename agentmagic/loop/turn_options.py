@@ -47,9 +47,9 @@ class TurnOptions(TypedDict, total=False):
     in the cell, and the user answers there.
 
     With `plan` the model first plans the prompt as a list of tasks, which are then run, and repaired if they fail.
-    `judge` says which task results the model checks ("all", "odd" ones, or "off"), and `confirm` shows the plan before
-    it runs. `resume` continues the plan that the last turn left unfinished, and `drop` gives that plan up. With a plan,
-    the default timeout of 120 s applies to each task.
+    `judge` says which task results the model checks: "all", "odd" (errors, empty results and the like), or "off".
+    `confirm` shows the plan before it runs. `resume` continues the plan that the last turn left unfinished, and `drop`
+    gives that plan up. With a plan, the default timeout of 120 s applies to each task.
 
     `step` pauses the turn before each request and each tool call until the user continues; the run must be `attended`.
     `replay` is the mode of the session's cassette in this turn.
@@ -73,11 +73,11 @@ class TurnOptions(TypedDict, total=False):
 class TurnDriver:
     """An outside program, such as an MCP client, that makes the tool calls of a turn in place of the agent's model.
 
-    `model` represents the program: neither an environment variable nor the classroom settings replace it. `approvals`
-    are what the user has approved for this program, and `view` is what the program was sent of the history. If no one
-    is at the notebook, `ask` puts a question to the program's own user, and returns the answer or None; approvals are
-    never asked for there. `recorded` says that the call was made earlier, and is played from a recording. `attended`
-    finds out whether a user is at the notebook, each time that there is a question.
+    `model` represents the program: neither an environment variable nor a setting of a teacher or administrator replaces
+    it. `approvals` are what the user has approved for this program, and `view` is the part of the history that the
+    program has received. If no one is at the notebook, `ask` puts a question to the program's own user, and returns the
+    answer or None; that user is never asked for an approval. `recorded` says that the call was made earlier, and is
+    played from a recording. `attended` finds out whether a user is at the notebook, each time that there is a question.
     """
 
     model: Model
@@ -157,7 +157,7 @@ class TurnSettings:
     def recipe(self, usual: Agent) -> Agent:
         """Return the agent for the turn: the session's agent `usual`, or the one of the options, with changes applied.
 
-        Raises UsageError if the agent's limits are wider than the classroom settings allow.
+        Raises UsageError if the agent's limits are wider than a teacher or administrator allows.
         """
         recipe = self.agent or usual
         if self.output is not None:
@@ -202,9 +202,9 @@ def spell_out(options: type, settings: type) -> Callable[[F], F]:
 
 
 def _within_class(recipe: Agent, *, planned: bool) -> Agent:
-    """Return an agent within the limits of the classroom settings. Raises UsageError if the agent sets wider limits.
+    """Return the agent within the limits that a teacher or administrator set. Raises UsageError if it sets wider ones.
 
-    In a planned turn, the agent's default timeout applies to each task, but a classroom timeout to the whole turn.
+    In a planned turn, the agent's default timeout applies to each task, but a teacher's timeout to the whole turn.
     """
     limit = class_settings().limit
     steps = limit("max_iterations", recipe.max_iterations, MAX_ITERATIONS)

@@ -54,7 +54,7 @@ class ClientCall:
         self.task.add_done_callback(retrieve_exception)
 
     async def wait(self, client_gone: asyncio.Event) -> ToolResult | None:
-        """Return the result of the call, or None if there are `questions`. End the call if its client has gone.
+        """Return the result of the call, or None if `questions` wait for answers. End the call if its client has gone.
 
         Raises MCPError if the call was ended because the session is no longer served.
         """
@@ -148,7 +148,7 @@ class ClientCalls:
         return call
 
     def store(self, call: ClientCall) -> str:
-        """Store a waiting call for `ANSWER_SECONDS`, and return the state that continues it; "" if too many wait."""
+        """Store a waiting call, for `ANSWER_SECONDS` seconds; return its state (a random id), "" if too many wait."""
         if len(self._waiting) >= limits.OPEN_QUESTIONS:
             return ""
         state = secrets.token_urlsafe(32)
@@ -157,7 +157,7 @@ class ClientCalls:
         return state
 
     def resume(self, state: str, request: CallRequest) -> ClientCall | None:
-        """Remove and return the call stored under a state; None if the state is unknown or the request differs."""
+        """Remove and return the call of a state (a random id); None if the state is unknown or the request differs."""
         call, timer = self._waiting.get(state, (None, None))
         if call is None or timer is None or call.request != request:
             return None

@@ -9,7 +9,7 @@ from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, 
 
 
 class ClientModel:
-    """The model of a turn in which a client makes one call.
+    """The model of a turn in which an MCP client of the served notebook makes one call.
 
     It answers the turn's first request with `call`. In a replay no model is asked, so `call` can be None.
     """

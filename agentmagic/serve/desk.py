@@ -11,9 +11,9 @@ from agentmagic.messages import ToolDef, ToolResult
 class Exchange:
     """The MCP client's side of one tool call.
 
-    `client` is the name that the client gives itself, cleaned. `progress(done, total, message)` reports the progress to
-    the client; the total can be None. `ask` asks the client's user a question, and returns the answer, or None without
-    an answer.
+    `client` is the name that the client gives itself, made safe to show. `progress(done, total, message)` reports the
+    progress to the client; the total can be None. `ask` asks the client's user a question, and returns the answer, or
+    None without an answer.
     """
 
     client: str
@@ -33,7 +33,7 @@ class Page:
 
 
 class Desk(Protocol):
-    """The tools and pages that one token gives access to, for any number of clients."""
+    """The tools and text pages of a session, which any number of MCP clients can use with one token."""
 
     instructions: str
     pages: Sequence[Page]

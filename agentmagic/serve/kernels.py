@@ -92,7 +92,7 @@ def write(kernel: ServedKernel) -> None:
     try:
         path = _own_folder() / _name(kernel.process, kernel.host)
         beside = path.with_suffix(".new")
-        beside.unlink(missing_ok=True)  # left if a process with this id was killed while writing
+        beside.unlink(missing_ok=True)  # the file exists if a process with this id was killed while writing
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(_decoder().dump_json(kernel))
         move_over(beside, path)

@@ -44,7 +44,7 @@ _TOOL_NAME = re.compile(rf"[A-Za-z0-9_.:/-]{{1,{limits.TOOL_NAME}}}")
 
 
 def protocol(desk: Desk) -> "Server[Any]":
-    """Return a server of the mcp library that answers requests with the tools and pages of a desk."""
+    """Return a server of the mcp library that offers a desk (the tools and pages of a session) to MCP clients."""
     from mcp.server.lowlevel import Server
 
     handlers = _Handlers(desk)
@@ -64,7 +64,10 @@ def protocol(desk: Desk) -> "Server[Any]":
 
 
 class _Handlers:
-    """Answers the MCP requests for one desk. `schemas` holds the tools' input schemas, as they were listed last."""
+    """Answers the MCP requests for one desk (the tools and pages of a session).
+
+    `schemas` holds the tools' input schemas, as they were listed last.
+    """
 
     def __init__(self, desk: Desk) -> None:
         self.calls = ClientCalls(desk)
@@ -143,7 +146,7 @@ class _Handlers:
 
 
 def client_of(context: "Context") -> str:
-    """Return the name that an MCP client gives itself, cleaned: the name is shown and becomes part of prompts."""
+    """Return the name that an MCP client gives itself, made safe to show and to use in prompts."""
     params = context.session.client_params
     name = "" if params is None else params.client_info.name
     return single_line(_NO_NAME.sub(" ", redact(name)), limits.NAME).strip() or UNKNOWN

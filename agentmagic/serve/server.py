@@ -71,7 +71,7 @@ class Server:
         return "" if self._socket is None else f"http://{HOST}:{self._socket.getsockname()[1]}{PATH}"
 
     async def open(self, desk: Desk) -> str:
-        """Serve a desk, and return the token for it. Raises MissingExtra without the package `mcp`."""
+        """Serve a desk (a session's tools and pages); return its token. Raises MissingExtra if `mcp` is missing."""
         await self._listen()
         token = secrets.token_urlsafe(32)
         register_secret(token)
@@ -84,7 +84,7 @@ class Server:
         return token
 
     async def close(self, token: str) -> None:
-        """Close a desk: end its calls, and make its token invalid."""
+        """Stop serving a session's desk: end its calls, and make its token invalid."""
         open_desk = next((one for one in self._desks if one.token == token), None)
         if open_desk is not None and open_desk.task is not None:
             self._desks.remove(open_desk)
@@ -92,7 +92,7 @@ class Server:
             await asyncio.wait([open_desk.task], timeout=limits.CLOSING)
 
     async def aclose(self) -> None:
-        """Close every desk, and stop listening; can be called twice."""
+        """Stop serving all sessions' desks, and stop listening; can be called twice."""
         for open_desk in tuple(self._desks):
             await self.close(open_desk.token)
         serving, self._serving = self._serving, None
@@ -143,7 +143,10 @@ class Server:
                 await _refuse(send, refusal.status, str(refusal))
 
     async def _forward(self, desk: _OpenDesk, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Let a desk answer a request. Raises _HttpRefusal if the request is too large, or too many are open."""
+        """Let a desk (the tools and pages of a session) answer a request.
+
+        Raises _HttpRefusal if the request is too large, or if too many requests are open.
+        """
         client_gone = scope[CLIENT_GONE] = asyncio.Event()
         body, read = bytearray(), scope["method"] != "POST"
 
@@ -189,7 +192,7 @@ class Server:
                 raise _HttpRefusal(503, TOO_MUCH)
 
     def _desk_of(self, scope: "Scope") -> _OpenDesk | None:
-        """Return the desk to which the request's token gives access; None if the token is not valid."""
+        """Return the desk (a session's tools and pages) for the token of a request; None if the token is not valid."""
         authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         kind, _, token = authorization.partition(b" ")
         match = None
@@ -215,7 +218,7 @@ def _load() -> type[asyncio.Protocol]:
 
 
 async def _keep_open(desk: _OpenDesk, ready: asyncio.Event) -> None:
-    """Run the MCP sessions of a desk until the desk is closed.
+    """Run the MCP sessions of a desk (the tools and pages of a session) until the desk is closed.
 
     The session manager must be entered and left in the same task, which is the task of this coroutine.
     """
@@ -237,7 +240,7 @@ async def _refuse(send: "Send", status: int, words: str) -> None:
 
 
 def _manager(protocol: "Protocol[Any]", url: str) -> "StreamableHTTPSessionManager":
-    """Return the manager of a desk's MCP sessions.
+    """Return the manager of the MCP sessions of clients that use one served session.
 
     The manager rejects requests for another host name, even if that name resolves to this machine (DNS rebinding).
     """

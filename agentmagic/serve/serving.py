@@ -66,7 +66,7 @@ class ServedSession:
 
 
 class ShownCalls:
-    """The place where clients' calls are shown: a view (None in a script), and the context of the cell with it.
+    """Where clients' calls are shown: a view (None in a program without a notebook), and the context of its cell.
 
     The context holds Python's context variables, by which IPython finds the cell that an output belongs to.
     """
@@ -191,7 +191,7 @@ class Serving:
         await shared_server().close(self._end())
 
     def _end(self) -> str:
-        """Mark serving as stopped. Return the token, with which the caller closes the desk; "" if none is open."""
+        """Mark serving as stopped. Return the token by which the server knows the session; "" if it knows none."""
         token, self._token = self._token, ""
         with suppress(InvalidStateError):  # serving was stopped before
             self._over.set_result(None)

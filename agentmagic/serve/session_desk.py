@@ -1,4 +1,4 @@
-"""A session as a desk of the MCP server. Each call of a client is a turn, in which the client acts as the model."""
+"""Offers a session to MCP clients. Each call of a client is a turn, in which the client acts as the model."""
 
 import asyncio
 import re
@@ -90,7 +90,7 @@ class ServedTurn(Protocol):
 
 
 class TurnStarter(Protocol):
-    """The methods of a served session that its desk uses."""
+    """The methods of a served session that its `SessionDesk` uses for MCP clients."""
 
     @property
     def running(self) -> ServedTurn | None:
@@ -151,7 +151,7 @@ class SessionDesk(Desk):
             call = copy_call(replace(call, arguments=arguments))
         except ToolError as error:
             return failure(call, str(error))
-        call = replace(call, arguments=clean(call.arguments))  # cleaned like a model's
+        call = replace(call, arguments=clean(call.arguments))  # cleaned like the arguments of a model
         client = self._clients.get(exchange.client)
         if client is None:
             if len(self._clients) >= limits.CLIENTS:
@@ -220,7 +220,7 @@ async def _end_at_once(beginning: "asyncio.Future[ServedTurn]") -> None:
 
 
 class _Watch:
-    """Reports the progress of a turn to its MCP client, from the turn's events; ends it if the client has gone."""
+    """Reports the progress of a turn to its MCP client, from the turn's events; ends a turn whose client has gone."""
 
     def __init__(self, turn: ServedTurn, exchange: Exchange, say: Callable[[str], None]) -> None:
         self._turn = turn

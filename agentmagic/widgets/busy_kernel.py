@@ -20,8 +20,8 @@ _patched_kernels: WeakSet[Any] = WeakSet()
 def take_messages_anywhere(comm: Any) -> None:
     """Let JupyterLab choose the subshell for the messages of a comm, so that clicks arrive while a cell runs.
 
-    ipykernel 7.4 would send the messages to the main shell, which waits for the cell. Earlier versions let JupyterLab
-    choose without this function.
+    A subshell is a thread beside the main shell. ipykernel 7.4 would send the messages to the main shell, which waits
+    for the cell. Earlier versions let JupyterLab choose without this function.
     """
     if hasattr(comm, "_reply_subshell_for"):
         comm._reply_subshell_for = _default_subshell  # noqa: SLF001  (there is no public way)
@@ -29,7 +29,7 @@ def take_messages_anywhere(comm: Any) -> None:
 
 
 def _call_handler(comm: Any, message: Any) -> None:
-    """Call the message handler of a comm directly. The comm itself would also run IPython's hooks for cells."""
+    """Call the message handler of a comm (a widget's channel). The comm itself would also run IPython's cell hooks."""
     if comm._msg_callback is not None:  # noqa: SLF001  (there is no public way)
         comm._msg_callback(message)  # noqa: SLF001
 
@@ -90,7 +90,7 @@ def _stay_busy(kernel: Any) -> None:
 async def _answer_page(kernel: Any, message: Any) -> bool:
     """Answer a browser page's request about the kernel or its widgets; return False for other messages."""
     idents, frames = kernel.session.feed_identities(message, copy=False)
-    request = kernel.session.deserialize(frames, content=False, copy=False)  # content=True: only one read
+    request = kernel.session.deserialize(frames, content=False, copy=False)  # content=True would forbid a second read
     request["content"] = kernel.session.unpack(request["content"])
     kind = request["header"]["msg_type"]
     if request["header"].get("subshell_id") or not _asks_for_widgets(kernel, kind, request["content"]):

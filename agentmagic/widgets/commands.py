@@ -58,7 +58,7 @@ def choose_level(session: Session, level: Level) -> None:
 
 
 def level_of(session: Session) -> Level | None:
-    """Return the permission level of a session, or None if its policy asks for nothing but allows or denies all."""
+    """Return the permission level of a session, or None if its policy never asks, but allows or denies all calls."""
     policy = policy_of(session.agent.permission)
     return policy.level if policy.default == "ask" else None
 
@@ -66,7 +66,7 @@ def level_of(session: Session) -> Level | None:
 def export(session: Session, target: Path, functions: Sequence[Callable[..., Any]], *, overwrite: bool = False) -> str:
     """Write a session's finished turns to a file, in the format of its suffix; return a message for the user.
 
-    `functions` are the notebook's functions that are tools, because a conversation exported as a notebook calls them.
+    `functions` are the notebook's functions that are tools. A conversation that is exported as a notebook calls them.
     """
     from agentmagic import export  # imported late: it loads every export format, and most sessions are never exported
 
@@ -164,7 +164,7 @@ class Notebook:
         return ()
 
     def show_figures(self, run: Run) -> None:
-        """Make the figures that the tools of a turn draw appear in the notebook; called when the panel began a turn."""
+        """Let the notebook show the figures that a turn's tools draw. Called when the chat panel has begun a turn."""
 
     def fork(self, session: Session, turns: int) -> str:  # noqa: ARG002
         """Bind a new session with the first `turns` turns of `session` to a variable; return the variable's name.
@@ -174,7 +174,7 @@ class Notebook:
         raise UsageError(NEEDS_EXTENSION)
 
     def release(self, name: str, turns: int) -> None:
-        """Delete the variable of a forked session if the session has still `turns` turns, is saved and was not used."""
+        """Delete the variable of a forked session if that session still has `turns` turns, is saved and unused."""
 
     def folder(self) -> Path:
         """Return the folder for exported files."""

@@ -70,10 +70,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class InspectedRequest:
-    """One model request and its response: estimated tokens by part, the provider's own count, and both bodies.
+    """One model request and its response: estimated tokens by part, the provider's own count, and both contents.
 
-    `received` has a line for each chunk of the response. If a body is not exactly what was sent or received, a note
-    explains why.
+    `sent` is the request, and `received` has a line for each chunk of the response. If one of them is not exactly what
+    was sent or received, a note explains why.
     """
 
     title: str
@@ -95,8 +95,8 @@ class Inspection:
     """What `%agent inspect` shows of one turn.
 
     `tokens` is the number of tokens of the last request and its response; `window` is how many tokens fit into the
-    model's context window, None if unknown. `note` says why no requests are shown. If `times` is false, the shown
-    inspection does not depend on the clock.
+    model's context window, None if unknown. `note` says why no requests are shown. If `times` is false, nothing that is
+    shown depends on the clock.
     """
 
     number: int

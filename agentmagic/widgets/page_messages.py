@@ -274,7 +274,7 @@ class NewChat(PageMessage):
 
 
 class ListChats(PageMessage):
-    """The page asks for the list of the notebook's conversations."""
+    """The browser page asks for the list of the notebook's conversations."""
 
     type: Literal["chats"] = "chats"
 

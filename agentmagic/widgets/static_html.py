@@ -28,7 +28,7 @@ Publish = Callable[[Mapping[str, str], bool], None]
 def bundle(
     transcript: Transcript | Snapshot, page: Markup | None = None, *, times: bool = True, prompt: bool = False
 ) -> dict[str, str]:
-    """Return a transcript as a MIME bundle of static HTML and plain text. `page` is the HTML if rendered already."""
+    """Return a transcript as a MIME bundle of static HTML and plain text. `page` is the HTML, if it exists already."""
     page = html.render(transcript, times=times, prompt=prompt) if page is None else page
     return {"text/html": page, "text/plain": terminal.render(transcript, times=times, prompt=prompt)}
 
@@ -39,7 +39,7 @@ def zoom(page: Markup, *, large: bool) -> Markup:
 
 
 class OutputUpdates:
-    """Updates one output again and again, outside the engine's loop and never twice at the same time.
+    """Updates one cell output again and again, outside the engine's event loop and never twice at the same time.
 
     The function `show` renders and publishes the HTML, and returns its length, or 0 if there was nothing to publish.
     `pause` is the number of seconds before the first update, `shortest` the least number before each later one.
@@ -80,7 +80,7 @@ class OutputUpdates:
 
 
 class SessionHtml:
-    """Keeps the HTML of a session's finished turns up to date in an output. Thread-safe.
+    """Keeps the HTML of a session's finished turns up to date in a cell output. Thread-safe.
 
     `aside` wraps the HTML in an element. If `replacement` returns a line, the line is shown instead of the turns.
     """

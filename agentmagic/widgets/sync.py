@@ -88,7 +88,7 @@ class _TurnClock:
     """When the turn under way and each of its tool calls began, in seconds since 1970.
 
     `since` is the turn's beginning, moved later by the time in which the turn waited for the user. `latest` is the time
-    of the last event that is neither a delta nor progress: the turn has done the same thing since then.
+    of the last event, other than pieces of a growing text and progress: the turn has done the same thing since then.
     """
 
     def __init__(self, now: float) -> None:
@@ -126,7 +126,7 @@ class Feed:
     def __init__(self, events: Iterable[Event] = (), clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self.transcript = Transcript(events)
-        self._lock = self.transcript.lock  # shared, so that a frame agrees with the blocks
+        self._lock = self.transcript.lock  # shared, so that no block changes while a frame is made
         self._number = 0
         self._followed = False
         """Whether a view has received something and follows the frames."""
@@ -168,7 +168,7 @@ class Feed:
                 self.feed(event, at)
 
     def show_whole(self, key: int) -> None:
-        """Show a tool call's whole result from the next frame on, if there is a card with this key."""
+        """Show the whole result of the tool call whose card has this key, if there is one, from the next frame on."""
         with self._lock:
             if (record := self._records.get(key)) is not None:
                 record.whole, record.version = True, -1
@@ -180,7 +180,7 @@ class Feed:
             self._state |= state
 
     def frame(self) -> Frame | None:
-        """Return what changed since the last frame, or None if nothing changed."""
+        """Return a message (a frame) with what changed since the last frame, or None if nothing changed."""
         with self._lock:
             ops = [*self._removals(), *self._block_changes()]
             state = self._state_changes()
@@ -194,7 +194,9 @@ class Feed:
             return frame
 
     def hello(self, view: str, seen: int) -> list[Message]:
-        """Return the messages that answer a view's hello; `seen` is the number of its last message, -1 without one.
+        """Return the messages that answer the hello of `view`; `seen` is the number of the last message that it got.
+
+        `seen` is -1 if the view got no message yet.
 
         If there are new changes, the messages include a frame, which must go to the other views too.
         """
@@ -216,7 +218,7 @@ class Feed:
     # -- what changed ----------------------------------------------------------------------------
 
     def _removals(self) -> list[tuple[int, None]]:
-        """Return the ops that remove blocks from the views, because a step was withdrawn or the history replaced."""
+        """Return the changes that remove blocks from the views: a step is tried again, or the history was replaced."""
         alive = {block.key for block, _, _ in _walk(self.transcript.blocks[self._final_blocks :])}
         removed_keys = [key for key in islice(self._records, self._final_records, None) if key not in alive]
         for key in removed_keys:
@@ -299,7 +301,7 @@ def _whole(record: _BlockRecord) -> BlockFields:
 
 
 def pieces(message: Message, number: int) -> Iterator[Message]:
-    """Yield a message as it is, or in pieces if it is longer than LONGEST; `number` is the id of the pieces."""
+    """Yield a message as it is, or in pieces of `LONGEST` characters if it is longer; `number` is the pieces' id."""
     text = json.dumps(message, separators=(",", ":"), allow_nan=False)
     if len(text) <= LONGEST:
         yield message

@@ -74,7 +74,7 @@ class _Widget(AnyWidget):
 
 
 class Library(_Widget):
-    """A widget with the JavaScript and CSS of all views of a kernel. A page loads it once, not once for each cell."""
+    """A widget with the JavaScript and CSS of all views of a kernel. A browser page loads it once, not per cell."""
 
     _esm = (STATIC / "view.js").read_text(encoding="utf-8")
     sheet = Unicode((STATIC / "view.css").read_text(encoding="utf-8")).tag(sync=True)
@@ -106,8 +106,8 @@ class View(_Widget):
     `home` is "cell" for one turn without an input box, or "panel" for the chat panel. The view is drawn wherever the
     output `place` is shown, by any number of pages. If `name` is the name of an earlier view, this view replaces it
     there. `transcript` holds the blocks, and is also read for the static HTML beside the view. Events are fed in the
-    engine thread, with the context variables of the cell that shows the view. Nothing is sent before a page has sent
-    `hello`. Then `mounted` is set, which means that clicks reach this kernel even while a cell runs.
+    engine thread, with the context variables of the cell that shows the view. Nothing is sent before a browser page has
+    sent `hello`, its first message. Then `mounted` is set: clicks reach this kernel even while a cell runs.
     """
 
     # The JavaScript of `Library` may load before or after a view; js/src/index.js reads this queue in both cases.
@@ -150,7 +150,7 @@ class View(_Widget):
         return {"text/html": f'<agentmagic-view view="{self.name}"></agentmagic-view>', "text/plain": ""}
 
     def aside(self, page: Markup) -> Markup:
-        """Return static HTML wrapped in an element that a page hides while it draws this view."""
+        """Return static HTML wrapped in an element that a browser page hides while the page draws this view."""
         return Markup('<agentmagic-static of="{}">{}</agentmagic-static>').format(self.name, page)
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, str]]:
@@ -178,7 +178,7 @@ class View(_Widget):
         engine().loop.call_soon_threadsafe(self._soon)
 
     def replace(self, events: Iterable[Event], running: Iterable[tuple[Event, float]] = ()) -> None:
-        """Show another history instead, and the turn under way: each `running` event has its time. Thread-safe."""
+        """Show another history, and the turn under way from its `running` events and their times. Thread-safe."""
         self._feed.replace(events, running)
         engine().loop.call_soon_threadsafe(self._soon)
 
@@ -259,7 +259,7 @@ _finished_views: deque[View] = deque()
 
 def keep(view: View) -> None:
     """Keep a finished view open, so that pages can draw it, until `MOST_FINISHED` later views are finished."""
-    if view in _finished_views:  # finished before: its turn was run again
+    if view in _finished_views:  # it was finished before, and its turn was run again
         _finished_views.remove(view)
     _finished_views.append(view)
     while len(_finished_views) > MOST_FINISHED:

@@ -51,7 +51,7 @@ class BarRow(TypedDict):
 
 
 class RequestPage(TypedDict):
-    """A model request and its response: estimated tokens by part, the provider's count, and both bodies as text."""
+    """A model request and its response: estimated tokens by part, the provider's count, and both contents as text."""
 
     title: str
     tokens: Mapping[str, int]
@@ -158,7 +158,7 @@ class ViewSnapshot(TypedDict):
 
 
 class UpToDate(TypedDict):
-    """The answer to the hello of a view that has missed no message."""
+    """The answer to a view that has sent `hello` and has missed no message."""
 
     n: int
     view: str

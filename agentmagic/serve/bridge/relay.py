@@ -215,12 +215,12 @@ class Bridge:
             await asyncio.sleep(POLL)
 
     async def _drop_link(self, link: KernelLink, why: str) -> None:
-        """Give up the connection to a kernel: answer its open requests with an error, and withdraw its questions."""
+        """Give up the link to a kernel: send errors for requests that it did not answer, and withdraw its questions."""
         if self._link is not link:
             return
         self._link, self._reason = None, why
         _note(why)
-        # Remove all its requests and questions before the first await, else other tasks would still find them.
+        # Remove the kernel's requests and questions before the first await, else other tasks would still find them.
         requests = {number: passage for number, passage in self._passages.items() if passage.link is link}
         questions = [number for number, (asking, _) in self._questions.items() if asking is link]
         for number, passage in requests.items():
@@ -287,7 +287,7 @@ class Bridge:
             await self._send(no_kernel.answer(request, self._reason))
             client.acknowledged.update({number} & client.listening.keys())
         elif request.method == "logging/setLevel" and "logging" not in self._link.capabilities:
-            await self._send(make(id=number, result={}))  # the log level holds for the bridge's own messages
+            await self._send(make(id=number, result={}))  # this kernel has no log: the bridge alone uses the level
         else:
             self._pass_on(request, self._link)
 
@@ -351,7 +351,7 @@ class Bridge:
             await self._send(answer)
 
     async def _fail(self, passage: Passage, error: LinkBroken) -> None:
-        """Answer a request with an error, because the kernel's answer did not arrive. Give up an ended kernel."""
+        """Answer a request with an error, as the kernel's answer did not arrive. Give up the kernel if it has ended."""
         link, why = passage.link, ""
         if error.kind != "dropped" and await self._has_ended(link.kernel):
             why = _ending(link.kernel)
