@@ -38,7 +38,7 @@ export interface PagesForm {
   note: string
 }
 
-/** The prompt of a turn; `attached` are the names and texts of its attachments. `stretches` are parts of the text, each with whether it is laid out in columns; the list is empty if the page can show `text` as it is. If a program that uses the served notebook made the turn's call, `client` names it, and the page hides the prompt. */
+/** The prompt of a turn; `attached` are the names and texts of its attachments. `stretches` are parts of the text, each with True if it is laid out in columns; the list is empty if the browser page can show `text` as it is. If an MCP client of the served notebook began the turn to call a tool, `client` names the client, and the page hides the prompt. */
 export interface PromptFields {
   within?: number
   kind: "prompt"
@@ -57,7 +57,7 @@ export interface ValuesFields {
   values: [string, string, Form][]
 }
 
-/** A text or the reasoning of the model; `open` says that more is coming. `form` is set if the text is an answer in JSON: it is the table, tree or text to show instead. `marks` are the source numbers to insert into the text. Each has a position in UTF-16 code units, the Markdown to insert before the number, and the number, which stands for one of the `sources`. */
+/** A text or the reasoning of the model; `open` says that more is coming. `form` is set if the text is an answer in JSON: it is the table, tree or text to show instead. `marks` are the source numbers to insert into the text. Each mark is a position in UTF-16 code units, the Markdown to insert before the number, and the number itself, which stands for one of the `sources`. */
 export interface WordsFields {
   within?: number
   kind: "text" | "reasoning"
@@ -77,7 +77,7 @@ export interface SourceFields {
   quotes: string[]
 }
 
-/** A tool call and its card. `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether the text is the value itself, and description. `edits` are the lines that the user changed in the arguments. `effects` say line by line what the call does. `step` says that the turn only pauses before the call. `since` is when the call began to run, in seconds since 1970. `more` is the key that requests the whole result. `inner` says that a running tool made the call. `client` is the program that makes the call, "" for the model. `hosted` says that the provider carries out the call, or that the card asks whether it may; `title` then replaces the tool's name, and `told` says what came of the call. `agent` is the agent that the call asks; the blocks of that agent's turn are `within` the card. `waits` says that the user is asked something, about the call or by that agent. */
+/** A tool call and its card. `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the arguments. `effects` say line by line what the call does. `step` says that the card asks for no approval: the turn only pauses before the call. `since` is when the call began to run, in seconds since 1970. `more` is the key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the program that makes the call, "" for the model. `hosted` says that the model's provider carries out the call, or that the card asks whether it may; `title` then replaces the tool's name, and `told` says what came of the call. `agent` is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call or by that agent. */
 export interface CardFields {
   within?: number
   kind: "card"
@@ -116,7 +116,7 @@ export interface CardProgress {
   share: number | null
 }
 
-/** The result of a tool call: `forms` are shown inside the call's card, and `below` are always shown below it. */
+/** The result of a tool call: the parts inside the call's card (`forms`), and those always shown `below` it. */
 export interface CardResult {
   error: boolean
   forms: Form[]
@@ -143,7 +143,7 @@ export interface TaskFields {
   summary: string
 }
 
-/** A question to the user; `suggested` is an answer that the user can send as it is, or change first. `ask` is the id to answer with. `step` says that the turn is paused before a request to the model, shown in `text`. `choices` are the only possible answers, if there are any. `plan` says that `suggested` is a plan: "new", or "refused" if the plan that the user sent cannot be run, for the reason in `text`. `files` is the text of files that the user is asked to approve. */
+/** A question to the user; `suggested` is an answer that the user can send as it is, or change first. `ask` is the id to answer with. If `step` is set, the turn only pauses before a request to the model, and `text` shows the request. `choices` are the only possible answers, if there are any. If `suggested` is a plan, `plan` is "new", or it is "refused" if the plan that the user sent cannot be run; `text` then says why. `files` is the text of files that the user is asked to approve. */
 export interface QuestionFields {
   within?: number
   kind: "question"
@@ -157,7 +157,7 @@ export interface QuestionFields {
   files: string
 }
 
-/** A proposed cell. `state` is the user's decision, "" before it; `copy` is the text that the Copy button copies. */
+/** A notebook cell that a tool proposes. `state` is the user's decision, "" before it. `copy` is the text that the Copy button copies. */
 export interface ProposalFields {
   within?: number
   kind: "proposal"
@@ -287,7 +287,7 @@ export interface ViewSnapshot {
   state: State
 }
 
-/** The answer to the hello of a view that has missed no message. */
+/** The answer to a view that has sent `hello` and has missed no message. */
 export interface UpToDate {
   n: number
   view: string
@@ -344,7 +344,7 @@ export interface BarRow {
   failed: boolean
 }
 
-/** A model request and its response: estimated tokens by part, the provider's count, and both bodies as text. */
+/** A model request and its response: estimated tokens by part, the provider's count, and both contents as text. */
 export interface RequestPage {
   title: string
   tokens: Record<string, number>
@@ -534,7 +534,7 @@ export interface NewChat {
   type: "new"
 }
 
-/** The page asks for the list of the notebook's conversations. */
+/** The browser page asks for the list of the notebook's conversations. */
 export interface ListChats {
   type: "chats"
 }
