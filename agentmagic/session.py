@@ -566,7 +566,7 @@ class Session:
         return self._start(user(prompt), settings, None)
 
     def _next_client_turn(self) -> tuple[str, ToolCall | None] | None:
-        """Return the prompt and the call of the next recorded turn, None if no call of an MCP client made that turn."""
+        """Return the prompt and the call of the next recorded turn, or None if it is not a turn of an MCP client."""
         current_host().join(self)
         with self._starting:
             if self.running or self._changing:
@@ -761,9 +761,10 @@ class Session:
         self._turn_of_dropped_plan = self.turns[-1] if self.turns else None
 
     def _plans(self, keep: int | None = None) -> list[tuple[Event, ...]]:
-        """Return the events of each turn that may belong to an unfinished plan: of all since a plan was last dropped.
+        """Return the events of each turn in which an unfinished plan may have begun or continued.
 
-        Only the first `keep` turns count, by default all. Turns of MCP clients do not: they neither have nor end plans.
+        These are the turns since the user last dropped a plan, among the first `keep` turns (by default all). Turns of
+        MCP clients are left out: they neither have nor end plans.
         """
         turns = self.turns[:keep]
         start = next((place for place, turn in enumerate(turns, 1) if turn is self._turn_of_dropped_plan), 0)

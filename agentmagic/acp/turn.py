@@ -69,7 +69,11 @@ class OutsideTape(CallTape, Protocol):
 
 
 class OutsideTurn:
-    """One turn of the outside agent `name`. `make` creates the `OutsideModel`, and is not called during a replay."""
+    """One turn that an outside agent (another program) answers.
+
+    `name` is the agent's name. `make` creates the connection to the agent, an `OutsideModel`; it is not called if a
+    recorded turn is replayed.
+    """
 
     def __init__(self, name: str, make: Callable[[], Model]) -> None:
         self.name = name

@@ -174,7 +174,7 @@ class _RecordedRows:
         return self._tape.has({key: label for key, (_, label) in rows.items()}, recorded_labels, lines)
 
     def reusable(self) -> dict[str, RowEnded]:
-        """Return the recorded outcomes to reuse: answers, and if the recorded map was complete, also failed rows."""
+        """Return the recorded outcomes to reuse: all answers, and the failed rows if the recorded map was complete."""
         statuses = ("answered", "failed") if self._tape.end_reason == "done" else ("answered",)
         return {key: outcome for key, outcome in self.outcomes.items() if outcome.status in statuses}
 

@@ -61,7 +61,10 @@ class RowTurns:
         self._begin(prompt, purse, model)
 
     def purse(self, prompt: RowPrompt) -> RowPurse:
-        """Return the budget account for a row's requests. Before the first request, it writes the row's key to disk."""
+        """Return the budget account for a row's requests.
+
+        Before the first request, the account writes to the file that the row has begun, so that a crash leaves a trace.
+        """
         return RowPurse(self._costs, partial(self._ledger.write, self._ledger.asked_line(prompt)))
 
     async def begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:

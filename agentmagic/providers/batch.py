@@ -285,8 +285,8 @@ class RemoteBatches(ABC):
 
         with self._explain_missing(batch_id):
             response = await self._open("file", name)
-        # Call the method of the class. On the instance, `http_client` has replaced the method by one that stops after
-        # the size of a single answer, and a result file is longer.
+        # Call the method of the class. On the instance, `http_client` replaced it with a method that stops at the size
+        # limit of a single answer, but the results file of a batch can be larger.
         reads = type(response).aiter_bytes(response)
         try:
             async with aclosing(response), aclosing(_cut_lines(reads, self.who, most)) as lines:

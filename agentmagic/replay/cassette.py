@@ -436,10 +436,11 @@ class Cassette:
 
 
 def place(takes: list[Take], take: Take, after: Take | None, instead: Collection[Take]) -> None:
-    """Insert the recorded turn `take` into `takes`. If it was recorded to its end, remove the turns in `instead`.
+    """Insert the recorded turn `take` into `takes`.
 
-    It then takes the place of the first of these. If there are none, it goes behind the turn `after`. If `after` is not
-    in `takes`, it goes before all other turns of its session.
+    A complete `take` replaces the turns in `instead`, at the position of the first of them. Without `instead`, it goes
+    behind the turn `after`, or before all turns of its session if `after` is not in `takes`. While `take` is
+    incomplete, the turns in `instead` stay, and it goes behind the last turn of its session.
     """
     at = next((index for index, other in enumerate(takes) if other in instead), None)
     if instead and not take.ended:  # keep the earlier takes until this take is complete

@@ -198,7 +198,7 @@ class MainThread:
                     on_interrupt()
                 self._serve(future)
         except KeyboardInterrupt:
-            if self._interrupts is not None:  # `on_interrupt` was not called yet, and nothing else ends the work
+            if self._interrupts is not None:  # not called yet; without this call, the work would continue
                 on_interrupt()
             raise
         finally:

@@ -148,7 +148,10 @@ class ClientCalls:
         return call
 
     def store(self, call: ClientCall) -> str:
-        """Store a waiting call, for `ANSWER_SECONDS` seconds; return its state (a random id), "" if too many wait."""
+        """Store a call that waits for its client's answers, for `ANSWER_SECONDS` seconds.
+
+        Return a random id for the call (the `state` in the protocol), or "" if too many calls wait already.
+        """
         if len(self._waiting) >= limits.OPEN_QUESTIONS:
             return ""
         state = secrets.token_urlsafe(32)

@@ -528,7 +528,7 @@ class _ReadCheck:
     # -- names ---------------------------------------------------------------------------------
 
     def _path(self, node: ast.AST) -> str:
-        """Return the dotted path of the module or member that an expression names, "" if the tables do not have it."""
+        """Return the dotted path of the known module or member that an expression names, "" for any other."""
         match node:
             case ast.Name(id=name) if name not in self._local:
                 value = self._namespace.get(name, vars(builtins).get(name, self))

@@ -184,7 +184,7 @@ def _extension_array(thing: Any) -> ObjectState:
         return _holder(thing)
     parts = _parts(thing)
     problem = "" if parts else f"it holds an array of {thing.dtype}, which cannot be kept"
-    frequency = getattr(thing, "_freq", None)  # pandas 3 stores the frequency in the index
+    frequency = getattr(thing, "_freq", None)  # None in pandas 3, where the index has it
     return ObjectState(thing, tuple(parts), (thing.dtype, frequency), problem)
 
 

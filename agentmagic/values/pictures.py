@@ -190,7 +190,8 @@ def _draw(value: Any) -> Callable[[], Any] | None:
 def _draw_bounded(value: Any) -> bytes:
     """Return a figure as PNG.
 
-    The longer side of a Matplotlib figure, with things drawn beyond its edges, has at most 1,568 pixels (EDGE).
+    The longer side of a Matplotlib figure has at most 1,568 pixels (`EDGE`). This includes everything that is drawn
+    outside the figure's area.
     """
     if (figure := figure_of(value)) is None:
         return _save_png(value.savefig)

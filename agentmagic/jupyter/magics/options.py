@@ -260,7 +260,7 @@ class Ask:
         self._check_map()
 
     def _check_map(self) -> None:
-        """Raise UsageError for an option that needs `--map` in a line without it, or that cannot stand with `--map`."""
+        """Raise UsageError if an option needs a missing `--map`, or is not allowed together with `--map`."""
         flags = _FLAGS_OF_MAPS if self.rows is None else _REFUSED_BY_MAPS
         used_flags = [flag for name, flag in flags.items() if getattr(self, name) not in (None, False, "")]
         if used_flags and self.rows is None:

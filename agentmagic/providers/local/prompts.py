@@ -231,7 +231,7 @@ def _no_tool(tools: Sequence[ToolDef]) -> str:
 
 
 def plan_grammar(tools: Sequence[ToolDef], *, required: bool = False) -> str:
-    """Return the grammar (GBNF) of a plan: up to three tool names, or without `required` the word for no tool."""
+    """Return the grammar (GBNF) of a plan: one to three tool names, or, if not `required`, the word for "no tool"."""
     names = " | ".join(json.dumps(tool.name) for tool in tools)
     no_tool = "" if required else f"{json.dumps(_no_tool(tools))} | "
     return f'root ::= {no_tool}tool ("," " " tool){{0,{MAX_CALLS - 1}}}\ntool ::= {names}'

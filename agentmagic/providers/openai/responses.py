@@ -114,7 +114,8 @@ class Decoder:
 
     Each output item becomes one part, or a hosted call (a call that OpenAI ran itself) and its result, even if a server
     announces the item twice or never. Missing data of an item is taken from earlier events, or from the closing event,
-    which has all items: a call without arguments is finished only then. Events after the closing event are ignored.
+    which has all items. So a call whose arguments did not arrive is finished only at the closing event. Later events
+    are ignored.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """Connects to MCP servers at a URL, with streamable HTTP or the older HTTP with server-sent events (SSE).
 
 The transports are those of the mcp library. agentmagic gives them an HTTP client that limits the size of responses,
-because the library would read a JSON body of any size, and any number of values in an event.
+because the library itself limits neither the size of a JSON body nor the number of JSON values in one event.
 """
 
 import json

@@ -86,7 +86,7 @@ class ServerRequests:
                 task.cancel()
 
     def callbacks(self) -> dict[str, Any]:
-        """Return the methods that answer requests, as arguments for the mcp library's `Client`.
+        """Return the methods that answer requests from the server, as arguments for the mcp library's `Client`.
 
         The client tells the server which kinds of requests it answers.
         """
