@@ -153,7 +153,7 @@ class PartFinished:
 class StepFinished:
     """The model's response ended; `reason` is the provider's own word for why, `seconds` the duration.
 
-    `interrupted` marks a response that was cut off, so that only its first parts have arrived.
+    `interrupted` marks a response that was cut off: its parts are only what had arrived.
     """
 
     type: ClassVar[str] = "step_finished"

@@ -215,7 +215,7 @@ def library_problem() -> MissingExtra:
 
 
 def problem_of(agent: OutsideAgent) -> str:
-    """Return a message that the agent's program is missing, "" if it is on the PATH."""
+    """Return a message that the agent's program, or Node.js for it, must be installed; "" if the program is found."""
     if _locate(agent.command):
         return ""
     if not agent.install:

@@ -160,9 +160,9 @@ class Context:
 
         First, older tool results are shortened to previews. If that is not enough, the model writes a summary that
         replaces older turns. If the current turn alone is too long, the summary also replaces its older steps, but not
-        its prompt, which has the index `prompt`. The target is half of the context window. It is half of the present
-        size if the window is unknown and the provider rejected the conversation as too long, or if the user asked for a
-        compaction `early`.
+        its prompt, which has the index `prompt`. The target is half of the context window, or less for a low
+        `compact_at`. It is half of the present size if the user asked for a compaction `early`, or if none was due,
+        but the provider rejected the conversation as too long.
         """
         before = self.estimate(messages)
         estimate = self._size(messages, self._view.compacted)

@@ -72,7 +72,7 @@ def to_markdown(turns: Iterable[Turn]) -> str:
 
 
 def prompt_of(message: Message) -> str:
-    """Return a prompt as Markdown. Media and resources are replaced by a short description."""
+    """Return a prompt as Markdown. Each medium becomes a short description, each resource its address and text."""
     parts = (part for part in message.parts if not isinstance(part, Reasoning | ToolCall | ToolResult))
     # Replace tabs: a tab is narrower in a block quote, so a line indented by a tab would not be shown as code.
     return prose("\n\n".join(as_text(part) for part in parts).expandtabs(4))
@@ -299,7 +299,7 @@ def _code(text: str) -> str:
 
 
 def _safe_target(target: re.Match[str]) -> str:
-    """Return the target of a link. A target that runs code, such as `javascript:`, gets a `#` before it."""
+    """Return the target of a link. If it matches `_RUN` and is not a PNG image, it gets a `#` before it."""
     reads = "".join(decode(target[2]).split())
     return f"{target[1]}#{target[2]}" if _RUN.match(reads) and not reads.startswith("data:image/png") else target[0]
 

@@ -348,7 +348,10 @@ class ToolExecutor:
 
 
 def _with_server(result: ToolResult, tool: Tool) -> ToolResult:
-    """Return a tool result with the name of the MCP server that wrote it; a function's result stays unchanged."""
+    """Return a tool result with the name of the MCP server that wrote it.
+
+    The result of a function, and one that already names a server, stay unchanged.
+    """
     server = tool.definition.server
     return result if result.server or server == NOTEBOOK else replace(result, server=server)
 

@@ -278,7 +278,11 @@ def decode_line(text: bytes) -> Line | None:
 
 
 def _is_map_file(path: Path) -> bool:
-    """Return whether a file stores a map (one prompt for many rows). Raises UsageError if it has other content."""
+    """Return whether a file stores a map (one prompt for many rows).
+
+    False for a file that is missing or empty, or that has only a part of its first line. Raises UsageError if the file
+    has other content, or is from a newer agentmagic.
+    """
     try:
         with path.open("rb") as file:
             text = file.readline(LONGEST_LINE)

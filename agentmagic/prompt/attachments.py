@@ -140,9 +140,10 @@ class Attacher:
         return self._media(reference, name, data, kind, line)
 
     def file(self, reference: str, path: Path, name: str) -> Attachment:
-        """Return the attachment for a file: an image or a document as it is, any other file as text.
+        """Return the attachment for a file: an image or a PDF document as it is, any other file as text.
 
-        Raises UsageError if the file cannot be read, is too large, or is neither text nor an image or a document.
+        A text that is too long is cut. With `schema_only`, only the name, type and size are attached. Raises UsageError
+        if the file or its image cannot be read, if an image or a PDF is too large, or if any other file is not text.
         """
         try:
             return self._read_file(reference, path, name)

@@ -54,8 +54,8 @@ class HttpExchange:
 class ModelExchange:
     """One request to a model in a turn, and the answer to it, with all tries.
 
-    `step` is the number of the request in the conversation. A request that is not part of the conversation has a
-    `purpose`, such as a summary. `http` has one HTTP request for each try; it is empty for a model that does not use
+    `step` is the number of the turn's step. A request beside the conversation has a `purpose`, such as a summary, and
+    the number of the last step. `http` has one HTTP request for each try; it is empty for a model that does not use
     HTTP. `is_dropped` is True if `http` was discarded to save memory. `parts` are the parts of the answer, by index.
     """
 

@@ -277,7 +277,7 @@ class _Messages:
         self._values = _paired_values(old.values, new.values)
 
     def differences(self) -> Iterator[Difference]:
-        """Yield the differences in the messages. The model's messages are compared only if no other message differs."""
+        """Yield the differences in values and messages, the model's messages only if there is no other difference."""
         changes = [(one, other) for one, other in self._values if not is_cosmetic(one["text"], other["text"])]
         for before, after in changes:
             cause: Cause = "rules" if before["kind"] == "command" else "value"

@@ -326,7 +326,10 @@ class TurnTape:
         return on_tape_toolsets(self, sources, self.player.sources if self.player is not None and self.frozen else None)
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Run a tool call, or return its recorded result. Raises ReplayMismatch if the recording lacks the call."""
+        """Run a tool call, or in a replay return its recorded result.
+
+        Raises ReplayMismatch if the replayed recording lacks the call.
+        """
         place = self.calls.places.get(call.id, (0, 0))
         if tool.agent:
             return await ask_agent(self, tool, call, context, place)

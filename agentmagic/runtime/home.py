@@ -46,7 +46,10 @@ class Home(Protocol):
         ...
 
     def in_thread(self, function: Callable[[], object], name: str) -> threading.Thread:
-        """Call a function in a thread, in a copy of the caller's context, so that its output goes to the same cell."""
+        """Call a function in a new thread, or at once if the platform has no threads. Return its thread.
+
+        The function runs in a copy of the caller's context, so that its output goes to the same cell.
+        """
         ...
 
     def condition(self) -> Condition:

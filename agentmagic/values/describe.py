@@ -189,7 +189,7 @@ def _is_data(kind: type[Any]) -> bool:
 
 
 def _inside(value: Any) -> str:
-    """Return the names and types of the fields of a value, or "" if it has none."""
+    """Return the names and types of a value's fields, a data class's schema, a function's signature, or ""."""
     match value:
         case dict():
             pairs = cast("dict[Any, Any]", value).items()

@@ -109,7 +109,10 @@ async def _answer_page(kernel: Any, message: Any) -> bool:
 
 
 def _asks_for_widgets(kernel: Any, kind: str, content: Any) -> bool:
-    """Return whether a message is one that a browser page sends to load the kernel's widgets."""
+    """Return whether a message is one that a browser page sends to load the kernel's widgets.
+
+    While the main shell is free, return False for `comm_open` and `comm_msg`: it answers them itself.
+    """
     if kind in ("kernel_info_request", "comm_info_request"):
         return True
     if not kernel._main_asyncio_lock.locked():  # noqa: SLF001  (the main shell is free)

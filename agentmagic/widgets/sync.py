@@ -218,7 +218,10 @@ class Feed:
     # -- what changed ----------------------------------------------------------------------------
 
     def _removals(self) -> list[tuple[int, None]]:
-        """Return the changes that remove blocks from the views: a step is tried again, or the history was replaced."""
+        """Forget the blocks that are gone, because a step is tried again or the history was replaced.
+
+        Return the changes that remove these blocks from the views.
+        """
         alive = {block.key for block, _, _ in _walk(self.transcript.blocks[self._final_blocks :])}
         removed_keys = [key for key in islice(self._records, self._final_records, None) if key not in alive]
         for key in removed_keys:

@@ -74,7 +74,7 @@ class MapCellView(MapView):
         self._over = False
 
     def begin(self, run: MapRun) -> None:
-        """Show the progress of a map, with a button that stops the map."""
+        """Show the progress of a map. If the screen has a Stop button, the button stops the map."""
         self.run = run
         self._screen.begin(lambda _intent: run.stop())
         run.listen(self._screen.feed)

@@ -146,8 +146,8 @@ def _by_name(listings: Iterable[tuple[Sequence[Tool], object]]) -> dict[str, Too
 class Namespace:
     """The sessions of a notebook and what they share: functions, the servers of `%mcp`, the cassette (a recording).
 
-    `place` returns the folder for the new sessions of the running cell. `hidden`: the names of variables that IPython
-    defines.
+    `place` returns where new sessions of the running cell are saved, as a `SaveFolder`. `hidden`: the names of
+    variables that IPython defines.
     """
 
     def __init__(self, variables: Variables, notebook: KnownNotebook, hidden: frozenset[str] = frozenset()) -> None:
@@ -327,7 +327,7 @@ class Namespace:
     def existing_session(self, name: str) -> Session:
         """Return the session in the variable `name`. Make a new one only for the default name, if that is unbound.
 
-        Raises UsageError if the variable is unbound, or has an Agent or another value.
+        Raises UsageError if another name is unbound, or if the variable has an Agent or another value.
         """
         if name != DEFAULT_SESSION and name not in self.variables:
             sessions = self.sessions()

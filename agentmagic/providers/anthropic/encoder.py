@@ -376,7 +376,10 @@ def _form(schema: Mapping[str, Any]) -> Json | None:
 
 
 def _close_schema(schema: Json) -> Json:
-    """Return a schema with `additionalProperties` false. Raises ValueError if the schema allows any value."""
+    """Return a schema with only `_KEYWORDS`; an object allows no other properties, and `oneOf` becomes `anyOf`.
+
+    Raises ValueError if the schema allows any value.
+    """
     kind, names = schema.get("type"), schema.keys()
     is_open = kind == "object" and ("properties" not in names or schema.get("additionalProperties"))
     if is_open or isinstance(kind, list) or isinstance(schema.get("items"), bool) or not names & _ALLOWS_VALUES:

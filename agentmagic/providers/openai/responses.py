@@ -196,7 +196,10 @@ class Decoder:
         return self._begin(item)
 
     def _begin(self, item: _Item) -> Iterator[ModelEvent]:
-        """Yield the start event of an item's part. A call starts when its name is known, a text at its first word."""
+        """Yield the start event of a call whose name is known, or of reasoning, if its part has not started yet.
+
+        A text starts at its first word, in `PartWriter`, because that word may be thinking.
+        """
         name = server_items.name_of(item.data) if item.kind == "hosted_call" else text_of(item.data.get("name"))
         if item.index < 0 and (name if item.kind in _CALLS else item.kind == "reasoning"):
             item.index = self._writer.next_index()

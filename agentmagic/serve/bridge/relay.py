@@ -160,7 +160,10 @@ class Bridge:
         return same[-1]
 
     async def _join(self, kernel: ServedKernel) -> None:
-        """Connect to a kernel, repeat the client's handshake and subscriptions there, and notify the client."""
+        """Connect to a kernel, repeat the client's handshake, log level and subscriptions, and notify the client.
+
+        If the kernel cannot be connected, only the reason is stored.
+        """
         link, client = KernelLink(kernel), self._client
         try:
             if client.handshake is not None:
@@ -351,7 +354,10 @@ class Bridge:
             await self._send(answer)
 
     async def _fail(self, passage: Passage, error: LinkBroken) -> None:
-        """Answer a request with an error, as the kernel's answer did not arrive. Give up the kernel if it has ended."""
+        """Answer a request with an error, because the kernel's answer did not arrive.
+
+        Give up the link if the kernel or the connection to it has ended, or if the kernel rejected the bridge.
+        """
         link, why = passage.link, ""
         if error.kind != "dropped" and await self._has_ended(link.kernel):
             why = _ending(link.kernel)

@@ -152,7 +152,10 @@ def _values(value: Any) -> list[Any]:
 
 
 def names(value: Any) -> list[str]:
-    """Return a list of names without duplicates, for a list, a single name, or an object such as {name: true}."""
+    """Return a list of names without duplicates, for a list, a single name, or an object such as {name: true}.
+
+    A name with a false value in such an object is left out.
+    """
     if isinstance(value, Mapping):
         value = [name for name, counts in cast("Json", value).items() if counts]
     if isinstance(value, str):
