@@ -80,7 +80,7 @@ class PromptValue:
 class TurnStarted:
     """A turn began with a prompt; `model` is the full name of the model.
 
-    `values` has the value of each `{...}` and `@...` in the prompt. `agent` is the agent's name if it can ask other
+    `values` says what each `{...}` and `@...` in the prompt became. `agent` is the agent's name if it can ask other
     agents or is asked by another agent: the name of its tool, or of the notebook variable.
     """
 

@@ -18,7 +18,7 @@ from typing import Any
 from agentmagic.errors import usage_code
 
 ROOT = Path(__file__).parent.parent
-MOST = 12
+MOST = 14
 """How many texts an expression may be; one that may be more is a word in capitals."""
 DEEPEST = 5
 """How many names, properties and calls are followed in a row to find a whole message; one to find a piece of it."""
@@ -28,9 +28,9 @@ ROOTS = {"AgentMagicError", "BudgetExhausted"}
 """The classes whose messages people see, with those below them."""
 FOR_MODELS = {"ToolError"}
 """The classes whose messages models see."""
-TELLING = {"exhausted", "refusal", "in_the_way"}
+TELLING = {"why_exhausted", "why_refused", "open_plan_message"}
 """Methods and properties that return a message; they are followed on other objects than `self` too."""
-SAME = {"redact", "clip", "cut", "shown", "str"}
+SAME = {"redact", "clip", "cut", "sanitize", "str"}
 """Functions that return about the text that they are given."""
 KEPT = {"rstrip", "strip", "lower", "upper", "replace", "absolute", "expanduser", "splitlines", "partition"}
 """Methods that return much the same as they are called on."""
@@ -229,7 +229,7 @@ class Texts:
         match node:
             case ast.Call(func=ast.Name(id="did_you_mean")):
                 yield ""
-            case ast.Call(func=ast.Name(id="counted"), args=[_, ast.Constant(value=noun)]):
+            case ast.Call(func=ast.Name(id="plural"), args=[_, ast.Constant(value=noun)]):
                 yield f"NUMBER {noun}s"
             case ast.Call(func=ast.Name(id=name), args=[first, *_]) if name in SAME:
                 yield from self.of(first)

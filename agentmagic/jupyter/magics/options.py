@@ -199,7 +199,7 @@ class Ask:
         str | None,
         Arg(
             "--to FILE",
-            "with --map, the file for the answers: if the cell runs again, it continues, and pays for no row twice",
+            "with --map, the file for the answers: if the cell runs again, it continues, and repeats no answered row",
             complete=map_files,
         ),
     ] = None
