@@ -257,12 +257,12 @@ class RemoteModel(Generic[K, C]):
         class_settings().check_address(self.name, where)
         if self._lease_url != where:
             self._lease.forget()
+            self._lease_url = where
         return await self._lease.client()
 
     def _find(self) -> K:
         """Return the address and the key. Raises BadRequest, AuthenticationMissing and AuthenticationFailed."""
-        self._lease_url = url = self.reached_at
-        return cast("K", (usable_url(url, self.row.base_url, self.example), self._find_key()))
+        return cast("K", (usable_url(self.reached_at, self.row.base_url, self.example), self._find_key()))
 
     def _find_key(self) -> str:
         return usable_key(self.vendor, self._api_key, self.row.keys)

@@ -101,6 +101,37 @@ def test_another_proxy_or_certificate_needs_another_client(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("module", "sdk"),
+    [
+        ("anthropic.model:Anthropic", "anthropic"),
+        ("gemini.model:Gemini", "google.genai"),
+        ("ollama:Ollama", "httpx2"),
+        ("openai.chat_completions:OpenAIChat", "openai"),
+        ("openai.responses:OpenAIResponses", "openai"),
+    ],
+)
+def test_the_key_is_looked_for_once_for_all_requests_to_one_address(module, sdk, monkeypatch):
+    pytest.importorskip(sdk)
+    name, _, kind = module.partition(":")
+    make = getattr(import_module(f"agentmagic.providers.{name}"), kind)
+    find, finds = make._find, []
+    monkeypatch.setattr(make, "_find", lambda self: finds.append(self.base_url) or find(self))
+
+    async def ask_twice(url):
+        model = make("some-model", base_url=url, api_key="key-0123456789")
+        for _ in range(2):
+            with suppress(ProviderError):
+                async for _ in model.stream(Request((user("Hello"),))):
+                    pass
+        await model.aclose()
+
+    with Loopback([Exchange("", 500, "text/plain")] * 2) as server:
+        asyncio.run(ask_twice(server.url))
+        assert len(server.requests) == 2
+    assert len(finds) == 1
+
+
+@pytest.mark.parametrize(
     ("module", "sdk", "header"),
     [
         ("anthropic.model:Anthropic", "anthropic", "authorization"),

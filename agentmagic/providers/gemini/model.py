@@ -128,7 +128,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         return self._note_refusal(failure, body, payload)
 
     def _find(self) -> "_Access":
-        self._found_url = url = self.reached_at
+        url = self.reached_at
         if self._api_key is None and (project := _vertex_project()) is not None:
             return _Access(url, project=project, location=_vertex_location())
         return _Access(usable_url(url, BASE_URL, self.example), usable_key(self.vendor, self._api_key, KEYS))
