@@ -93,11 +93,11 @@ class ModelSettings:
     """Settings for how a model answers; None leaves a setting to the provider.
 
     `max_output_tokens` limits one response, reasoning included. `reasoning` is the effort: "none", "low", "medium" or
-    "high". `extra` has fields that only this provider knows, which are merged into the body of each request; a field
+    "high". `extra` has further fields of the provider's API, which are merged into the body of each request; a field
     with the value None is removed from the body.
 
-    `a | b` has the settings of `b`, and those of `a` that `b` leaves to the provider. Raises UsageError for an invalid
-    value.
+    `a | b` has the settings of `b`, and those of `a` that `b` leaves to the provider; the fields in both `extra` are
+    merged. Raises UsageError for an invalid value.
     """
 
     temperature: float | None = None
@@ -133,9 +133,9 @@ class ModelSettings:
 
     @property
     def beyond_sampling(self) -> list[str]:
-        """The names of the fields of `extra` that are not in `SAMPLING`.
+        """The names of the fields of `extra` that are not in `SAMPLING`, also inside the field `generationConfig`.
 
-        Such a field does more than affect how an answer is written, so it could make a server do harm.
+        Such a field is not known to be harmless: it could make a server do anything.
         """
         inner = self.extra.get(_INNER)
         names = {*self.extra, *(cast("Mapping[str, Any]", inner) if isinstance(inner, Mapping) else ())}
@@ -189,7 +189,7 @@ class PlanQuestion:
     request, which asks for the same decision in words. `kind` says what to decide: how to begin ("route"), the tasks
     ("plan"), the arguments of a call ("parameters"), or whether the last call did its task ("judgement"). Except for
     "parameters", the request's `output` has the same name. `question` is the user's question. `tool` is the tool of the
-    current task. `calls` are the calls so far, each with its result.
+    current task. `calls` are the calls so far, each with its result; a "judgement" is about the last call.
     """
 
     kind: Literal["route", "plan", "parameters", "judgement"]
@@ -264,7 +264,8 @@ class Model(Protocol):
 
     `name` is "provider:model". `stream` yields the events of one response. Each part of the response gives a
     `PartStarted`, a `PartDelta` for each piece, and a `PartFinished` with the whole part. The parts have indices from
-    0. A part that begins as text can be finished as reasoning. The closing event is a `ModelFinished`.
+    0, in the order in which they start. A part that begins as text can be finished as reasoning. The closing event is a
+    `ModelFinished`.
 
     If a response ends before its closing event, `stream` raises `StreamBroken`. If a tool call cannot be read, it
     raises `MalformedCall`. Every other failure is another `ProviderError`. `stream` does not retry. Cancelling the task
@@ -380,7 +381,7 @@ def honoured_settings(model: Model, settings: ModelSettings) -> ModelSettings:
 
 
 def hosts(model: Model, tool: HostedTool | None) -> bool:
-    """Return whether a model's provider runs `tool` itself. `tool` is None for one that only agentmagic can run."""
+    """Return whether a model's provider runs `tool` itself. `tool` is None for a tool that only agentmagic runs."""
     return tool is not None and isinstance(model, Hosting) and model.hosts(tool)
 
 

@@ -224,8 +224,8 @@ _registering = Lock()
 def registered_facts(name: str) -> RegisteredFacts:
     """Return the facts that were registered for a model, under its full name and under patterns that match it.
 
-    A price that an administrator sets replaces a registered price. If the administrator's policy fixes prices, no
-    registered price counts.
+    A price that an administrator sets replaces a registered price. If the administrator limits costs, no registered
+    price counts.
     """
     facts, full_name = RegisteredFacts(), name.strip().lower()
     with _registering:  # another thread can register a model at the same time

@@ -97,7 +97,7 @@ class ClientLease(Generic[K, C]):
         self._slot: tuple[asyncio.AbstractEventLoop, Hashable] | None = None
 
     async def client(self) -> C:
-        """Return the HTTP client for the running event loop; make it if there is none. Raises what `make` raises."""
+        """Return the HTTP client for the running event loop, or make it. Raises what `find` and `make` raise."""
         if self._params is None:
             self._params = await asyncio.to_thread(self._find)
         slot = (asyncio.get_running_loop(), (self._make, self._params, network()))
@@ -273,11 +273,11 @@ class RemoteModel(Generic[K, C]):
         raise NotImplementedError
 
     def _note_refusal(self, failure: ProviderError, body: dict[str, Any], error: object = None) -> ProviderError:
-        """Record which key or field the server refused, so that the next request is sent without it. Return `failure`.
+        """Change later requests if the server refused the key or a field of the request `body`. Return `failure`.
 
-        If the server refused a field of the request `body`, later requests leave it out, and `failure.mended` is set
-        to a notice for the user. The field's name is searched in `error`, which is the server's error as JSON of any
-        form, or else in the message of `failure`.
+        After a refused key, the next request looks for the key again. A refused field is left out of later requests,
+        and `failure.mended` is set to a notice for the user. The field's name is searched in `error`, which is the
+        server's error as JSON of any form, or else in the message of `failure`.
         """
         if isinstance(failure, AuthenticationFailed):
             self._lease.forget()  # the next request looks for the key again: the user can have set another one
@@ -310,7 +310,7 @@ class RemoteModel(Generic[K, C]):
         """Yield the model events of a streamed response; `reader` yields the response in chunks.
 
         `body` is the body of the request. If the response is a refusal, the refused field is searched in `body`.
-        Once the answer is complete, the end of the connection is not awaited, and a broken connection is no error.
+        After a complete answer, more chunks are awaited only briefly, and a broken connection is no error.
         """
         done, begun = False, False
         try:
@@ -337,9 +337,10 @@ class RemoteModel(Generic[K, C]):
                 yield event
 
     def _end(self, response: "httpx2.Response", decoder: Decoder, *, begun: bool, done: bool) -> Iterable[ModelEvent]:
-        """Return the last model events, at the end of a response. Raises BadRequest if it was not an event stream.
+        """Return the last model events, at the end of a response.
 
-        `begun` is True if the response had model events, `done` if the server sent `[DONE]`.
+        `begun` is True if the response had model events, `done` if the server sent `[DONE]`. Raises BadRequest if
+        the response had no events and was not an event stream.
         """
         if not begun and not done and decoder.rest is None:
             self._check_type(response)

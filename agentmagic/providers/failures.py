@@ -314,7 +314,7 @@ _OTHER_NAMES = re.compile(
 
 _QUOTATION = re.compile(r"(?<!\w)(['\"`])((?:(?!\1)[^\n]){0,500})\1(?!\w)")
 _NO_FIELD = re.compile(r"context=\([^)]*\)|\b(?:function|tool)\s+['\"`]?[\w.-]+['\"`]?", re.IGNORECASE)
-"""The places in an error where a quoted name is the name of a property or of a tool, not of a field."""
+"""The places in an error where a name is the name of a property or of a tool, not of a field."""
 _WORD = re.compile(r"[\w$-]+")
 _FIELD_PATH = re.compile(r"[\w$-]+(?:\.[\w$-]+|\[[\w$-]*\])*")
 _BEFORE_NAME = re.compile(

@@ -48,7 +48,7 @@ class FoundServer:
 
 
 async def find_servers() -> tuple[FoundServer, ...]:
-    """Return the model servers on this machine. Only loopback addresses are tried. Call it on the engine thread."""
+    """Return the servers on this machine that list models. Only loopback addresses are tried. Call on the engine."""
     looks = [engine().in_pool(partial(_compatible, name, port)) for name, port in COMPATIBLE]
     servers = await asyncio.gather(engine().in_pool(_ollama), *looks)
     return tuple(server for server in servers if server.models)

@@ -29,7 +29,7 @@ from agentmagic.providers.rate_limits import HEADERS, RateLimit, on_response, re
 from agentmagic.providers.registry import address_of
 
 CATCH_UP = 0.02
-"""The most seconds of an event loop's delay after which requests are sent faster to catch up."""
+"""After a delay of the event loop, requests are sent faster to catch up, but for this many seconds of it at most."""
 FIRST_PAUSE, LONGEST_PAUSE, LONGEST_REQUESTED = 0.5, 8.0, 120.0
 """Seconds between tries while every request is refused: at first, and at most, doubled each time.
 
@@ -38,16 +38,17 @@ The third value is the longest pause in seconds that a server can request.
 ROOM = 8
 """The least number of rows that can wait at the gate."""
 REFUSALS_IN_A_ROW = 3, 8, 1.0
-"""When the server counts as refusing everything: after this many refusals in a row, each without an acceptance.
+"""When the server counts as refusing everything: after this many refusals without an acceptance between them.
 
-The first number applies to a slow rate. The second number, within the seconds of the third, applies to a fast rate.
+The first number is enough if the refusals last as long as the rate needs to send that many requests, and also as long
+as it needs to send the second number of requests, or the seconds of the third number if they are fewer.
 """
 REFUSAL = 3
 """A request that is not refused within this many times the usual time of a refusal counts as accepted."""
 LATE = 5.0
 """Seconds after which a row that has begun, but sent no request to the gate, is no longer expected."""
 RECENT = 32
-"""The number of unused gates that are kept, so that their learned rates are not lost."""
+"""The number of recently used gates that are kept, so that their learned rates are not lost."""
 
 
 class _Pace:
@@ -135,7 +136,7 @@ class ProviderGate:
 
     @property
     def rate(self) -> float:
-        """The requests per minute that may be sent now; infinite until the server names a limit or refuses one."""
+        """The requests per minute that may be sent now; infinite until the server names a limit or refuses requests."""
         return self._requests.rate * 60
 
     def ticket(self, tokens: int, *, row: bool = False) -> Ticket:
@@ -224,8 +225,8 @@ class ProviderGate:
     def _is_within_limits(self, ticket: Ticket, limits: Mapping[str, RateLimit]) -> bool:
         """Return whether a refused request was within all limits that the server names: then our rate is not the cause.
 
-        `limits` are the limits in the headers of the refusal. The result is also False if our rate is at most half of
-        the limit on requests: then the server could count over another time than a minute.
+        `limits` are the limits in the headers of the refusal. The result is also False without a limit on requests,
+        or if our rate is at most half of this limit: then the server could count over another time than a minute.
         """
         need = {name: ticket.charges.get(name, 1) for name in limits}
         is_enough = all(one.remaining is not None and one.remaining > need[name] for name, one in limits.items())

@@ -136,7 +136,10 @@ def citation(text: str, span: tuple[object, object], url: object, title: object 
 
 
 def order_citations(citations: Iterable[Citation]) -> tuple[Citation, ...]:
-    """Return at most `MOST_CITATIONS` of the citations, without duplicates, in the order of their ends in the text."""
+    """Return the citations that have an address, in the order of their ends in the text.
+
+    Duplicates are left out, and so are all after the first `MOST_CITATIONS`.
+    """
     once = dict.fromkeys(one for one in citations if one.url)
     return tuple(sorted(once, key=lambda one: (one.end, one.start)))[:MOST_CITATIONS]
 
@@ -144,8 +147,8 @@ def order_citations(citations: Iterable[Citation]) -> tuple[Citation, ...]:
 class LateCitations:
     """Holds back the `PartFinished` events of an answer's texts until the provider has sent their citations.
 
-    A provider counts the positions of citations over all texts of the answer. `own` returns new provider data for a
-    text to which citations were added.
+    A provider counts the positions of citations over all texts of the answer. `own` returns provider data for a text to
+    which citations were added and that has no provider data yet.
     """
 
     def __init__(self, own: Callable[[str], ProviderData]) -> None:

@@ -269,7 +269,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
         return host(self._base_url)
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
-        """Return the names of all settings, because this API accepts all of them."""
+        """Return the names of all `settings` that have a value, because this API accepts all of them."""
         return settings.given
 
     async def prepare(self) -> None:

@@ -53,7 +53,7 @@ def display_name(model: str) -> str:
 
 
 def _without_folder(word: str) -> str:
-    """Return a word of a command. If it is an absolute path, the mark "…" replaces the folder."""
+    """Return a word of a command. In a path from the root or "~", also after "=", the mark "…" replaces the folder."""
     before, mark, path = word.rpartition("=")
     is_of_machine = path.startswith("~") or PurePath(path).is_absolute()
     return f"{before}{mark}…/{PurePath(path).name}" if is_of_machine else word

@@ -245,8 +245,9 @@ def priced(name: str, usage: Usage, base_url: str | None = None) -> Usage:
     """Return the usage with the cost of its tokens and searches; the cost is None if a price is unknown.
 
     `base_url` is as in `info`. A price set by an administrator counts first, then a price from `register_model`, then
-    the price table. But if a teacher or administrator limits costs, the price table counts before `register_model`. The
-    table identifies a seller by its address, so a model on any other server has no price there.
+    the price table. But if a teacher limits costs, the price table counts before `register_model`; if an administrator
+    limits costs, prices from `register_model` do not count. The table identifies a seller by its address, so a model on
+    any other server has no price there.
     """
     row, price, bounds = providers().get(name.partition(":")[0]), catalog.registered_facts(name).price, class_settings()
     if price is None and row is not None and row.prices == FREE:

@@ -108,7 +108,7 @@ class ScriptedModel:
         self._calls = 0
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
-        """Return the names of all settings: they do not change the model's script, so all are accepted."""
+        """Return the names of all `settings` that have a value: they do not change the script, so all are accepted."""
         return settings.given
 
     def hosts(self, _tool: HostedTool) -> bool:

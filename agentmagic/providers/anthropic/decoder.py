@@ -85,7 +85,7 @@ def refusal(
 ) -> ProviderError:
     """Return our exception for an error of the server, from the HTTP status and the JSON body of the response.
 
-    `status` is None for an error that came inside a stream.
+    `status` is None for an error that came inside a stream or in the results of a batch.
     """
     error = object_of(object_of(payload).get("error"))
     kind, message = str(error.get("type") or ""), error.get("message")

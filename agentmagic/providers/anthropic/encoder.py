@@ -191,7 +191,8 @@ def _pair_calls(messages: Sequence[Message], hosted_names: Collection[str]) -> S
     """Return the messages with every hosted call that has no result, and every result without a call, as plain text.
 
     A hosted call is a call that Anthropic's servers ran. The API refuses such a call without its result, and a result
-    without its call. Messages without them stay the same objects. `hosted_names` are the hosted tools in the request.
+    without its call. A call that gets its result in the next answer stays (`_late_calls`), and so does that result.
+    Messages that do not change stay the same objects. `hosted_names` are the hosted tools in the request.
     """
     result = list(messages)
     for place, message in enumerate(messages):
@@ -239,7 +240,7 @@ def _orphans_as_text(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 def _program(part: Part) -> str:
     """Return the id of the call that ran the program which made this hosted call (a call on Anthropic's servers).
 
-    Returns "" for any other part.
+    The part can be the hosted call or its result. Returns "" for any other part.
     """
     own = data_of(part, PROVIDER) if isinstance(part, HostedCall | HostedResult) else {}
     return text_of(object_of(own.get("caller")).get("tool_id"))
@@ -325,7 +326,7 @@ def _text(text: str) -> Json:
 
 
 def _media(media: Media) -> Json | None:
-    """Return the content block for an image or a PDF, or None for media of a type that Claude cannot read."""
+    """Return the content block for an image, a PDF or a text file; None for other media, or for a blank text."""
     kind = media.media_type.lower().partition(";")[0].strip()
     if kind in _IMAGES or kind == _PDF:
         source = {"type": "base64", "media_type": kind, "data": base64_of(media)}

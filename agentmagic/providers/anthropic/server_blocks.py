@@ -128,8 +128,8 @@ def _cited_page(citation: Json, pages: Sequence[Resource]) -> Resource | None:
     """Return the fetched page that a citation without an address refers to, or None.
 
     The API gives the citation only a title, an index over all documents of the request, and the cited text. A document
-    of the user can have the same title as a page, so the cited text must be in the page too, if the page's text is
-    known.
+    of the user can have the same title as a page, so the cited text must be in the page too, if the whole text of the
+    page is known.
     """
     title, words = hosted.title_of(citation.get("document_title")), clean(text_of(citation.get("cited_text"))).strip()
     alike = [page for page in pages if page.name == title]

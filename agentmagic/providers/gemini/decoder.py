@@ -128,9 +128,9 @@ class Decoder:
 
     Adjacent chunks of text become one part. A chunk with a signature, or with other data that must be sent back
     unchanged, becomes a separate part. `circulates` is True if the request set the field whose name is in the constant
-    `CIRCULATES`: then searches, page fetches and programs of Google's servers are parts of the answer. Otherwise they
-    are only in its metadata. `feed` and `close` raise MalformedCall or StreamBroken if a retry can help, and another
-    ProviderError if not.
+    `CIRCULATES`: then searches and page fetches of Google's servers are parts of the answer. Otherwise they are only in
+    its metadata. `feed` and `close` raise MalformedCall or StreamBroken if a retry can help, and another ProviderError
+    if not.
     """
 
     def __init__(self, model: str, *, mint: Callable[[], str] = mint_id, circulates: bool = False) -> None:

@@ -36,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 """A legal name of a function."""
 
 _NOTHING: Json = {"text": "(no words)"}
-"""The part for a user message without content. Gemini refuses an empty message, and a history without a first one."""
+"""The part for a user message without content. Gemini refuses an empty message, and a history without its first one."""
 
 CIRCULATES = "includeServerSideToolInvocations"
 """The field of `toolConfig` that puts calls of Google's own tools into the answer, and allows them in the history."""

@@ -113,7 +113,7 @@ PIP = (
 POLL = 0.1
 """Seconds between two checks of whether a running pip should stop."""
 QUARTERS = 4
-"""The number of lines that report a fetch if the output is a log file, where a progress bar cannot be drawn."""
+"""A log file, where no progress bar can be drawn, gets a line at the start and after each of this many parts."""
 
 Progress = Callable[[int, int, str], None]
 """A callback that gets the number of bytes so far, the number of bytes in total, and the name of the source."""

@@ -55,7 +55,7 @@ class Finished:
 
 
 class RefusedForm(ProviderError):
-    """Raised when llama.cpp cannot turn the JSON Schema of a prompt into a grammar that the reply must follow."""
+    """Raised when llama.cpp cannot use the grammar of a prompt, or cannot turn its JSON Schema into a grammar."""
 
 
 class Generator(Protocol):
@@ -64,7 +64,7 @@ class Generator(Protocol):
     def generate(self, prompt: GenerationRequest) -> AsyncGenerator[str | Finished]:
         """Yield the reply piece by piece, then a `Finished`; closing the iterator ends the generation.
 
-        Raises RefusedForm, before the first piece, if the model cannot be made to follow the schema of the prompt.
+        Raises RefusedForm, before the first piece, if llama.cpp refuses the grammar or the schema of the prompt.
         """
         ...
 
@@ -311,7 +311,7 @@ def _server(xllamacpp: Any, path: Path) -> Any:
 
 
 def threads() -> int:
-    """Return the number of threads for a generation: one fewer than the CPU cores.
+    """Return the number of threads for a generation: one fewer than the CPU cores of this process, but at least one.
 
     llama.cpp's threads use the CPU even while they wait, so one core is left for everything else.
     """

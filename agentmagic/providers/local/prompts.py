@@ -332,7 +332,7 @@ def route(steps: Sequence[ToolDef]) -> str:
 def one_tool(steps: Sequence[ToolDef]) -> bool:
     """Return whether a plan names only one tool, once or several times.
 
-    In such a plan, the small model often gets the number of calls wrong.
+    Such a plan can have the wrong number of calls.
     """
     return len({tool.name for tool in steps}) == 1
 
@@ -369,7 +369,7 @@ def judgement(talk: Talk, tool: ToolDef, new_arguments: Mapping[str, Any]) -> st
 
 
 def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None = None) -> GenerationRequest:
-    """Return the prompt for the answer to the user: from tool results, if there are any; as JSON, if with `output`."""
+    """Return the prompt for the answer to the user: from the tool results, if any, and as JSON if `output` is given."""
     task = f"{who} You are a helpful assistant. Answer briefly."
     if instructions:
         task += f"\n\n{clip(instructions, INSTRUCTIONS_CLIP, '...')}"

@@ -162,8 +162,8 @@ def _assistant(message: Message, model: str) -> Iterator[Json]:
 def _part_text(part: Part, model: str) -> str:
     """Return the text that is sent for a part of an earlier answer, or "" for a part that needs no text.
 
-    Another model's citations and hosted calls (calls that a provider ran itself) become text. Those of this model are
-    sent back in fields that only its server understands.
+    Another model's citations and hosted calls (calls that a provider ran itself) become text. This model's citations
+    are not sent back. Its hosted calls are sent back by `_own_fields`, in fields that only its server understands.
     """
     is_own = data_of(part, PROVIDER).get("model") == model
     match part:

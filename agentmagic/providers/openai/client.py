@@ -284,7 +284,8 @@ def read_citations(text: str, annotations: object) -> list[Citation]:
 
     Most citations are Markdown links that the model wrote into the text. The API does not document in which units it
     counts positions, and other servers send no positions, or 0 and 0. If the text has the cited address, but not
-    between the server's positions, these are wrong, and the text is searched for a link to the address.
+    between the server's positions, these are read as UTF-16 units. If that is wrong too, the text is searched for a
+    link to the address.
     """
     citations: list[Citation] = []
     for one in objects_of(annotations)[:MOST_CITATIONS]:
