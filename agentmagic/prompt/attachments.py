@@ -53,8 +53,8 @@ _HUGE = re.compile(r"\d{5,}")
 class Attachment:
     """A value that is sent with a prompt: `value` describes it for the user, and `part` is sent to the model.
 
-    `loss` says which part of the value the model does not get. It is "" if the model gets everything that the user
-    expects.
+    `loss` is a phrase that says why the model does not get the whole value: the value is too long, or is an image or
+    document that the model does not read. It is "" if the model gets everything that the user expects.
     """
 
     value: PromptValue
@@ -230,7 +230,7 @@ def _media_of(value: Any) -> Media | None:
 
 
 def _loss(value: Any, text: str, most: int) -> str:
-    """Return a phrase that says which part of the value `text` leaves out; "" if it has the whole value."""
+    """Return a phrase that says that the value is longer than its `text`; "" if `text` has the whole value."""
     is_cut = len(value) > most if isinstance(value, str) else _LEFT_OUT.search(text) is not None
     return f"is longer than the {most:,} characters that a prompt takes of one value" if is_cut else ""
 

@@ -1,7 +1,7 @@
 """Replaces `{expression}` in a prompt with its value, as in an f-string.
 
 Other braces, as in JSON, code, LaTeX, `{}` and `{{...}}`, are kept. Braces are replaced only if they contain an
-expression whose names are variables of the notebook.
+expression with a variable of the notebook and without unknown names.
 """
 
 import ast
@@ -57,8 +57,8 @@ _CODE = re.compile(
 class FilledPrompt:
     """A prompt with its values filled in.
 
-    `problems`: a sentence for each expression in braces that was kept as typed, with the reason. `attachments`: the
-    values that were filled in, in order.
+    `problems`: sentences on expressions in braces that were kept as typed, with the reasons. Braces of other code, such
+    as JSON, are kept without a sentence. `attachments`: the values that were filled in, in order.
     """
 
     text: str
@@ -70,9 +70,9 @@ def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(
     """Return a prompt with each `{expression}` replaced by its value in a namespace.
 
     Text in braces is evaluated only if it parses, all its names are bound, and at least one name is a variable of the
-    notebook. An internal name of IPython or Python, such as `exit` or `__import__`, prevents this, unless
-    a cell assigned that name. An expression that raises or that has an unknown name is kept as typed;
-    `FilledPrompt.problems` says why.
+    notebook. A name of IPython, such as `exit`, prevents this, unless a cell assigned that name; an internal name of
+    Python, such as `__import__`, always does. An expression that raises or that has an unknown name is kept as typed.
+    `FilledPrompt.problems` says why, except for an unknown name inside a larger expression.
     """
     return Template.read(text, namespace).fill(namespace, attacher)
 
@@ -81,7 +81,7 @@ def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(
 class Template:
     """A parsed prompt: a sequence of texts, expressions in braces, and values that were filled in already.
 
-    `unbound` has a sentence for each name in braces that is not a variable of the notebook.
+    `unbound` has sentences on names in braces that are not bound, or that belong to IPython or Python itself.
     """
 
     pieces: tuple["str | BracedExpression | Attachment", ...]
@@ -159,8 +159,8 @@ class Template:
 def _in_place(attachment: Attachment, before: str, following: "str | BracedExpression | Attachment") -> str:
     """Return the text that replaces `{expression}`: its value as text, or a label for an image or a document.
 
-    A table or code of several lines is put on lines of its own. The text is "" for any other value that is sent as a
-    separate part of the message.
+    A value of several lines that is not plain text, such as a table, code or an error, is put on lines of its own. The
+    text is "" for any other value that is sent as a separate part of the message.
     """
     if isinstance(part := attachment.part, Media):
         return f"[{'image' if part.media_type.startswith('image/') else 'document'}: {part.name}]"
@@ -201,7 +201,7 @@ def _after_braces(text: str, opening: int) -> int:
 
 
 def _closing(text: str, opening: int) -> int:
-    """Return the position of the brace that closes the brace at `opening`, or -1 if it is too far away or missing."""
+    """Return the position of the brace that closes the brace at `opening`; -1 if it is missing, too far or too deep."""
     depth = 0
     for brace in _BRACE.finditer(text, opening, opening + LONGEST_EXPRESSION):
         depth += 1 if brace[0] == "{" else -1
@@ -290,7 +290,10 @@ def free_names(tree: ast.AST) -> set[str]:
 
 
 def shell_names(expression: ast.AST, namespace: Mapping[str, Any]) -> list[str]:
-    """Return internal names of IPython or Python in an expression, such as `exit`, that no cell has assigned."""
+    """Return the internal names of IPython or Python in an expression, such as `exit` and `__import__`.
+
+    A name of IPython that a cell has assigned is left out; names with two underscores are always returned.
+    """
     names = free_names(expression) & SHELL_NAMES
     return sorted(name for name in names if name not in namespace or is_of_shell(name, namespace[name]))
 

@@ -76,7 +76,10 @@ async def _carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRe
 
 
 def _failure_result(tool: Tool, call: ToolCall, context: ToolContext, error: BaseException) -> ToolResult:
-    """Return the result of a call that raised an exception. SystemExit with code 0 does not count as a failure."""
+    """Return the result of a call that raised an exception.
+
+    A program written by the model (`Tool.code`) that exits with code 0 has not failed; any other tool that exits has.
+    """
     if not isinstance(error, (CodeExit, SystemExit)):
         context.error = error
         return failure(call, _error_text(error))

@@ -35,8 +35,8 @@ _safe_clients: WeakKeyDictionary[Any, None] = WeakKeyDictionary()
 def check_client(name: str, client: Any, *, once: bool) -> None:
     """Raise ToolError if a Dask client is closed or, with `once`, its scheduler repeats the calls of a lost worker.
 
-    The scheduler's setting `allowed-failures` decides that. To read it takes 1 to 2 ms, so it is not read again for a
-    client that passed this check.
+    The scheduler's setting `allowed-failures` decides that; ToolError is also raised if it cannot be read. To read it
+    blocks the thread for 1 to 2 ms, so it is not read again for a client that passed this check.
     """
     if getattr(client, "status", "") in ("closing", "closed"):
         raise ToolError(CLOSED.format(name))

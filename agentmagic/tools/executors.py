@@ -101,8 +101,9 @@ def kind_of(executor: Executor) -> Kind:
 
 
 def check_executor(function: Function, executor: object, context: str | None, *, repeatable: bool) -> None:
-    """Raise UsageError if a function cannot run on an executor, or if a call may run twice that is not `repeatable`.
+    """Raise UsageError if a function cannot run on an executor, or if the executor may not run each call exactly once.
 
+    With `repeatable`, calls may run twice; without an executor, `repeatable` is refused.
     `context` is the name of the function's parameter for a ToolContext, if it has one.
     """
     name = json_schema.name_of(function)

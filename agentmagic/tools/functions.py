@@ -219,7 +219,7 @@ def _definition_now(definition: ToolDef, signature: json_schema.Signature, optio
 def _with_variables(
     arguments: Mapping[str, Any], signature: json_schema.Signature, options: ToolOptions
 ) -> Mapping[str, Any]:
-    """Replace each argument that names a notebook variable with its value. Raises ToolError for an unknown name."""
+    """Replace each argument that names a notebook variable with its value. Raises ToolError for a missing variable."""
     values = dict(arguments)
     for parameter, classes in signature.by_name.items():
         if (name := values.get(parameter)) is None:

@@ -78,7 +78,7 @@ _PROBLEMS = {
 class Stdio:
     """An MCP server that is a program, with messages on its standard input and output.
 
-    The program gets the environment variables in `env` and a few of this process (HOME, PATH, proxy settings).
+    The program gets the environment variables in `env`, and only a few of this process (HOME, PATH, proxy settings).
     """
 
     command: str
@@ -178,7 +178,7 @@ def read(
     ("npx -y server-files" becomes "files"). `${workspaceFolder}` and a relative `cwd` refer to `workspace`: by default
     the folder of the file, or the current folder without a file. `ask` is called once for each `${input:...}` of a
     file; without `ask`, the defaults are used. An invalid entry of a file becomes an `Unreadable` server, and the other
-    entries stay usable. Raises ConfigError for an invalid entry outside a file, and for a file without servers.
+    entries stay usable. Raises ConfigError for other invalid entries and for a file that is unreadable or has no table.
     """
     match source:
         case Path():
@@ -278,7 +278,7 @@ class _Inputs:
         self._values: dict[str, str] = {}
 
     def value(self, name: str) -> str | None:
-        """Return the value of an `${input:NAME}`, or None if it has none. The first call asks the user for it."""
+        """Return the value of an `${input:NAME}`, or None. The first call asks the user; without `ask`, a default."""
         entry = self._inputs.get(name)
         if entry is None:
             return None

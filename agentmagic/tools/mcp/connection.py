@@ -214,7 +214,7 @@ class Connection:
             await self._session.leave()
 
     async def forget(self) -> None:
-        """Delete the server's access token from the token store, if there is one."""
+        """Delete the server's access token from the token store, if this connection has got or loaded a token."""
         if self._grant is not None and self._grant.token is not None:
             await forget(self._grant.url)
 

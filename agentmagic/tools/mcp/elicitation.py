@@ -47,7 +47,10 @@ class UnusableForm(ValueError):
 
 
 def fields_of(message: str, schema: Mapping[str, Any]) -> tuple[Field, ...]:
-    """Return the fields of a server's form. Raises UnusableForm if it asks for a secret or has nested values."""
+    """Return the fields of a server's form.
+
+    Raises UnusableForm if the form asks for a secret, has too many fields or choices, or is not a flat form.
+    """
     properties = schema.get("properties")
     if not isinstance(properties, Mapping) or len(cast("Mapping[str, Any]", properties)) > limits.FORM_FIELDS:
         raise UnusableForm(f"it is no flat form of at most {limits.FORM_FIELDS} fields")
@@ -134,7 +137,7 @@ def _list(schema: Mapping[str, Any], key: str) -> list[Any]:
 
 
 class _NoAnswer(Exception):
-    """Raised when the user declines to give a value, or does not answer."""
+    """Raised when the user declines to give a value, does not answer, or gives `TRIES` invalid answers."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal)
@@ -142,7 +145,7 @@ class _NoAnswer(Exception):
 
 
 async def ask_agreement(question: str, call: ToolContext) -> Refusal | None:
-    """Ask the user a yes-or-no question. Return None for yes, "decline" for no, or "cancel" without an answer."""
+    """Ask the user a yes-or-no question. Return None for yes, "cancel" without an answer, or "decline" otherwise."""
     try:
         answer = (await call.ask(question)).strip().lower()
     except ToolError:

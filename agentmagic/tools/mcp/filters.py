@@ -236,7 +236,7 @@ class _IncomingStream(MessageStream):
         return self._thin_out(item)
 
     def _thin_out(self, item: "SessionMessage") -> "SessionMessage | None":
-        """Return a notification if its rate limit allows it now; otherwise hold it back and return None."""
+        """Return a notification if its rate limit allows it now; otherwise hold it back or drop it, and return None."""
         kind = self._kind(item.message)
         if kind is None:
             return None

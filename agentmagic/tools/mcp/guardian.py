@@ -36,7 +36,7 @@ class Guardian:
             self._send("".join(f"+{pid} {mark}\n" for pid, mark in self._servers.items()))
 
     def release(self, pid: int) -> None:
-        """Tell the guardian process, which ends servers that are left, that the server `pid` has ended."""
+        """Tell the guardian process that the server `pid` has ended, so that the guardian does not kill it later."""
         self._servers.pop(pid, None)
         self._send(f"-{pid}\n")
 

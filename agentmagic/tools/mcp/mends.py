@@ -25,8 +25,8 @@ Compiles = Callable[[str], bool]
 def mend(schema: Mapping[str, Any], check: Compiles | None = None) -> tuple[Json, list[str]]:
     """Return the repaired schema of a tool's arguments, and the dropped keywords, each with its value and location.
 
-    A valid schema is returned unchanged. `check` says whether a regular expression can be used; without it, regular
-    expressions are not checked. Raises RecursionError for a schema that is nested too deeply.
+    A schema that needs no repair is returned unchanged. `check` says whether a regular expression can be used; without
+    it, regular expressions are not checked. Raises RecursionError for a schema that is nested too deeply.
     """
     root = dict(schema)
     _move_components(root)
@@ -263,7 +263,7 @@ def _values(place: _Place) -> None:
 
 
 def _choices(place: _Place) -> None:
-    """Correct `enum` and `const` values that do not match `type`: texts for numbers are converted, null is removed."""
+    """Correct values that do not match `type`: convert `enum` texts to numbers or booleans, drop a `const` of null."""
     kinds = kinds_of(place.node)
     if kinds and "null" not in kinds and place.node.get("const", "") is None:
         del place.node["const"]

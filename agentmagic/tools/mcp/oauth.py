@@ -175,7 +175,8 @@ class Authorization:
         """Prepare an authorization by the user: listen at a redirect address, and use it to register agentmagic.
 
         Many authorization servers compare the redirect address literally, so a new address needs a new registration.
-        Raises NotAuthorized if no user can be asked, or the user was asked already.
+        Raises NotAuthorized if no user can be asked, an earlier attempt for this connection failed, or the user was
+        asked too often.
         """
         from mcp.shared.auth import OAuthClientInformationFull
         from pydantic import AnyUrl
@@ -372,8 +373,8 @@ class Redirect:
 def address_problem(url: str, server: str) -> str | None:
     """Return why an address that a server names for OAuth must not be used, or None if it can be used.
 
-    The address must use https. An address on this machine is allowed only if the MCP server is on this machine too: a
-    remote server must not make us send requests to local services.
+    The address must use https. It may use http only if the address and the MCP server are both on this machine: a
+    remote server must not make us send requests to services here that use http.
     """
     return text.address_problem(url, limits.AUTH_ADDRESS, https=not (is_loopback(url) and is_loopback(server)))
 

@@ -1,7 +1,7 @@
 """The calls that wait for an MCP server, and `ServerHost`, which asks the user questions on the server's behalf.
 
-A caller is code that waits for the server. Authorization prompts are shown only while there is a
-caller. While a prompt is open, the timeouts of the callers are paused.
+A caller is code that waits for the server. Authorization prompts are shown only while there is a caller. While a prompt
+is open, the timeouts of the callers are paused.
 """
 
 import asyncio
@@ -118,7 +118,10 @@ class ServerHost:
 
 
 def _message_text(message: Message) -> str:
-    """Return a message that a server wants to send to the model as text. Labels stand for images and sound."""
+    """Return as text, for the user's approval, a message that a server wants to send to the model.
+
+    Labels stand for images and sound, which are sent to the model too.
+    """
     return "".join(as_text(cast("Content", part)) for part in message.parts)
 
 

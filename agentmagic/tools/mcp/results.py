@@ -36,10 +36,10 @@ LISTS = {
 
 
 def repair_result(method: str, result: Json, *, modern: bool) -> None:
-    """Repair an MCP server's result in place: its fields and, if it is a list of content or items, the entries.
+    """Repair an MCP server's result in place: its fields, and the entries of the list in it, which `LISTS` names.
 
-    The module `filters` repairs the entries of lists of tools. `modern` says whether the connection uses the protocol
-    of 2026-07-28.
+    The entries of a list of tools are not repaired here, but in the module `filters`. `modern` says whether the
+    connection uses the protocol of 2026-07-28.
     """
     if modern and result.get("resultType", "complete") != "complete" and isinstance(result["resultType"], str):
         return  # The server asks a question instead. Such a result has other fields.

@@ -135,7 +135,7 @@ def http_problem(url: str, status: int, headers: Mapping[str, str]) -> str | Non
 
 
 def reason(transport: Transport, error: BaseException) -> str:
-    """Return a phrase that says why a server cannot be used, with advice."""
+    """Return a phrase that says why a server cannot be used, with advice if there is any."""
     from mcp import MCPError
     from pydantic import ValidationError
 

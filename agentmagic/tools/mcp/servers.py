@@ -32,7 +32,7 @@ T = TypeVar("T")
 MOST_NAMED_TOOLS = 5
 """Maximum number of tools that one notice names."""
 LONGEST_NOTICE = 800
-"""Maximum number of characters for the names of tools in one notice."""
+"""Maximum number of characters for the tools in one notice, with the reasons or keywords."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +139,11 @@ class _ListedServer:
 
 
 class McpServers:
-    """A `Toolset` of MCP servers. Each has a name given by the user, and is connected when first needed.
+    """A `Toolset` of MCP servers. Each has a name given by the user.
 
-    All coroutines must run on the engine's event loop; the other methods are thread-safe. `host` asks the user
-    questions on behalf of the servers. `store` has the user's approvals of servers that come from files.
+    A server is connected when first needed, and stays connected until it is closed. All coroutines must run on the
+    engine's event loop; the other methods are thread-safe. `host` asks the user questions on behalf of the servers.
+    `store` has the user's approvals of servers that come from files.
     """
 
     def __init__(
@@ -329,7 +330,7 @@ class McpServers:
         return await self._tools([server for server in self._servers.values() if not server.is_disconnected])
 
     async def connected_tools(self) -> tuple[Sequence[Tool], Sequence[str]]:
-        """Return the tools of the connected servers, and the names of the servers that are not connected."""
+        """Return the tools of the connected servers, and the names of those that `tools` would have to connect."""
         servers = [server for server in self._servers.values() if not server.is_disconnected]
         ready = [server for server in servers if server.connection.state == "ready"]
         return await self._tools(ready), [one.connection.name for one in servers if one not in ready]
@@ -446,7 +447,7 @@ def _some(items: Sequence[str]) -> str:
 
 
 def _usable_tools(listing: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str], dict[str, list[str]]]":
-    """Return the usable tools; by tool name, why others are unusable; by tool name, the removed schema keywords."""
+    """Return the usable tools, each once; and by tool name: why others are unusable, and removed schema keywords."""
     left_out: dict[str, str] = {}
     dropped_keywords: dict[str, list[str]] = {}
     usable: dict[str, types.Tool] = {}

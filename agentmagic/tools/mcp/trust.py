@@ -29,7 +29,7 @@ class TrustStore(ApprovalFile):
     """The file in which the user's approvals of MCP servers are stored, by the hash of a server's whole entry."""
 
     def is_approved(self, origin: Origin) -> bool:
-        """Return whether the user has approved a server's entry exactly as it is in the file now."""
+        """Return whether the user has approved a server's entry exactly as it was read from the file."""
         return origin.digest in self.read()
 
     def approve(self, server: str, config: ServerConfig) -> None:
