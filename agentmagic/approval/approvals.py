@@ -192,10 +192,10 @@ class _OpenApproval:
 class Gate:
     """Decides whether each call of a turn may run, by the policy, the user's earlier answers, and asking the user.
 
-    `AGENTMAGIC_PERMISSION` overrides the policy: "deny" denies every call, and "allow" replaces the default "ask". If
-    a tool was running when the kernel stopped, the user is asked before it runs again, even if a rule allows it. Code
-    runs only if the user approves it, or by a rule with the tool's exact name. The answer "always" applies to the same
-    code only. All calls of one step are asked about at once. An "always" also approves the other calls that it covers.
+    `AGENTMAGIC_PERMISSION` overrides the policy: "deny" denies every call, and "allow" replaces the default "ask". A
+    tool that was running when the kernel stopped needs the user's approval, even if a rule allows it. Code runs only if
+    the user approves it, by a rule with the tool's exact name, or if it only reads and the policy's `level` allows
+    that; "always" is for the same code. A step's calls are asked about together; "always" approves covered calls too.
 
     `deadline` is paused while the user is asked. `by_hand`: the user makes the calls, so the user is not asked.
     `outer`: the gate of the outer turn, if an agent tool started this turn. Its policy can deny calls here, too, and
@@ -212,7 +212,7 @@ class Gate:
     _open: dict[str, _OpenApproval] = field(default_factory=dict[str, _OpenApproval])
 
     async def admit(self, tool: Tool, call: ToolCall) -> Granted | Refused:
-        """Decide whether a call may run. Ask the user if necessary, but not about a call with invalid arguments.
+        """Decide whether a call may run. Ask the user if necessary, but refuse invalid arguments without asking.
 
         Raises UsageError for an invalid `AGENTMAGIC_PERMISSION`.
         """
@@ -537,7 +537,7 @@ def _short_value(schema: object, key: str) -> Any:
 
 
 def _effects(tool: Tool, call: ToolCall) -> tuple[str, ...]:
-    """Return lines from the tool that say what the call would do; () if the tool cannot say."""
+    """Return the tool's lines about what the call would do: () if the tool has none, one line if this fails."""
     if tool.effects is None:
         return ()
     try:

@@ -104,8 +104,8 @@ class Policy:
     """Rules, a default for calls that no rule matches, a level for that default, and a hook.
 
     The strictest verdict of all matching rules and the hook decides: deny over ask over allow. If no rule matches and
-    the hook returns None, `default` decides about a tool that needs approval, and other tools run. With the default
-    "deny", a call runs only if a rule allows it.
+    the hook returns None, `default` decides about a tool that needs approval, and other tools run. The default "deny"
+    denies every call that no rule matches and about which the hook returns None.
     The `level` names calls that run without asking although the default is "ask". With "reads": programs that are known
     to only read, and tools of a trusted server if the server says that they only read. With "trusted": also all other
     tools of a trusted server.

@@ -3,7 +3,7 @@
 import sys
 
 OLDEST_IPYTHON = "9.12" if sys.platform == "emscripten" else "9.18"
-"""The oldest supported version, as in `pyproject.toml`. After an upgrade, a kernel runs the old one until a restart."""
+"""The oldest supported IPython, as in `pyproject.toml`. A kernel started before an upgrade still runs the older one."""
 
 
 def check_ipython() -> None:

@@ -200,7 +200,8 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
 def _model_line(shell: Shell, namespace: Namespace, name: str) -> str:
     """Return the line that names the model that would answer.
 
-    Return "" in a batch run (a program runs the notebook), or if the line was printed before.
+    Return "" in a batch run (a program runs the notebook), if no user can type, if another extension has the magic, or
+    if the line was printed before.
     To find the model, API keys are looked up. This can be slow, because a keyring may ask the user for a password. The
     wait is limited (`KEYRING_SECONDS`).
     """

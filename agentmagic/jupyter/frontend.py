@@ -113,7 +113,10 @@ class Keyboard:
 
 
 def publisher(shell: InteractiveShell, display_id: str | None) -> "Publish":
-    """Return a function that sends MIME bundles to the front end; with a `display_id`, it can update its output."""
+    """Return a function that sends MIME bundles to the front end.
+
+    With a `display_id`, the function can update the output that it has sent, also while another cell runs.
+    """
     to_front_end = cast("Any", shell.display_pub)
     transient = {"display_id": display_id} if display_id else None
 

@@ -33,7 +33,7 @@ LONGEST_HTML = 2_000_000
 
 
 class AnswerText(str):
-    """The answer of `%agent ask`: a `str` that IPython does not display, because the cell shows the turn already."""
+    """The answer of `%agent ask`: a `str` that the cell which asked does not display, as it shows the turn already."""
 
     __slots__ = ()
 
@@ -74,7 +74,8 @@ class LiveRuns:
     def view(self, session: Session) -> CellView | None:
         """Return a view that shows a new run in the running cell.
 
-        Return None if no cell is running, if a tool begins the run, or if the user's settings turn such views off.
+        Return None if no cell is running, if a tool or another thread begins the run, or if the user's settings turn
+        such views off.
         """
         if not self._shows():
             return None
@@ -115,7 +116,7 @@ class LiveRuns:
         begin_cell(running_cell(self._shell))
 
     def _leave(self, _result: object) -> None:
-        """Write the static output of runs that are over.
+        """Write the static output of runs and maps that are over. Maps that still run write their output later.
 
         Programs that run notebooks accept no output after the end of the cell.
         """

@@ -1,4 +1,4 @@
-"""Runs and shows `%%agent --map` cells. A map asks one prompt for each row of a data frame or list."""
+"""Runs `%%agent --map` cells, and shows maps in cells. A map asks one prompt for each row of a data frame or list."""
 
 import asyncio
 import sys

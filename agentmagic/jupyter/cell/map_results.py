@@ -24,7 +24,7 @@ _Cell = str | int | float | bool | None
 
 
 def bundle(result: MapResult, *, times: bool, table_only: bool = False) -> dict[str, str]:
-    """Return a map's result as a MIME bundle: its progress, unless `table_only`, and its first rows as a table."""
+    """Return a map's result as a MIME bundle: progress and summary, unless `table_only`, and first rows as a table."""
     blocks: list[Block] = []
     if not table_only:
         blocks.append(ProgressBlock(result.progress))
@@ -34,7 +34,7 @@ def bundle(result: MapResult, *, times: bool, table_only: bool = False) -> dict[
 
 
 def summary(result: MapResult, *, times: bool) -> list[str]:
-    """Return lines about a map's result: the estimated cost of all rows, and which rows have no answer."""
+    """Return lines about a map's result: the estimated cost of all rows, and the rows that may be paid for twice."""
     lines = [] if result.estimate is None else [result.estimate.sentence(times=times)]
     if rows := result.doubtful:
         names = join_names([clip(str(row.index), LONGEST_CELL) for row in rows], MOST_DOUBTFUL)

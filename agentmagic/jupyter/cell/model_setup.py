@@ -27,8 +27,9 @@ MOST_MODELS = 50
 class ModelSetup:
     """Shows the setup card in a view until the user has chosen a model or a key.
 
-    Then calls `on_choice` in the engine thread, with False if the user left the card without a choice. A chosen model
-    is set in the session's agent. A chosen key is available to every session from then on.
+    Then calls `on_choice` in the engine thread, with False if the user left the card without a choice, or if the card
+    could not be shown. A chosen model is set in the session's agent. A chosen key is available to every session from
+    then on.
     """
 
     def __init__(

@@ -140,7 +140,7 @@ class Questions:
         return None
 
     def _read_line(self, prompt: str) -> str:
-        """Return the line that the user types. Return "", which counts as a no, if the input has ended or fails."""
+        """Return the typed line; "" if the input has ended or fails: then an approval is denied, a step continues."""
         try:
             return self._ask(prompt)
         except EOFError:
@@ -170,7 +170,8 @@ def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
 def approval_intent(question: str, answer: str) -> Approve | Deny:
     """Return what the user wants, approve or deny, from a typed answer to an approval question.
 
-    "yes" or "always" without further words approves. Any other text denies, and is the reason for the model.
+    "yes" or "always" without further words approves. Any other text denies, and is the reason for the model, without
+    a "no" at its beginning.
     """
     word, _, rest = answer.strip().partition(" ")
     match word.lower(), rest.strip():

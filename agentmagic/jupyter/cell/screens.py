@@ -100,7 +100,7 @@ class TurnScreen(Protocol):
         ...
 
     def offer_retry(self, retry: "Retry | None") -> None:
-        """Let the user run the turn again by a click in the static output; with None, there is no such offer.
+        """Offer the user to run the turn again by a click after its end; with None, there is no such offer.
 
         The call has no effect on a screen without clicks.
         """
@@ -110,7 +110,7 @@ class TurnScreen(Protocol):
 
 
 class FallbackScreen(TurnScreen):
-    """Wraps another screen. If the wrapped screen fails, the user types answers, and the result is printed."""
+    """Wraps another screen. If that screen fails, the user types replies, and the answer is printed at the end."""
 
     def __init__(self, screen: TurnScreen) -> None:
         self._screen = screen
@@ -413,7 +413,7 @@ class LiveHtml:
         self._over = False
 
     def begin(self) -> None:
-        """Show the HTML for the first time, as a new output."""
+        """Show the HTML as a new output: at the start of the turn, and when the turn begins again."""
         with self._lock:
             self._begun = self._over = False
             self._show()

@@ -55,7 +55,7 @@ class TurnQueue:
 
     @property
     def note(self) -> str:
-        """A line that tells the user how many turns wait in the queue, and for what; "" if none waits."""
+        """A line that tells the user how many turns wait, and for what; "" if none waits for another turn or a cell."""
         number = len(self._turns)
         if not number or not (self._is_blocked or self._session.running):
             return ""

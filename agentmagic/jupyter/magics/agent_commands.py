@@ -38,7 +38,7 @@ RECORDS = 100
 """The number of log records that `%agent debug` shows."""
 NO_DOCK = "The panel is here: this page has no place for it beside the notebook."
 GLANCE = 2**20
-"""Bytes of the largest saved conversation whose turns are counted when the extension is loaded."""
+"""Bytes of the largest saved conversation whose turns are counted for an offer to load it, at start or in a panel."""
 
 
 Overwrite = Annotated[bool, Arg("--overwrite", "replace the file if it is there")]
@@ -446,7 +446,7 @@ class AgentCommands:
     # -- files -----------------------------------------------------------------------------------
 
     def hint(self) -> str | None:
-        """Return a line that names the last saved conversation; None if none is saved, or if `agent` has run a turn."""
+        """Return a line that names the last saved conversation; None if none exists or `agent` has turns or no file."""
         default = self._namespace.sessions().get(DEFAULT_SESSION)
         if default is None or default.path is None or default.turns:
             return None
@@ -538,7 +538,7 @@ AGENT_COMMANDS: dict[str, Command] = {
 IN_A_CELL: frozenset[Command] = frozenset(
     {AgentCommands.ask, AgentCommands.chat, AgentCommands.fix, AgentCommands.resume, AgentCommands.serve}
 )
-"""Subcommands that need a running cell, because they use `CellTurns`. They do not work in a panel."""
+"""Subcommands that need a running cell: all that use `CellTurns`, and `serve`. They do not work in a panel."""
 
 
 def agent_magic(name: str = "agent") -> LineMagic:

@@ -66,7 +66,7 @@ WIDTH = 100
 """Characters of a prompt, an answer or a description that are shown in a line."""
 
 _PLACEHOLDERS = {"acp": "NAME", "scripted": "FILE.json", "cassette": "FILE.cassette.yaml"}
-"""Placeholders for MODEL in "PROVIDER:MODEL", for providers that need no model's name there."""
+"""Placeholders for MODEL in "PROVIDER:MODEL", for providers that need something else there than a model's name."""
 
 
 # -- sessions --------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def _class_files() -> str:
 
 
 def _from_here(file: Path) -> str:
-    """Return a path relative to the working directory, so that a saved notebook does not show other folders."""
+    """Return a path relative to the working directory, so that a saved notebook names no folder of this machine."""
     try:
         return os.path.relpath(file)
     except (OSError, ValueError):  # the folder was deleted, or the file is on another drive
@@ -538,7 +538,7 @@ WAIT_FOR_CALLS = "Calls are carried out while a cell waits for them: %agent serv
 
 
 def stop_serving(session: Session) -> str:
-    """Stop serving a session over MCP; return a message that names the clients. Raises UsageError if none is served."""
+    """Stop serving a session over MCP; return a message with its clients. Raises UsageError if it is not served."""
     if (serving := session.serving) is None:
         raise UsageError("Nothing is served. %agent serve begins it.")
     serving.stop()

@@ -76,7 +76,7 @@ def _names(text: str) -> tuple[str, ...]:
 def read_settings(words: Sequence[str]) -> ModelSettings:
     """Return the model settings in "NAME=VALUE" words; each VALUE is JSON, or else plain text.
 
-    Raises UsageError for an unknown setting.
+    Raises UsageError for an unknown setting or an invalid value.
     """
     settings = ModelSettings()
     for word in words:

@@ -23,7 +23,7 @@ class Arg:
     An `Arg` annotates a parameter. `usage` has its flags, if any, and its placeholder: "-m, --model PROVIDER:MODEL".
     The parameter's type and default decide whether the argument is a switch, a number, a choice, a list of words, or
     optional. `check` raises UsageError for an invalid value. With `rest`, the argument is all words that follow,
-    unchanged. A `repeated` option can be written several times, and its values are collected in a list.
+    unchanged. A `repeated` option can be written several times, and its values become a tuple.
     """
 
     usage: str

@@ -220,7 +220,7 @@ class _Printed:
 
 
 def _without_overwritten(text: str) -> str:
-    """Return printed text as a terminal would show it: in each line, a carriage return discards the text before it."""
+    """Return printed text as a terminal shows it: in a line, text after a carriage return replaces the text before."""
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
 
 

@@ -154,9 +154,9 @@ class KnownNotebook:
         return path
 
     def _search(self, path: Path, number: int, running: str) -> Path | None:
-        """Return the notebook file that has the cells seen so far, or else the file that the front end named.
+        """Return the notebook file that has the cells seen so far; None if none is found.
 
-        Return None if neither is found.
+        The first search returns the file that the front end named, if it exists, instead of None.
         """
         cell_ids = frozenset((*self._identity.cells, *([running] if running else ())))
         if number and (not cell_ids or not cell_ids.isdisjoint(_cells(path))):

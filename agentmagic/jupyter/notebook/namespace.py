@@ -46,7 +46,7 @@ _HISTORY_NAME = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[oid]h")
 
 
 def check_name(name: str | None, what: str = "name a session") -> None:
-    """Raise UsageError if a name cannot be used for a variable.
+    """Raise UsageError if a name is a builtin, `In`, `Out`, or not valid for a variable; None is no error.
 
     `what` says in the error message what the name was needed for, as in "'In' cannot name a session".
     """
@@ -109,7 +109,7 @@ class ChosenTools:
         return ChosenTools(self._names, sources)
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the selected tools in the order of their names.
+        """Return the selected tools in the order in which their names were given.
 
         Raises UsageError if a tool is missing, or ServersUnreachable if a server that failed may have the tool.
         """
@@ -298,9 +298,10 @@ class Namespace:
             self._writers[path] = session
 
     def fork(self, session: Session, name: str, turns: int | None) -> Session:
-        """Bind, save and return a new session that begins with the first `turns` turns of another session, or all.
+        """Bind and return a new session that begins with the first `turns` turns of another session, or with all.
 
-        Raises UsageError if the name is not free, or if a conversation of this name is saved already.
+        The new session is saved if the notebook's file is known. Raises UsageError if the name begins with _ or is not
+        free, or if a conversation of this name is saved already.
         """
         _check_visible(name)
         if name in self.variables:
@@ -356,7 +357,7 @@ class Namespace:
         """Return the toolsets of a turn, without empty ones. With `tool_names`, one toolset selects only these tools.
 
         `notebook` adds the tools that read and run the notebook.
-        Raises UsageError if one of `tool_names` cannot be a tool.
+        Raises UsageError if one of `tool_names` is no function, and there are no other toolsets that may have the tool.
         """
         sources = tuple(source for source in session.toolsets(agent) if not self._is_empty(source))
         if notebook and self._notebook_tools not in sources:
@@ -394,8 +395,8 @@ class Namespace:
     def join(self, session: Session) -> None:
         """Connect a session to the notebook's cassette (a recording), under the name of the session's variable.
 
-        The session was made in the user's code. A session without a variable is named "unnamed N", numbered in the
-        order of the first turns.
+        The session was made in the user's code. In the cassette, a session without a variable is named "unnamed N",
+        numbered in the order of the first turns.
         """
         if session not in self._joined_sessions:
             names = (name for name, one in self.sessions().items() if one is session)

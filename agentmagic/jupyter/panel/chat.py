@@ -51,7 +51,7 @@ class Chat:
 
     The panel shows every turn of the session, and carries out the user's actions. If an action fails, the panel shows
     the error. Turns wait in a queue. The thread in which synchronous tools run makes their prompts and begins the
-    turns; all else runs in the engine thread.
+    turns; most other work runs in the engine thread.
     """
 
     def __init__(self, session: Session, notebook: commands.Notebook, view: str = "") -> None:
@@ -336,7 +336,7 @@ class Chat:
         self.look()
 
     def _in_cell(self, function: Callable[[], T]) -> Callable[[], T]:
-        """Wrap a function so that it prints to the cell that shows the panel."""
+        """Wrap a function so that it prints, and saves its turn, as if the cell that shows the panel called it."""
         return partial(self._context.copy().run, function)
 
     async def _fork(self, turns: int) -> str:

@@ -36,7 +36,7 @@ PAUSE = 0.05
 """Seconds in which changes are collected before they are sent to pages."""
 
 SECOND_SESSION = f"{DEFAULT_SESSION}_2"
-"""The name of the panel's session if the default session's variable has another value."""
+"""The name of the panel's session if there is no session, and the default session's variable has another value."""
 
 
 class GreetKernel(PageMessage):
@@ -180,7 +180,7 @@ class LabLink:
             engine().loop.call_soon_threadsafe(self._update)
 
     def _look(self, _result: object) -> None:
-        """Update the docked panel after a cell, which may have chosen another session or bound its variable anew."""
+        """Update the docked panel after a cell: the user may have opened another session in it, or rebound its name."""
         self._namespace.save_late()  # the user may have saved the notebook, so that its file is known now
         if self._chat is not None:
             self._follow(self._chat)

@@ -32,7 +32,7 @@ TurnAction = page.SendPrompt | page.ResumePlan | page.RetryTurn | page.RewriteTu
 
 
 class InCell(Protocol):
-    """Wraps a function so that its output goes to the cell that shows the chat panel."""
+    """Wraps a function so that it prints, and saves its turn, as if the cell that shows the chat panel called it."""
 
     def __call__(self, function: Callable[[], T], /) -> Callable[[], T]:
         """Return the wrapped function."""
@@ -62,7 +62,7 @@ class PanelTurns:
 
     @property
     def note(self) -> str:
-        """A line that tells the user how many turns wait in the queue, and for what; "" if none waits."""
+        """A line that tells the user how many turns wait, and for what; "" if none waits for another turn or a cell."""
         return self._queue.note
 
     @property
@@ -200,7 +200,7 @@ class PanelTurns:
             self._notebook.release(*self._forks.pop(0))
 
     def _attend(self, prompt: Prompt | None, settings: TurnSettings, turn: int | None = None) -> Run:
-        """Begin a turn. The user answers its questions in the panel. If no page shows the panel, the policy decides."""
+        """Begin a turn, whose questions the user answers. If no page has ever drawn the panel, the policy decides."""
         toolsets = self._notebook.toolsets(self._session)
         settings = replace(settings, toolsets=toolsets, attended=self._view.mounted.is_set())
         run = self._session.begin(prompt, settings, turn)

@@ -53,7 +53,7 @@ def prompt_of(
     With `evaluate`, each `{expression}` is replaced by its value. This is for cells, which are the user's code. Text in
     a chat panel may be pasted from elsewhere, so nothing in it is evaluated and its braces stay.
 
-    Raises UsageError or ServerError if a resource or an image cannot be attached.
+    Raises UsageError or ServerError if a resource or an image cannot be attached, or UsageError if there are too many.
     """
     if len(typed_text) > LONGEST_PROMPT:
         return TypedPrompt(typed_text)  # not searched for references: the session refuses such a long prompt
