@@ -234,10 +234,10 @@ def _scrub(options: Any) -> int:
 
 
 def report_on(notebook: Path, *, is_agreed: bool = False) -> int:
-    """Run a notebook twice with the model answers of its cassette, and print each difference between the runs.
+    """Run a notebook twice with the model answers of its cassette; print how the runs differ from it or each other.
 
-    Returns 0 if no run differs, else 1. Asks the user first unless `is_agreed`, since the notebook's tools really
-    run. Raises UsageError if there is no user to ask.
+    Returns 0 if nothing differs, else 1; also 1 if the user refuses. Asks the user first unless `is_agreed`, since the
+    notebook's tools really run. Raises UsageError if there is no user to ask.
     """
     if not is_agreed and not _agrees(f"{notebook} is run twice, and its tools really run, with all they do."):
         return 1
@@ -308,9 +308,9 @@ def _differences(first: list[tuple[str, str, str]], second: list[tuple[str, str,
 def run(notebook: Path, output: Path | None = None, model: str | None = None) -> int:
     """Run a notebook in a real kernel, print each cell with its output, and write the notebook with its outputs.
 
-    Returns 1 if a cell failed or a recorded turn was not replayed, else 0. Raises UsageError if `notebook` is not a
-    notebook or the output cannot be written, and MissingExtra or ProviderError if the notebook uses the local model and
-    this machine cannot run it.
+    Returns 1 if a cell failed, the kernel died, or a recorded turn was not replayed, else 0. Raises UsageError if
+    `notebook` is not a notebook or the output cannot be written, MissingExtra if a package for notebooks is missing,
+    and MissingExtra or ProviderError if the notebook uses the local model and this machine cannot run it.
     """
     try:
         nbformat, nbclient = import_module("nbformat"), import_module("nbclient")

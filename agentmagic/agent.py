@@ -187,7 +187,7 @@ class Agent:
         return self.instructed(())
 
     def instructed(self, project: Sequence[ProjectText]) -> str:
-        """Return `whole_instructions`, followed by the texts of a project's files, such as AGENTS.md."""
+        """Return, in this order, the instructions, the texts of a project's files (AGENTS.md), the answer's form."""
         schema, text = self.output_schema, with_project(self.instructions, project)
         return text if schema is None else f"{text}\n\n{schema.instructions}".lstrip()
 

@@ -40,7 +40,7 @@ WARN_AT = 0.8
 PATIENCE = 1.0
 """Seconds to wait while another kernel locks the ledger. Writing a line takes less than a millisecond."""
 PIECE = 2**20
-"""Bytes of the ledger, or most bytes of a notebook.json, that are read at a time."""
+"""Bytes of the ledger that are read at a time, or most characters that are read of a notebook.json."""
 LONGEST_LINE = 4_000
 """Bytes. The ledger never writes a longer line, so a longer line is skipped."""
 LONGEST_NAME = 500
@@ -62,7 +62,7 @@ class CostSum:
 
 
 class PaidRequests:
-    """The ledger: what all kernels of the user, and this process, have paid this month. Replayed turns do not count.
+    """The ledger: what all kernels of the user have paid this month, and what this process has used, without replays.
 
     For each paid request, one line is appended to a file. Before a sum is computed, the lines that other kernels have
     appended in the meantime are read. A line that a crash cut off, or that has another format, is skipped.
@@ -94,7 +94,10 @@ class PaidRequests:
         return folder / f"ledger-{today()[:7]}.jsonl"
 
     def pay(self, folder: str, session: str, model: str, usage: Usage) -> None:
-        """Record one sent request in the ledger file. If it cannot be written, the attribute `problem` says why."""
+        """Count one sent request, and write it to the ledger file before returning, unless the request was free.
+
+        If the file cannot be written, the attribute `problem` says why. The next call of `pay` or `costs` tries again.
+        """
         with self._guard:
             self.here += usage
             if usage.cost == 0:
@@ -353,7 +356,7 @@ class FolderBill:
 
     In a row, `cost` is in US dollars, None if the price of a request is unknown; `failures` counts turns that ended in
     an error, ran out of time, or were cut off with their kernel. `files` counts the journals that were read, `damaged`
-    the lines that could not be read, and `left_out` the journals that were skipped because there are too many.
+    the lines that could not be read, and `left_out` the journals that were skipped: too many files, or too many bytes.
     """
 
     rows: tuple[Mapping[str, Any], ...]

@@ -191,7 +191,7 @@ class ClassSettings:
         return ""
 
     def cap(self, name: str, value: float | None, *, session: bool = False) -> float | None:
-        """Return the limit that applies to a turn or session. Raises UsageError if the notebook's `value` is higher."""
+        """Return a notebook's limit `value`; if None, the settings' limit. Raises UsageError if `value` is higher."""
         own = f"session_{name}" if session else name
         most = cast("float | None", getattr(self, own))
         if most is None or value is None or value <= most:
@@ -203,7 +203,7 @@ class ClassSettings:
     def limit(self, name: str, value: float | None, usual: float) -> float | None:
         """Return the `max_iterations` or `timeout` of a turn, None for no limit. Raises UsageError as `cap` does.
 
-        `value` is the notebook's limit. If it equals the default value `usual`, it counts as not set.
+        `value` is the notebook's limit (None: no limit). If it equals the default value `usual`, it counts as not set.
         """
         most = cast("float | None", getattr(self, name))
         if most is None or value == usual:

@@ -90,7 +90,7 @@ def _reason(error: Exception) -> str:
 
 
 def _install_command(error: Exception) -> str:
-    """Return the command that reinstalls the package that an import error names, "" for any other error."""
+    """Return the command that installs or reinstalls the package of the module in an import error, else ""."""
     module = (getattr(error, "name", None) or "").partition(".")[0]
     if not module:
         return ""
@@ -214,7 +214,10 @@ def _disabled_extensions() -> list[str]:
 
 
 def _enable_command(name: str) -> str:
-    """Return the command that enables an extension at the level (user, environment or system) that disables it."""
+    """Return how to enable an extension: a command for the level (user, environment or system) that disables it.
+
+    If no level disables the extension, the result says in words which file to change.
+    """
     config = import_module("jupyterlab_server.config")
     for level in ("user", "sys_prefix", "system"):
         disabled_names: Any = config.get_static_page_config(level=level).get("disabledExtensions", {})

@@ -62,7 +62,10 @@ def describe(error: BaseException) -> str:
 
 
 def usage_code(module: str) -> str:
-    """Return the code of usage errors that a module creates: "usage-" and the name of its package in agentmagic."""
+    """Return the code of usage errors that a module creates: "usage-" and the name of its package in agentmagic.
+
+    For a module directly in agentmagic, the module's own name is used. For a module outside, the code is "usage".
+    """
     root, *path = module.split(".")
     if root != "agentmagic" or not path:  # the error is from a module outside agentmagic
         return UsageError.code

@@ -25,7 +25,7 @@ TERMINAL = (
 )
 """A pattern of a terminal command, without the escape character before it."""
 SUSPECT = re.compile(f"[{HIDDEN}\r\u200c\u200d]")
-"""Finds a hidden character. A text without a match has nothing to hide, so it needs no cleaning."""
+"""Finds a hidden character, a joiner or a carriage return. A text without a match needs no cleaning."""
 
 _Escape = tuple[str, re.Pattern[str]]
 
@@ -158,7 +158,7 @@ def find_unfinished(text: str) -> int:
 
 
 def _drop_hidden(text: str) -> str:
-    """Return the text without the characters in `HIDDEN`, terminal escapes and lone carriage returns."""
+    """Return the text without characters in `HIDDEN`, joiners, terminal escapes and lone carriage returns."""
     if text.isascii() and text.replace("\n", " ").replace("\t", " ").isprintable():
         return text
     return _HIDDEN_TEXT.sub("", text)

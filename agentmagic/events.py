@@ -106,9 +106,9 @@ class Working:
 
 @value_class
 class StepStarted:
-    """A model request is about to be sent; steps count from 1.
+    """A model request is about to be sent, or a step begins without one, such as tool calls of a plan.
 
-    `closing` marks the last request of a turn that reached its limit of steps, which asks for a closing answer.
+    Steps count from 1. `closing` marks the last request of a turn at its limit of steps: it asks for a closing answer.
     """
 
     type: ClassVar[str] = "step_started"
@@ -397,8 +397,8 @@ class TaskStarted:
 class TaskJudged:
     """The model checked the tool result of a task of a plan.
 
-    With `retry`, the task is tried again, with new `parameters` unless they are None. `result` is a short form of the
-    tool result that later tasks get, `summary` a short form for the user.
+    With `retry`, the task is tried again, with new `parameters` unless they are None. `result` is what later tasks get
+    instead of the tool result ("" for the tool result itself), `summary` a sentence for the user.
     """
 
     type: ClassVar[str] = "task_judged"

@@ -45,7 +45,7 @@ class Capture(Protocol):
         ...
 
     def draw(self) -> None:
-        """Capture the matplotlib figures that are still open, and close them."""
+        """Capture the matplotlib figures that the tool has opened and left open, and close them."""
         ...
 
     def leave_out(self, value: Any, parts: Sequence[Content]) -> None:

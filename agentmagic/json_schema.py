@@ -299,7 +299,7 @@ def _fits_json(hint: Any) -> bool:
 def _hints(function: Callable[..., Any], context_type: type) -> tuple[dict[str, Any], dict[str, Any], str | None]:
     """Return the hints and the defaults of the parameters that a model fills in, and the name of the context parameter.
 
-    Parameters that a `functools.partial` binds by keyword are left out.
+    Parameters that a `functools.partial` binds are left out.
     """
     function_name, plain = name_of(function), _flatten_partial(function)
     try:

@@ -90,7 +90,7 @@ def pack(
 ) -> str:
     """Collect wheels, notebooks and docs in a folder, and with `model` also the weights of the local model.
 
-    The notebooks and docs are copied from the git clone, or without one from the installed package. The wheels are for
+    The notebooks and docs are those of `clone`, by default those that came with this agentmagic. The wheels are for
     each of the `targets`, by default for machines like this one; the returned text names these machines. The script
     `install.py` in the folder installs the wheels. With `student`, the lessons have no solutions. Raises
     UsageError as `lessons.course` does, or if wheels cannot be fetched.

@@ -44,9 +44,9 @@ def copy_docs(source: Path, folder: Path) -> None:
 def copy(folder: Path, clone: Path | None = None, *, student: bool = False) -> list[str]:
     """Copy the lessons, the walkthroughs and the docs to `folder`; return the names of the lessons.
 
-    They are copied from the git clone, or without one from the installed package. The walkthroughs are put into the
-    subfolder `walkthroughs`. With `student`, the solutions and all outputs are left out. Raises UsageError as
-    `course` does, if the folder is not empty, or if an exercise is already solved in the clone.
+    They are copied from `clone`, by default from the notebooks that came with this agentmagic. The walkthroughs are put
+    into the subfolder `walkthroughs`. With `student`, the solutions and all outputs are left out. Raises UsageError as
+    `course` does, if the folder is not empty, or if with `student` an exercise is already solved in the original.
     """
     source = course(clone)
     notebooks, lessons = source / "notebooks", source / "notebooks" / "lessons"

@@ -168,7 +168,7 @@ class Media:
 
 @value_class
 class Resource:
-    """A resource of an MCP server, named by its URI, with its text if the server sent one."""
+    """A resource of an MCP server, or a web page, named by its URI, with its text if that was sent too."""
 
     type: ClassVar[str] = "resource"
     uri: str
@@ -429,7 +429,8 @@ LONGEST_PROMPT = 2_000_000
 def as_prompt(prompt: Prompt) -> Message:
     """Return a prompt (a text, parts or a message) as a message of the user.
 
-    Raises UsageError if the prompt is empty, too long, or has parts that a user message cannot have.
+    Raises UsageError if the prompt is empty, too long, of another type, a message that is not of the user, or has parts
+    that a user message cannot have.
     """
     match prompt:
         case Message():

@@ -200,7 +200,7 @@ def plan_text(checklist: Checklist) -> str:
 def read_plan(text: str) -> list[dict[str, Any]]:
     """Parse a plan in the form of `plan_text`, which the user may have edited.
 
-    Raises ValueError for a line that is not a task.
+    Raises ValueError for a line that is not a task, and for a text without tasks.
     """
     tasks = [_read_line(line.strip()) for line in text.splitlines() if line.strip()]
     if not tasks:

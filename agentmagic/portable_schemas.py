@@ -181,7 +181,7 @@ _ORDER: Mapping[str, int] = {keyword: place for place, keyword in enumerate(_IN_
 
 
 def _position(keyword: str, schema: dict[str, Any]) -> float:
-    """Return a number for the place of a keyword in the order in which `jsonschema-rs` checks the keywords."""
+    """Return a keyword's place in the order of checks of `jsonschema-rs`, which does a few checks within others."""
     if keyword == "required" and len(schema["required"]) == 1 and schema.get("additionalProperties") is False:
         is_combined = "properties" in schema and "patternProperties" not in schema
         return _ORDER["additionalProperties"] + 0.5 if is_combined else _ORDER["required"]

@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """If nbval runs notebooks, make a folder in which their kernels report recorded turns that they did not replay.
 
-    The environment variable `AGENTMAGIC_UNASKED` gets its path.
+    The environment variable `AGENTMAGIC_UNASKED` gets its path. If the variable is set already, no folder is made.
     """
     if UNASKED not in os.environ and (config.getoption("nbval", False) or config.getoption("nbval_lax", False)):
         config.stash[_folder_key] = os.environ[UNASKED] = tempfile.mkdtemp()

@@ -106,7 +106,8 @@ class Run:
     def send(self, intent: Intent) -> None:
         """Answer an approval or a question of this run, or stop the run. Thread-safe.
 
-        Raises UsageError for an `Approve` if the classroom settings require that a person approves, and not code.
+        Raises UsageError for an `Approve` of a tool call (not of a pause in step mode) if the settings of a teacher or
+        an administrator require that a person approves, and not code.
         """
         bounds = class_settings()
         if bounds.needs_person and isinstance(intent, Approve) and self._asks_permission(intent.id):

@@ -401,7 +401,7 @@ def _literal_start(text: str) -> int:
 def _spellings(value: str) -> Iterator[str]:
     """Yield a secret value, its form without escapes, and its escaped forms in JSON, `repr`, URLs and bytes.
 
-    The escaped forms are needed because `escapes` does not decode characters beyond ASCII.
+    The escaped forms are needed because `escapes` does not decode all escapes of characters beyond ASCII.
     """
     yield value
     yield decode(value)

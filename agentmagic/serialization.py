@@ -75,7 +75,7 @@ _WORD = "^[a-z_]{1,40}$"
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """A line of a journal, between turns: the conversation was resumed after its process had died.
+    """A line of a journal, between turns: the conversation was resumed from a cut-off or damaged file, or saved anew.
 
     `tools` are the tools whose last call may have run in part or completely. If the beginning of an earlier turn could
     not be read, readers leave out that turn, because the resumed session does not have it.

@@ -113,8 +113,8 @@ class Session:
     `cassette` is the file of a recording, and `replay` says how the file is used: "record", "replay", "auto",
     "replay-model", "replay-tools", or "live", which does not use it. A `timed` replay takes as long as the recording
     did. `namespace` holds the variables that the session's tools change; by default the notebook's variables, in a
-    script those of `__main__`. `name` is the notebook variable that holds the session, "" in a script; traces and cost
-    reports call the session by this name.
+    script those of `__main__`. `name` is the notebook variable that holds the session, "" in a script; traces and the
+    ledger of costs call the session by this name.
 
     Turns never interleave: starting a turn while another is running raises SessionBusy. Use the session as an async
     context manager, or call `close()`. A session that is left open is closed when the process ends.
@@ -502,7 +502,7 @@ class Session:
     def serve(self, *, tools: bool = False) -> Serving:
         """Serve the notebook and this conversation over MCP to other programs of this user.
 
-        Serving ends when `stop()` of the returned object is called, or when the kernel ends.
+        Serving ends when `stop()` of the returned object is called, the session is closed, or the kernel ends.
 
         An MCP client can read variables, cells and outputs, run code and propose cells. With `tools` it can also call
         the session's tools; call `serve` again to change that. Each call is a turn of this session, and the session's

@@ -123,8 +123,8 @@ def exact(text: str) -> str:
 class ShownStream:
     """A filter that makes a text safe to show while it arrives in pieces.
 
-    The end of the text is held back until the next piece if it may be the beginning of a secret or of a terminal
-    escape.
+    The end of the text is held back until the next piece if it may be the beginning of a secret or of an escape, or if
+    the next piece may change what `clean` makes of it.
     """
 
     def __init__(self) -> None:
