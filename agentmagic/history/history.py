@@ -235,7 +235,8 @@ class History:
     def undo(self) -> Message | None:
         """Undo the last change. If it added a turn, return the prompt of this turn.
 
-        Return None if the change was a `clear`, whose turns are now restored, or if there is no change to undo.
+        Return None if the change was a `clear`, whose turns are now restored, or if there is no change to undo. If the
+        change was a `cut` that no turn followed, return the prompt of the last turn that `cut` had kept, or None.
         """
         change = self.changes.undo(self.turns)
         if change is None:

@@ -53,11 +53,11 @@ class Journal:
     At the beginning and end of a turn and of a tool call, a thread syncs the file to the disk. The caller does not wait
     for it, so a power failure can lose the last moments.
 
-    `write`, `resume` and `close` never raise for a problem with the file. If the file cannot be written any more,
-    `problem` is set to a text that explains it, and `tell` is called once with this text, in any thread. Then nothing
-    more is written, and the conversation continues in memory. `taken` is True if another kernel or session writes the
-    file. `begun` is True if the file contains this conversation. `replays` is True if later turns cost nothing, because
-    they are replayed from a cassette; `was_replayed` returns the same for a turn that has ended.
+    `write`, `resume` and `close` never raise because the file cannot be written. In this case, `problem` is set to a
+    text that explains it, and `tell` is called once with this text, in any thread. Then nothing more is written, and
+    the conversation continues in memory. `taken` is True if another kernel or session writes the file. `begun` is True
+    if the file contains this conversation. `replays` is True if later turns cost nothing, because they are replayed
+    from a cassette; `was_replayed` returns the same for a turn that has ended.
     """
 
     def __init__(self, path: Path, *, tell: Callable[[str], None]) -> None:
@@ -290,7 +290,7 @@ class _File:
         return os.fstat(self._number).st_size
 
     def close(self) -> None:
-        """Let the thread sync the file to the disk a last time and close it. Wait for it at most two seconds."""
+        """Close the file after the syncs that were requested. Wait at most two seconds for the thread that closes."""
         if self._thread is None:
             os.close(self._number)
             return

@@ -291,7 +291,7 @@ class _Doubts:
 
 
 def _call_key(record: object, call_id: str) -> tuple[str, ...]:
-    """Return a unique key for a tool call: its id, and before it the path of agents (called as tools) that made it."""
+    """Return a key for a tool call, unique in a turn: the ids of the calls of agents that it is inside, then its id."""
     return (*record.path, call_id) if isinstance(record, InnerEvent) else (call_id,)
 
 

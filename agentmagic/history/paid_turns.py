@@ -1,4 +1,4 @@
-"""Reads the cost of each turn from journals (saved conversations). Only lines with token usage are decoded."""
+"""Reads the cost of each turn from journals (saved conversations). Decodes only lines with a turn's start or usage."""
 
 import json
 import os
@@ -30,10 +30,10 @@ _USAGE = b'"type":"usage"'
 
 @dataclass(frozen=True, slots=True)
 class PaidTurn:
-    """A turn of a journal that cost money: its day, its model, its usage, and whether it failed.
+    """A turn of a journal, or a summary made between two turns: its day, its model, its usage, and whether it failed.
 
-    Turns replayed from a cassette (recorded responses) are not paid. In a file of an older version, the day of a turn
-    is the day of the last change to the file.
+    Turns replayed from a cassette (recorded responses), or made by a client of a served notebook, are left out. In a
+    file of an older version, the day of a turn is the day of the last change to the file.
     """
 
     day: str
@@ -89,7 +89,7 @@ class _JournalTurns:
         """The lines with the usage of the open turn so far. None if no turn is open."""
 
     def take(self, line: bytes) -> Iterator[PaidTurn]:
-        """Process the next line of the journal. If the line ends a paid turn, yield this turn."""
+        """Process the next line of the journal. Yield the paid turn that ends with this line or was cut off before."""
         if not line.endswith(b"}\n"):
             self._journals.damaged_lines += 1
         elif line.startswith(_BEGIN):
@@ -135,7 +135,7 @@ class _JournalTurns:
 
 
 def model_of(line: bytes) -> str:
-    """Return the model named in the line that begins a turn, or "" if the line names no model."""
+    """Return the model named in the line that begins a turn, or "" if the line is not JSON or names no model."""
     try:
         model = json.loads(line).get("model")
     except (ValueError, RecursionError):

@@ -212,9 +212,9 @@ class Engine:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def submit_from_here(self, coroutine: Coroutine[Any, Any, T], started_by: Caller | None = None) -> Future[T]:
-        """Run a coroutine on the engine. Store the caller's event loop, for tools with `@tool(loop="caller")`.
+        """Run a coroutine on the engine. Store a `Caller`, whose event loop tools with `@tool(loop="caller")` use.
 
-        If `started_by` is given, the event loop of this `Caller` is stored instead.
+        The stored `Caller` is `started_by` or, if that is None, the code that calls this method.
         """
         token = caller.set(started_by or Caller.here())
         try:
@@ -246,7 +246,10 @@ class Engine:
             future.exception()
 
     def refuse_own_thread(self) -> None:
-        """Raise if called on the event loop of the engine or of async tools, because these loops must not block."""
+        """Raise RuntimeError on the event loop of the engine or of async tools, because these loops must not block.
+
+        Without threads, raise UsageError if the browser cannot suspend synchronous code.
+        """
         HOME.refuse_to_block(running_loop())
 
     async def in_pool(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:

@@ -119,7 +119,7 @@ def _builtin_exits() -> Iterator[tuple[str, Any]]:
 def offer_names() -> None:
     """Replace the built-in `exit` and `quit` by versions that end only the tool that calls them.
 
-    `contained_exits` calls this, and restores the original names at its end.
+    `contained_exits` calls this. At the end of the last open block, it restores the original names.
     """
     for name, value in _builtin_exits():
         if not isinstance(value, _BuiltinExit):

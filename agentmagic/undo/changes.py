@@ -48,7 +48,8 @@ class Changes:
 
     Calls that run at the same time share one `Changes`; `calls` are their ids. `names` are the variables that
     the calls can change, or None for all. When the last call has ended, `ended` is set, the variables are compared with
-    those before, `on_compared` is called, and `settled` is set. If this comparison `failed`, the changes are unknown.
+    those before, `on_compared` is called, and `settled` is set. If the snapshot before the calls or this comparison
+    `failed`, the changes are unknown.
     """
 
     namespace: Variables
@@ -250,7 +251,10 @@ class _Undoing:
         """The ids of the objects that differ from their state before the code ran."""
 
     def decide(self) -> None:
-        """Refuse to restore variables that cannot be restored exactly, or that share objects with a refused name."""
+        """Refuse variables that were changed later or cannot be restored exactly.
+
+        Also refuse variables that share objects with a variable that is left alone.
+        """
         before, after, now = self._before, self._after, self._now
         for object_id in self._stale:
             if reason := before.states[object_id].obstacle(now.states[object_id]):

@@ -77,7 +77,10 @@ class ObjectState:
 
     @property
     def hashed_objects(self) -> Collection[Any]:
-        """The inner objects that are found by their hash, such as the keys of a dict. They are restored first."""
+        """The inner objects that are found by their hash, such as the keys of a dict.
+
+        They are restored before this object, because they must have their earlier hash when they are put into it.
+        """
         return ()
 
     def restore(self) -> None:
@@ -258,7 +261,7 @@ class Many(ObjectState):
     """One state for a list or dictionary and the many small containers in it.
 
     `data` has the state of the list or dictionary alone, and the class of the containers. `hold` stores the size of
-    each container, and the keys and values of all. Undo does not watch the values, because they never change.
+    each container, and the keys and values of all. These are plain and never change, so they need no own states.
     """
 
     holdings: tuple[list[int], list[Any], list[Any]] | None = None
@@ -269,7 +272,10 @@ class Many(ObjectState):
         self.holdings = _holdings(kind, _containers(own))
 
     def same(self, other: ObjectState) -> bool:
-        """Return whether all small containers have the same content in both states, in the same order."""
+        """Return whether the list or dictionary, and all containers in it, have the same content in both states.
+
+        Return False if `hold` was not called for both states.
+        """
         if not (isinstance(other, Many) and self.holdings and other.holdings):
             return False
         (own, kind), (others, other_kind) = self.data, other.data

@@ -161,12 +161,11 @@ def _closure(starts: Iterable[int], following: Mapping[int, Iterable[int]]) -> s
 
 
 class Camera:
-    """Takes a `Picture`, a snapshot of the objects that code can change, but of `most` objects at most.
+    """Takes a `Picture`: a snapshot of at most `most` objects that code can change.
 
     The code can reach these objects from names, or from other objects (roots). `everything` is True if the code can
-    reach all names.
-    `writes_past_copies` is True if the code can write to the array inside a table directly, without the copy that the
-    table makes first. Functions that the code can call also set these flags.
+    reach all names. `writes_past_copies` is True if the code can write to the array inside a table directly, without
+    the copy that the table makes first. Functions that the code can call also set these flags.
     """
 
     def __init__(self, namespace: Mapping[str, Any], most: int = MOST, picture: Picture | None = None) -> None:
@@ -224,7 +223,8 @@ class Camera:
     def again(self, earlier: Iterable[Picture]) -> "Camera":
         """Reuse the states in earlier snapshots for unchanged objects, and take new states of the others.
 
-        If several snapshots have a state of an object, that of the first snapshot counts. Return this `Camera`.
+        `earlier` has the latest snapshot first: if several have a state of an object, that of the first counts. Return
+        this `Camera`.
         """
         states, waiting = self.picture.states, list[Any]()
         for picture in earlier:
@@ -299,7 +299,9 @@ class Camera:
     def develop(self, limit: int) -> Picture:
         """Store the memory of arrays, and return the snapshot.
 
-        A copy is stored if code can write to the memory and `limit` bytes suffice, otherwise a digest.
+        A copy is stored if `limit` bytes suffice, and code reaches the array not only through copy-on-write or the
+        array is small. Otherwise a digest is stored, but nothing for a large array (over SHIELDED) that code cannot
+        write to. If the digests would read more than COMPARED bytes, the state gets the `problem` TOO_LARGE.
         """
         digest_limit, states = COMPARED, self.picture.states
         is_deep = self.everything or self.writes_past_copies

@@ -105,8 +105,8 @@ class Program:
 def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
     """Return what a program would do. The code may contain IPython lines, such as `%time` and `!ls`.
 
-    `namespace` is the one in which the program would run. It is needed for `only_reads`, which requires that all values
-    used have types of Python or the data libraries. Without a namespace, no value is known.
+    `namespace` is the one in which the program would run. `only_reads` requires that the variables used are in
+    `namespace`, with values of types of Python or the data libraries. Without a namespace, no value is known.
     """
     walk = _Walk(namespace or {})
     only_reads = False
@@ -177,7 +177,7 @@ class _Walk:
     """Cache of `path`, by node."""
     _star_modules: list[str] = field(default_factory=list[str])
     _scopes: list[tuple[set[str], bool]] = field(default_factory=list[tuple[set[str], bool]])
-    """The local names of each enclosing function, and whether that function is a comprehension."""
+    """The local names of each enclosing function, class or comprehension, and whether it is a comprehension."""
     _globals: set[str] = field(default_factory=set[str])
 
     # -- lines of IPython ----------------------------------------------------------------------
@@ -573,7 +573,7 @@ def _try_parse(code: str) -> ast.Module | None:
 def _path_of_value(value: object) -> str:
     """Return the dotted path of a module, function or class; for another object, that of its class and "()".
 
-    The path is "" for a class or function of the user.
+    The path is "" for a class or function of the notebook, and for an object of such a class or of a built-in one.
     """
     if isinstance(value, ModuleType):
         return str(value.__name__)

@@ -365,7 +365,7 @@ class _ReadCheck:
         """The variables that hold data. True if their data belong to polars."""
 
     def block(self, body: Iterable[ast.stmt]) -> None:
-        """Check that statements change nothing. Raises _UnknownOperation."""
+        """Check that statements change nothing. Raises _UnknownOperation if a part of one is not in the tables."""
         for node in body:
             match node:
                 case ast.Pass():

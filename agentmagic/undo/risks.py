@@ -192,7 +192,7 @@ _CALLS_ANY = re.compile(r"[\w\])]\(")
 _LONGEST_SQL = 20_000
 
 Act = tuple[str, str | None]
-"""What a call does, as a key of PHRASES, and the argument of the call if that is known."""
+"""What a call does, as OPENS or a key of PHRASES, and the argument of the call if that is known."""
 
 
 def phrase(act: str, argument: str | None, source: str) -> str:
@@ -383,7 +383,7 @@ def of_magic(command: str) -> Iterator[Act]:
 def of_environment(name: str | None) -> Act | None:
     """Return the act "credential" if an environment variable is named like a secret, else None.
 
-    If `name` is None, the program reads all variables; this also counts as "credential".
+    `name` is None if the program reads all variables, or one of unknown name. This also counts as "credential".
     """
     return ("credential", name) if name is None or is_secret_name(name) else None
 

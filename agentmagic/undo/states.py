@@ -144,7 +144,7 @@ def _python_maker(kind: type[Any]) -> Maker:
 
 
 def _solid(kind: type[Any]) -> type[Any]:
-    """Return the first base class written in C, or `object` if undo can neither ignore nor restore its content."""
+    """Return the first base class written in C, or `object` if undo neither ignores its content nor can watch it."""
     solid = next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
     return solid if is_unchanging(solid) or solid in _ROWS else object
 

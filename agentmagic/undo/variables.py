@@ -58,7 +58,7 @@ def _contents(name: str, value: object) -> str:
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """Return whether a variable is named like a secret. If so, its value is blanked from now on in all texts."""
+    """Return whether a variable is a text named like a secret. If so, its value is blanked from now on everywhere."""
     if not issubclass(type(value), str) or not is_secret_name(name):
         return False
     learn(name, value)

@@ -110,8 +110,8 @@ def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> st
 
     A string is returned as it is. For a data frame or series, the text has the index and columns with types, missing
     values, ranges and distinct values, and some rows, or the first `rows`. For an array it has the range and a corner,
-    for a function the source, for a class the schema. A NumPy number, a time and the like are written as `print` does.
-    Any other value is written like its repr. No iterator is consumed.
+    for a function or class the source, for a data class the schema. A NumPy number, a time and the like are written as
+    `print` does. Any other value is written like its repr. No iterator is consumed.
     """
     most = budget * CHARACTERS
     if is_opaque(value):
@@ -316,7 +316,7 @@ class _Reader:
         return self._finite(value) if isinstance(value, float) else self._other(value)
 
     def read(self, items: Iterable[Any]) -> list[Any]:
-        """Return the items of a generator, up to 10,000 items (MOST_ITEMS) or 10 MB (MOST_BYTES)."""
+        """Return the items of a generator, until `is_full` is true. A note that the rest was cut then follows."""
         read: list[Any] = []
         for item in items:
             if self.is_full(item):
@@ -325,7 +325,7 @@ class _Reader:
         return read
 
     def is_full(self, item: Any) -> bool:
-        """Count an item, and return whether a limit was reached, so that reading must stop."""
+        """Count an item. Return whether reading must stop: at MOST_ITEMS, after MOST_BYTES, or by `should_stop`."""
         full = self._should_stop() or self._items >= MOST_ITEMS or self._bytes > MOST_BYTES
         self._items += 1
         self._bytes += _size(item)

@@ -259,7 +259,7 @@ def _type(series: "nw.Series[Any]") -> str:
 def _levels(value: Any, part: "nw.DataFrame[Any] | None" = None) -> "list[tuple[str, nw.Series[Any]]]":
     """Return the levels of a pandas index for the rows in `part`.
 
-    Return an empty list if the index only counts the rows.
+    Return an empty list if there is no such index, or if the index only counts the rows.
     """
     import narwhals as nw
 
@@ -352,7 +352,7 @@ def _range(low: Any, high: Any) -> str:
 
 
 def array(value: Any, write: WriteCell) -> str:
-    """Return an array as text: shape, type, range and first items; for a structured array, the range of each field."""
+    """Return an array as text: shape, type, range and outer items; for a structured array, the range of each field."""
     import numpy as np
 
     part, every = sample(value)

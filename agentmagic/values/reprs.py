@@ -87,8 +87,8 @@ _PACKAGES = frozenset({"numpy", "pandas", "polars"})
 class _Writer:
     """Writes a value like its repr, up to a number of characters. `pieces` is the text so far.
 
-    Items of Python's own types are written one by one. The repr of any other class can run code of the user. It is
-    called in a thread, and all these calls together have 0.2 seconds (PATIENCE).
+    The items of Python's own containers, and the fields of data classes, are written one by one. The repr of another
+    class can run code of the user. It is called in a thread; all these calls together have 0.2 seconds (PATIENCE).
     """
 
     def __init__(self, most: int) -> None:
