@@ -123,7 +123,7 @@ class BatchedRows:
         return Steps(turn, {}, Fold(), void).first_request()
 
     async def _collect(self, name: str, rows: dict[str, RowPrompt]) -> None:
-        """Wait for a batch, then run the turn of each of its rows with the answer from the batch."""
+        """Wait for a batch, then start the turn of each of its rows with the answer from the batch."""
         await self._wait_until_done(name, len(rows))
         async for key, answer in self._answers(name, rows):
             prompt = rows.pop(key)

@@ -42,7 +42,7 @@ class Driver:
         self._turns: RowTurns | None = None
 
     async def run(self) -> None:
-        """Ask the rows until each has an outcome, or a budget or an error ends the map. Cancel it to stop the map."""
+        """Ask the rows until each has an outcome, or a budget or an error ends the map. To stop it, cancel its task."""
         why: MapEnd = "done"
         ledger = self._ledger
         ledger.main = asyncio.current_task()
@@ -121,7 +121,7 @@ class Driver:
             raise unreadable
 
     async def _open(self, tools: Sequence[Tool]) -> MapFile:
-        """Open the file that stores the map's answers. Raises UsageError if it cannot be written."""
+        """Open the file that stores the map's answers. Raises UsageError if this map cannot write to the file."""
         ledger, path = self._ledger, self._ledger.work.path
         recipe = self._recipe(tools)
         ledger.request = digest(*recipe.parts.values())

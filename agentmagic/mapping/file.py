@@ -2,8 +2,8 @@
 
 Each line is JSON. The first line describes the request that all rows share. If a later line does so too, all rows were
 asked again from there. Before a row is asked, its key is written; when it has ended, its events and its outcome. Lines
-are only appended, so a crash loses at most the last line. A row that was asked and has no outcome is in doubt: the
-provider may have charged for its answer.
+are only appended, in one write, so a crash loses at most the last line. A row that was asked and has no outcome is in
+doubt: the provider may have charged for its answer.
 """
 
 import errno
@@ -34,7 +34,7 @@ VERSION = 1
 """The version of the format. It increases when an older reader would misread the file."""
 
 RowStatus = Literal["answered", "failed", "in doubt", "in a batch", "not asked"]
-"""The outcome of a row. If a row was stopped, or a worker was lost, its outcome is unknown: "in doubt"."""
+"""The outcome of a row. "in doubt" means unknown: the row was stopped while it was asked, or a worker was lost."""
 
 LONGEST_ERROR = 300
 """Maximum number of characters in the error of a row."""

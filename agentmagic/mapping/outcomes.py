@@ -120,7 +120,10 @@ class MapResult:
         return _result(events)
 
     def _frame_rows(self) -> Iterator[MapRow]:
-        """Yield the rows of the result's data frame: all rows, or if a sample was asked, the rows with an outcome."""
+        """Yield the rows of the result's data frame: all rows of the input, with or without an outcome.
+
+        After a sample, and if the number of rows is not known, yield only the rows with an outcome.
+        """
         if self.estimate is not None or self._source.total is None:
             yield from self.rows
             return

@@ -105,7 +105,7 @@ class Playback:
         return outcome is not None and self._ledger.keep(prompt, outcome)
 
     def note(self, outcome: RowEnded) -> None:
-        """Write the outcome of a row to the cassette file. If it cannot be written, end the map."""
+        """Record the outcome of a row. If the cassette file cannot be written, end the map."""
         if self._tape.recorder is None:
             return
         try:

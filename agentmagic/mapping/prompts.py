@@ -81,7 +81,7 @@ class RowPrompts:
 
     @property
     def whole(self) -> Message:
-        """The prompt of all rows, before it is filled in: the text as the user wrote it, and images in variables."""
+        """The prompt of all rows, before it is filled in: as the user wrote it, with the images in variables."""
         pictures = [attachment.part for attachment in self._notebook_values if isinstance(attachment.part, Media)]
         return as_prompt(user(self.text, *self._further, *pictures))
 
@@ -136,9 +136,8 @@ class RowPrompts:
         for name in sorted(self.columns):
             if name not in values:
                 return f"The row has no {name}."
-        for (
-            expression
-        ) in self._template.expressions:  # check plain column names; an expression may handle missing values
+        # Check plain column names only, because an expression may handle missing values.
+        for expression in self._template.expressions:
             if expression.source in self.columns and is_missing(values[expression.source]):
                 return (
                     f"{expression.source} is missing in this row, so nothing was asked. Fill it, or leave the row out."
@@ -146,7 +145,7 @@ class RowPrompts:
         return ""
 
     def _loss(self, attachment: Attachment) -> str:
-        """Return why a row is not asked: its value is too long to send, and a part of it can give a wrong answer."""
+        """Return why a row is not asked: the model would get no whole value, and a part can give a wrong answer."""
         name, advice = attachment.value.written[1:-1], ""
         if attachment.loss.startswith("is longer"):
             most = self._attacher.budget * CHARACTERS

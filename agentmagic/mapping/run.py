@@ -57,7 +57,7 @@ class MapRun:
         return self.so_far().frame
 
     def stop(self) -> None:
-        """Stop the map (one prompt for many rows). Can be called in any thread. Answers so far are kept."""
+        """Stop the map (one prompt for many rows), from any thread. Cancel the running rows, and keep the answers."""
         self._stopped = True
         engine().loop.call_soon_threadsafe(self._cancel)
 
@@ -176,9 +176,8 @@ class MapRun:
             self._cancel()
         try:
             await self._driver.run()
-        except (
-            BaseException
-        ) as error:  # callers wait for `settled`: without this, they would wait forever if the code above has a bug
+        except BaseException as error:
+            # Callers wait for `settled`: without this, they would wait forever if the code above has a bug.
             self.settled.set_exception(error)
             raise
         else:

@@ -42,7 +42,7 @@ class OuterTape(Protocol):
 async def ask_agent(tape: OuterTape, tool: Tool, call: ToolCall, context: ToolContext, place: Place) -> ToolResult:
     """Run an agent that is called as a tool, and record or replay its turn. Return the result of the tool call.
 
-    If the turn is replayed, the result is the recorded one.
+    In a replay, the result is the recorded one, except in the mode `replay-model`, in which tools really run.
 
     Raises ReplayMismatch if a request of the agent's turn differs from the recording, and CassetteError if the
     cassette cannot be used.

@@ -99,7 +99,7 @@ def to_entry(name: str, value: Any) -> Json | None:
 
 
 def from_entry(entry: Mapping[str, Any]) -> Any:
-    """Return the value of a variable from the JSON that `to_entry` returned. Raises any exception for other JSON."""
+    """Return the value in JSON that `to_entry` returned. Raises any exception for JSON without one, as of a module."""
     match entry:
         case {"csv": str(), "columns": list(), "index": list()}:
             return _frame(entry)
@@ -147,7 +147,10 @@ async def restore_variables(entries: Mapping[str, Any], context: ToolContext) ->
 
 
 def bind_variables(entries: Mapping[str, Any], namespace: MutableMapping[str, Any]) -> Iterator[str]:
-    """Set the recorded variables in a namespace. Yield the names of those that are modules and are not loaded."""
+    """Set the recorded variables in a namespace, or change their values in place.
+
+    Yield the names of variables whose module is not loaded. Raises CassetteError if a recorded value is invalid.
+    """
     for name, entry in entries.items():
         try:
             if not name.isidentifier() or iskeyword(name) or not user_variables({name: None}):

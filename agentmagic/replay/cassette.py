@@ -49,7 +49,7 @@ class Take:
 
     `texts` has the text of the further documents, as in the file. `base` is the take of the turn before: requests are
     written as differences to its requests. `session` is the name of the session, "" if it has none. `comparable_prompt`
-    is the prompt without parts that differ in each run. `mark` describes an appended take until the file is sorted: its
+    is the prompt in the form that `Deck` compares. `mark` describes an appended take until the file is sorted: its
     `id`, the key of the take that it comes `after`, and the keys of the takes that it replaces (`instead`).
     """
 
@@ -141,7 +141,7 @@ class Take:
         return documents.SEPARATOR + self.texts[-1]
 
     def text(self, before: "Take | None" = None) -> Iterator[str]:
-        """Yield the text of each document. Leave out facts about the model that are the same in the take `before`."""
+        """Yield the text of each document. Leave out the FACTS if all of them are the same in the take `before`."""
         facts = () if before is None else [name for name in FACTS if self.head.get(name) == before.head.get(name)]
         left_out = facts if len(facts) == len(FACTS) else ()
         head = {name: value for name, value in self.head.items() if name not in left_out}
@@ -220,7 +220,7 @@ class Cassette:
         return chain
 
     def requests(self, take: Take, chain: Chain) -> Iterator[tuple[Json, Json]]:
-        """Yield the documents of a turn, each with its complete form: for a request, the request and not a difference.
+        """Yield the documents of a turn, each with what `chain.feed` returns for it: for a request, the whole request.
 
         Raises CassetteError for a request that refers to a message, part or tool that is missing.
         """
@@ -440,7 +440,7 @@ def place(takes: list[Take], take: Take, after: Take | None, instead: Collection
 
     A complete `take` replaces the turns in `instead`, at the position of the first of them. Without `instead`, it goes
     behind the turn `after`, or before all turns of its session if `after` is not in `takes`. While `take` is
-    incomplete, the turns in `instead` stay, and it goes behind the last turn of its session.
+    incomplete, the turns in `instead` stay, and if there are any, it goes behind the last turn of its session.
     """
     at = next((index for index, other in enumerate(takes) if other in instead), None)
     if instead and not take.ended:  # keep the earlier takes until this take is complete

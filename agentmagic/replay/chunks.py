@@ -263,7 +263,10 @@ def model_events(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelE
 
 
 def unroll(line: str) -> Iterator[str]:
-    """Yield each word of a `chunks` or `ms` line, `word*count` that many times. Raises ValueError for a bad line."""
+    """Yield each word of a `chunks` or `ms` line, `word*count` that many times.
+
+    Raises ValueError for an invalid word, and for more than MOST_CHUNKS words.
+    """
     budget = MOST_CHUNKS
     for word in str(line).split():
         match = _RUN.fullmatch(word)

@@ -353,7 +353,10 @@ class _Messages:
 
 
 def _result(part: Any, other: Any) -> Iterator[Difference]:
-    """Yield the differences between two tool results. The structured value is compared only if the content is equal."""
+    """Yield the differences between two tool results.
+
+    The structured value is compared only if the content is equal, because both often say the same.
+    """
     path = f"results.{part['name']}"
     differences = list(_walk("tool result", path, *map(_content, (part, other))))
     yield from differences

@@ -239,7 +239,7 @@ class Deck:
     def next_client_call(self, turns: int, *, cleared: bool) -> tuple[str, ToolCall | None] | None:
         """Return the prompt and call of the next recorded turn if an MCP client of the notebook made it, else None.
 
-        The turn does not count as played.
+        The turn does not count as played. Raises CassetteError if the cassette cannot be used.
         """
         if self.path is None or not self.answers():
             return None
@@ -316,7 +316,10 @@ class Deck:
         return None if self._turn_mode == "auto" and goes_live else index
 
     def _follow(self, cassette: Cassette, turns: int, *, cleared: bool) -> None:
-        """If the user has undone turns, go back to the first of them on the cassette. Maps are not counted as turns."""
+        """If the user has undone turns, go back to the first of them on the cassette, and before the maps after it.
+
+        Maps are not counted as turns.
+        """
         own, indexes, undone = cassette.of_session(self.name), list(self._runs), self._turns - turns
         while indexes and undone > 0:
             undone -= not (indexes[-1] < len(own) and own[indexes[-1]].is_map)
@@ -372,7 +375,7 @@ class Deck:
         """Choose once which turns of the cassette belong to this session: those of its name that no other one uses.
 
         Prefer turns of which the first has the prompt of this turn. If a replay finds no turns of the session's name,
-        it uses those of another name, if one of them has the prompt.
+        it uses those of another name: one with a turn of this prompt, or the only name on the cassette.
         """
         if self._claimed:
             return

@@ -147,7 +147,10 @@ def read(text: str, where: str) -> dict[str, Any]:
 
 
 class _Builder:
-    """Builds the data of one YAML document from parser events. Refuses tags, anchors and deep nesting."""
+    """Builds the data of one YAML document from parser events. Refuses tags, anchors and deep nesting.
+
+    The parser itself does not recurse: only this class does, and it checks the depth.
+    """
 
     def __init__(self, next_event: Callable[[], Any], where: str) -> None:
         self._next = next_event

@@ -120,7 +120,7 @@ class Encoder:
 
 
 def request_of(data: Mapping[str, Any], restore: Callable[[Any], Any]) -> Request:
-    """Return the request from its JSON. Raises ValueError if the data is not a request."""
+    """Return the request from its JSON. Raises ValueError, KeyError or TypeError if the data is not a request."""
     output, kind = data.get("output"), data.get("decision")
     return Request(
         tuple(message_of(one, restore) for one in data.get("messages", ())),

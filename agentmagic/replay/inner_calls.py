@@ -31,7 +31,7 @@ class InnerCalls:
         return place_of(self.repeats[place]) if place in self.repeats else place
 
     async def wait(self, place: Place) -> None:
-        """Wait until the repeated call at this place may end: calls end in recorded order. Denied calls do not wait."""
+        """Wait until the repeated call at this place may end, in recorded order. Denied calls never call `wait`."""
         may_end = self._may_end.pop(place, None)
         if may_end is not None:
             await may_end.wait()

@@ -106,7 +106,7 @@ class MapTape:
 
     @property
     def model(self) -> Model:
-        """The model to use: the live model, or if the recording answers, a `RecordedModel` that only has its name."""
+        """The model to use: a `RecordedModel` if the recording answers, else the live model, created only then."""
         return self.real() if self.take is None else RecordedModel(self.name, self.take.head)
 
     def toolsets(self, sources: Sequence[Toolset]) -> tuple[Toolset, ...]:
@@ -171,7 +171,7 @@ class MapTape:
 
     @property
     def count(self) -> int | None:
-        """The number of input rows to read for a replay. None means all rows, unless the recorded map ended early."""
+        """The number of input rows to read for a replay if the recorded map ended early. None means all rows."""
         return self.totals.get("map") if self.end_reason not in ("", "done") else None
 
     def has(self, labels: Mapping[str, str], recorded_labels: Mapping[str, str], lines: Iterable[bytes]) -> bool:

@@ -130,7 +130,7 @@ class Player:
     ) -> tuple[Json | None, tuple[Difference, ...]]:
         """Find the recorded request for a new one: an equal one, or else the next one not played, and the differences.
 
-        It is None if none is left. `known` differences are left out. If only digests differ, the recording was edited.
+        The request is None if none is left. `known` differences are left out. If only digests differ, it was edited.
         """
         remaining = [request for request in self.requests if request["request"] not in self._played_numbers]
         digest = new_record.digest[:DIGEST]
@@ -258,7 +258,7 @@ class Player:
         return self._listing.get("chosen")
 
     def hosts(self, tool: HostedTool) -> bool | None:
-        """Return whether the recorded turn's provider ran a hosted tool; None if the turn had no tool of that name.
+        """Return whether the recorded turn's provider runs a hosted tool; None if the turn had no tool of that name.
 
         If the turn had the tool only with other limits, the return value is for the tool with those limits.
         """
@@ -361,7 +361,7 @@ class Player:
         return ToolFinished(result, float(document.get("seconds", 0.0)), document.get("traceback", ""), rich)
 
     async def intent(self, question: ApprovalAsked | QuestionAsked, place: Place) -> Intent | None:
-        """Return the user's recorded answer to an approval or a question, or None if no answer was recorded."""
+        """Return the user's recorded answer, or None. A call without one is approved if the recorded call ran."""
         if isinstance(question, QuestionAsked):
             answers = self._questions.get(blank_secrets(question.text))
             answer = answers.popleft()["answer"] if answers else None

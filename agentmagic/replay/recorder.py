@@ -262,7 +262,10 @@ class InnerRecording:
 
 
 def _shorter_path(match: re.Match[str]) -> str:
-    """Return the file path of a traceback line without folders of this machine: relative, or after `site-packages`."""
+    """Return the file path of a traceback line without folders of this machine.
+
+    The path is relative, or the part after `site-packages`, or the file name alone.
+    """
     with suppress(OSError, RuntimeError):  # raised if the current folder, or the user in `~user/...`, does not exist
         path = Path(match[1]).expanduser()
         if not path.is_absolute():

@@ -94,7 +94,7 @@ class Recording(Cassette):
         self._mend()
 
     def _mend(self) -> None:
-        """Remove an incomplete last line from the file: a process that recorded to it may have been killed."""
+        """Remove the last document from the file if it was cut off: a process that recorded it may have been killed."""
         try:
             if state_of(self.path.stat()) == self.state:
                 return

@@ -241,7 +241,10 @@ def why_different(before: str, after: str) -> str:
 
 
 def source_of_change(kind: str, cells: Sequence[str]) -> tuple[int, int, str] | None:
-    """Return the last line that can produce this kind of value: the numbers of cell and line, from 1, and the code."""
+    """Return a line that can produce this kind of value: the numbers of cell and line, from 1, and the code.
+
+    If several lines can, return the first of the last cell that has one. Return None if no line can.
+    """
     pattern = _SOURCES.get(kind)
     for number in range(len(cells), 0, -1) if pattern else ():
         for place, line in enumerate(cells[number - 1].splitlines(), 1):

@@ -147,7 +147,7 @@ class TurnTape:
 
     @property
     def project(self) -> Collection[str] | None:
-        """The names of the project files in the recording; None if requests go to a live model."""
+        """The names of the project files in the recording; None if requests can go to a live model."""
         if self.mode not in OFFLINE_MODES:
             return None
         return () if self.player is None else tuple(file["file"] for file in self.player.project)
@@ -168,7 +168,7 @@ class TurnTape:
         return TapedModel(self, None)
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether the provider ran a hosted tool in the recording. For a new tool, mode `auto` can go live."""
+        """Return whether the recorded provider runs a hosted tool. For a new tool, mode `auto` can go live."""
         assert self.player is not None  # noqa: S101  (else the real model is asked)
         answer = self.player.hosts(tool)
         if answer is not None or self.mode != "auto" or self.record is None:
