@@ -114,10 +114,11 @@ class CardFields(Placed):
     arguments. `effects` say line by line what the call does. `step` says that the card asks for no approval: the turn
     only pauses before the call. `since` is when the call began to run, in seconds since 1970. `more` is the key with
     which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the
-    program that makes the call, "" for the model. `hosted` says that the model's provider carries out the call, or that
-    the card asks whether it may; `title` then replaces the tool's name, and `told` says what came of the call. `agent`
-    is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that
-    the user is asked something, about the call or by that agent.
+    outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "".
+    `hosted` says that the model's provider carries out the call, or that the card asks whether it may; `title` then
+    replaces the tool's name, and `told` says what came of the call. `agent` is the agent that the call asks; the blocks
+    of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call
+    or by that agent.
     """
 
     kind: Literal["card"]
@@ -267,7 +268,7 @@ BlockFields = (
 
 @dataclass(frozen=True, slots=True)
 class JsonRenderer:
-    """Returns the JSON fields of a block. The text of TextBlock and ReasoningBlock is missing: the caller adds it.
+    """Returns the JSON fields of a block. The caller adds the text of TextBlock and ReasoningBlock, which can grow.
 
     `since` is when a tool call began to run, in seconds since 1970. With `whole`, more of a long result is included.
     """

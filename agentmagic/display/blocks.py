@@ -19,7 +19,7 @@ from agentmagic.messages import Citation, Content, Media, Message, Source, Text,
 from agentmagic.plan import FINISHED_STATES, TaskProgress
 
 State = Literal["pending", "waiting", "running", "done", "failed", "denied", "interrupted"]
-"""The state of a call. It is "pending" while it is written or queued, "waiting" for the user, and "running".
+"""The state of a call: "pending" while the call is written or queued, "waiting" for the user, or "running".
 
 The other states say how it ended.
 """
@@ -60,7 +60,8 @@ class Pieces:
 class Snapshot:
     """Copies of a transcript's blocks at one moment; later events do not change them.
 
-    `running` is the footer of the turn under way, or None.
+    `running` is the footer of the turn under way, or None. The exception is `ToolCard.inside` of a transcript's own
+    card: that snapshot holds the live blocks of the agent's turn.
     """
 
     blocks: "list[Block]"
@@ -263,7 +264,7 @@ class ToolCard(Block):
 
     @property
     def waits(self) -> bool:
-        """Whether the user must answer something: about this call, or a question of the agent that this call asks."""
+        """Whether the user must answer something: about this call, or in the turn of the agent that this call asks."""
         inside = self.inside.blocks if self.inside else ()
         return self.state == "waiting" or any(
             block.waits if isinstance(block, ToolCard) else isinstance(block, QuestionBlock) and block.open
@@ -272,7 +273,7 @@ class ToolCard(Block):
 
     @property
     def stands_alone(self) -> bool:
-        """Whether the card is never grouped with other calls, because it holds images, tables or an agent's turn."""
+        """Whether the card is never grouped with others: it holds images, data frames or an agent's turn."""
         return self.has_pictures or self.inside is not None
 
     @property

@@ -32,7 +32,7 @@ MOST_NUMBERS = 1_000
 HEAVIEST_NUMBERED = 250_000
 """The largest `_weight` of a text that gets numbers.
 
-Parsing it once takes about 0.1 s, and it is parsed 2 or 3 times.
+Parsing such a text once takes about 0.1 s, and the text is parsed 2 or 3 times.
 """
 MOST_SOUGHT = 250_000
 """The total `_weight` of text that is parsed again to find positions where numbers do not change the Markdown."""
@@ -70,7 +70,7 @@ _CODE = ("fence", "code_block")
 _SLOW = re.compile(r"[^\w\s]|[_\n]")
 """Characters that can begin a Markdown construct."""
 _SLOW_WEIGHT, _LINK_WEIGHT = 20, 50
-"""Measured parsing times, relative to a plain character: of a `_SLOW` one, and of a "[", which can open a link."""
+"""Measured extra parsing times, in plain characters: of a `_SLOW` character, and of a "[", which can open a link."""
 
 
 class Mark(NamedTuple):
@@ -114,7 +114,8 @@ def place_numbers(text: str, citations: tuple[Citation, ...], sources: tuple[Sou
     """Return the source numbers of a text's citations, in order. Positions refer to `sanitize(text)`, the shown text.
 
     A number stands behind the words that cite the source and their punctuation, or below a block of code. If it would
-    change how the Markdown is parsed, it stands at the end of the text. A text that is too long gets no numbers.
+    change how the Markdown is parsed, it stands at the end of the text. A text that is too long or too slow to
+    parse gets no numbers.
     """
     whole = sanitize(text)
     if not citations or len(whole) > LONGEST_NUMBERED or _weight(whole) > HEAVIEST_NUMBERED:

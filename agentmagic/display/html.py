@@ -111,7 +111,7 @@ def render(
 class HtmlRenderer:
     """Renders a transcript repeatedly; each update renders only the blocks that changed since the last update.
 
-    Only the last `whole_turns` turns are shown in full; in earlier turns, each tool call is a single line.
+    In turns before the last `whole_turns` ones, each tool call is a single line; None shows all calls in full.
     """
 
     def __init__(

@@ -290,7 +290,7 @@ class Transcript:
         self.running = None
 
     def _give_up_open(self) -> None:
-        """Close all open blocks of the turn, because it has ended and they get no more events."""
+        """Close the turn's open blocks, except maps. The turn has ended, so the blocks get no more events."""
         for block in self.blocks[self._turn :]:
             if block.open and not isinstance(block, ProgressBlock):  # a map can outlive the turn
                 self._give_up(block)

@@ -164,7 +164,7 @@ SECONDS_A_MINUTE = 60
 
 _LANGUAGES = OpenTable({"code": "python", "markdown": "markdown"}, lambda _kind: "text")
 _VALUES = ("variable:", "cell:", "error:", "file:")
-"""How the names of attached values begin. The address of a file from a server has "://" instead."""
+"""How the names of attached values begin. The address of a server's file may begin so too, but has "://"."""
 _COLUMNS = re.compile(r"((?:^ +\S.*\n)?(?:^(?=.*(?:\S {2,}\S|[│┌└])).*(?:\n|\Z)){2,})", re.MULTILINE)
 """Two or more lines with blanks or borders between columns, and the header line before them.
 
@@ -180,7 +180,7 @@ def restore_unchanged(
 ) -> Any:
     """Return the value that a user edited, with each part that the user left unchanged replaced by the original part.
 
-    A part is unchanged if it equals what `in_json` showed of the original with the same `change`, `depth` and `name`.
+    A part is unchanged if it equals what `sanitize_json` makes of the original with this `change`, `depth` and `name`.
     So secrets that were shown blanked, and parts that were not shown because they are nested too deep, are restored.
     """
     if same_json(edited, sanitize_json(original, change, depth, name)):
@@ -439,7 +439,7 @@ def retry(block: RetryBlock, *, times: bool) -> str:
 
 
 def receipt(event: VariablesChanged) -> str:
-    """Return the variables that a turn changed, one a line, and the files that it opened for writing; "" if none."""
+    """Return what a turn changed: variables, one a line, files opened to write, and unwatched variables; "" if none."""
     changes = [change for change in event.changes if not (change.after or change.before).startswith(MODULE)]
     lines = [_change(change) for change in changes[:MOST_CHANGES]]
     more = [f"{len(changes) - MOST_CHANGES} more"] if len(changes) > MOST_CHANGES else []
@@ -588,7 +588,7 @@ def _tokens(usage: Usage) -> str:
 
 
 def cost(dollars: float | None) -> str:
-    """Return a cost in US dollars as text: four decimals below $1, else two."""
+    """Return a cost in US dollars as text: four decimals below $1, else two. None is "price unknown"."""
     if dollars is None:
         return "price unknown"
     if dollars == 0:

@@ -96,9 +96,9 @@ class AgentTools:
         return agent_tool.tool(partial(self._ask, agent_tool), now=partial(_checked_definition, agent_tool))
 
     async def _ask(self, agent_tool: AgentTool, call: ToolCall, context: ToolContext) -> ToolResult:
-        """Ask an agent, and return its answer, or a failure if the agent's turn fails.
+        """Ask an agent, and return its answer, or a failure if agents are nested too deep or the agent's turn fails.
 
-        Raises ToolError if that turn cannot begin. Errors of a replay are raised unchanged.
+        Raises ToolError if that turn cannot begin for another reason. Errors of a replay are raised unchanged.
         """
         around = context.around
         if not isinstance(around, OuterTurn):

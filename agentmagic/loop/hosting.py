@@ -19,10 +19,10 @@ def take_hosted(tools: dict[str, Tool]) -> list[Tool]:
 
 
 async def settle_hosted(tools: dict[str, Tool], model: Model, gate: Gate) -> tuple[tuple[Tool, ...], list[str]]:
-    """Remove from a turn's tools those that the model's provider runs itself, such as web search.
+    """Remove from a turn's tools those that only a model's provider can run, such as web search.
 
-    Return those that the provider supports and the user allows, and sentences on why the others are left out. The user
-    is asked about all of them at once, and the answer holds for the session.
+    Return those that this provider supports and the user allows, and sentences on why others are left out. The user is
+    asked about all of them at once, and the answer holds for the session.
     """
     hosted_tools = take_hosted(tools)
     here = [tool for tool in hosted_tools if hosts(model, tool.hosted)]

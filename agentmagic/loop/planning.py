@@ -44,7 +44,7 @@ T = TypeVar("T")
 TRIES = 3
 """How often the model may try to write a valid plan, or valid parameters of a task."""
 RETRIES = 3
-"""How often a failed task is tried again with corrected parameters."""
+"""How often a failed task is tried again, with the same or with corrected parameters."""
 MOST_TASKS = 30
 MOST_QUESTIONS = 3
 """How often in a turn the model may ask the user a question about the request."""
@@ -152,7 +152,7 @@ class Planner:
     choice: str | None = "none"
 
     async def run(self) -> None:
-        """Make a plan and run its tasks. Raises ProviderError, BudgetExhausted and ServerError like any step."""
+        """Make or resume a plan, and run it. Raises ProviderError, BudgetExhausted, ServerError and UsageError."""
         old_plan = self.options.open_plan
         if old_plan is not None and await self._resumes(old_plan):
             self.checklist = old_plan
@@ -264,7 +264,7 @@ class Planner:
         return True
 
     def _tasks(self, entries: Sequence[Mapping[str, Any]]) -> tuple[Task, ...]:
-        """Return a plan's entries as tasks, in an order in which they can run. Raises ValueError if one is invalid."""
+        """Return a plan's entries as tasks, in an order in which they can run. Raises ValueError for a bad plan."""
         ids = {str(one["id"]) for one in entries}
         if len(ids) < len(entries):
             raise ValueError("Two tasks have the same id.")
@@ -348,7 +348,7 @@ class Planner:
     async def _settle_parameters(self, row: TaskProgress) -> tuple[Mapping[str, Any] | None, Usage]:
         """Return the parameters of a task's next attempt (None if the model wrote no valid ones), and the usage.
 
-        The model is asked for parameters only if the planned ones refer to the results of other tasks.
+        The model is asked only if the task's parameters so far refer to the results of other tasks.
         """
         if not _references(row.parameters) & set(self.checklist.rows):
             return row.parameters, Usage()
@@ -489,7 +489,7 @@ def is_odd(result: ToolResult) -> bool:
 
 
 def _references(parameters: Any) -> set[str]:
-    """Return every name that follows a "$" in parameters: the tasks whose results the parameters refer to."""
+    """Return every name that follows a "$" in parameters. A name that is a task's id stands for the task's result."""
     match parameters:
         case str():
             return set(cast("list[str]", _REFERENCE.findall(parameters)))

@@ -85,8 +85,8 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
     from a recorded cassette. Raises the ProviderError of the last try.
 
     Every try passes the model's gate (a rate limiter). If the turn is one of many rows of a map, `row` is its deadline,
-    which is paused while the request waits at the gate. A request that the provider refused because of its rate limit
-    waits at the gate again, which does not count as a try.
+    which is paused while the request waits at the gate. With `row`, a request that was refused because of a rate limit
+    or an overloaded provider waits at the gate again, which does not count as a try.
     """
     failures: list[ProviderError] = []
     refusals: list[ProviderError] = []
@@ -257,7 +257,10 @@ def _backoff(settings: RetrySettings) -> wait_base:
 
 
 def _wait(settings: RetrySettings, state: RetryCallState) -> float:
-    """Return the seconds before the next try: what the provider asked for, else an exponential backoff with jitter."""
+    """Return the seconds before the next try.
+
+    They are 0 after an unusable answer, else what the provider asked for, or else an exponential backoff with jitter.
+    """
     error = state.outcome.exception() if state.outcome else None
     if type(error) in _REPROMPTS:
         return 0.0

@@ -137,9 +137,10 @@ async def preview(turn: TurnContext) -> Preview:
 
 
 async def compact(turn: TurnContext) -> Compacted | None:
-    """Summarise older turns between two turns. Return what was summarised, or None if that gains nothing.
+    """Compact the history between two turns. Return a description of that, or None if too little would be saved.
 
-    Raises BudgetExhausted if a budget does not allow the request for the summary.
+    Older results are shortened for the model; if that is not enough, older turns are summarised. Raises
+    BudgetExhausted if a budget does not allow the request for the summary.
     """
     tools, _, _ = await _list_connected(turn)
     return await Steps(turn, tools, Fold(), void).compact_early()
@@ -186,7 +187,7 @@ class Steps:
         self._limits = Limits(turn.facts.window, turn.agent.compact_at, turn.agent.max_result)
 
     def tell_of_project(self) -> None:
-        """Before the first step, add those project files to the instructions that the user has approved by now."""
+        """Add the project files that the user has approved by now to the instructions, before the first step."""
         self._project = self._turn.project.texts
         self._instructions = self._turn.agent.instructed(self._project)
 
@@ -210,7 +211,7 @@ class Steps:
     async def take(self, tool_choice: str, *extra: Message, closing: bool = False) -> ModelFinished:
         """Send one request, with retries, and emit its response. `extra` messages are sent, but join no history.
 
-        Older turns are summarised first if the request would be too long. A `closing` step is not counted as a step.
+        The history is compacted first if the request would be too long. A `closing` step is not counted as a step.
         Raises ProviderError, and BudgetExhausted before a request that a budget does not allow.
         """
         messages = await self._fitting()
@@ -268,7 +269,7 @@ class Steps:
     async def _fitting(self) -> Messages:
         """Return the messages for the next request.
 
-        Older turns are summarised first if the messages are too long and the budgets allow it.
+        The history is compacted first if the messages are too long. Raises BudgetExhausted if a budget is used up.
         """
         self.keep_budgets()
         for warning in filter(None, (budget.warning() for budget in self._turn.budgets)):
@@ -394,14 +395,14 @@ class Steps:
         return tuple(tool.definition for tool in self._tools.values())
 
     async def _compact(self, messages: Messages) -> bool:
-        """Summarise older messages for the model, if possible. Return whether that made them shorter."""
+        """Shorten or summarise older messages for the model, if that saves enough. Return whether it was done."""
         compaction = await self._context.compact(messages, len(self._turn.history.messages), self._complete)
         if compaction is not None:
             self._emit(compaction)
         return compaction is not None
 
     async def compact_early(self) -> Compacted | None:
-        """Summarise all but the last turns of the history, between two turns, if that makes it shorter."""
+        """Compact the history between two turns. Return None if too little would be saved."""
         self.keep_budgets()
         messages, unsent = self._turn.history.messages, self._turn.history.unsent
         prompts = (at for at, one in enumerate(messages) if one.role == "user" and at not in unsent)

@@ -71,7 +71,7 @@ class Stepper:
         return True
 
     async def before_call(self, tool: Tool, permit: Granted) -> Granted | Refused:
-        """Show a tool call that may run, and wait for the user. Return the call as edited, or a refusal."""
+        """Show a tool call that may run, and wait for the user. Return the call as edited, or a refusal if skipped."""
         why = ""
         while self.on:
             optional = missing_arguments(tool.definition, permit.call.arguments)

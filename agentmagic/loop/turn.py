@@ -100,7 +100,7 @@ async def run_turn(turn: TurnContext, channel: Channel) -> Outcome:
     """Run one turn to its end and return its outcome, even if it failed or was cancelled.
 
     Events are emitted in order, the last one a TurnFinished. Cancelling the task ends the turn: running work then gets
-    `GRACE` seconds to clean up. The outcome is still returned, and the cancellation does not reach the caller.
+    `GRACE` seconds to end, agent tools twice that. The outcome is still returned; the cancellation reaches no caller.
     """
     return await TurnLoop(turn, channel).run()
 
@@ -375,7 +375,7 @@ class TurnLoop:
     def _repair(self) -> str | None:
         """Read the value of the answer if a schema is set; if it does not fit, return a message for the model.
 
-        Raises InvalidOutput after REPAIRS answers that do not fit.
+        Raises InvalidOutput if the answer still does not fit after REPAIRS such messages.
         """
         schema, self.value = self.turn.agent.output_schema, None
         if schema is None:
@@ -482,7 +482,7 @@ class TurnLoop:
     # -- the limit -----------------------------------------------------------------------------
 
     async def _limit(self) -> StopReason:
-        """End a turn that has used all its steps: ask the model once more, for an answer from the results so far."""
+        """End a turn that used all its steps. Unless `on_limit` is "stop", ask the model for a last answer first."""
         agent = self.turn.agent
         self.warn(f"The limit of {agent.max_iterations} steps is reached. Raise max_iterations to allow more.")
         if agent.on_limit == "stop":

@@ -46,10 +46,11 @@ class TurnOptions(TypedDict, total=False):
     otherwise a call that needs approval is denied. If `attended` is left out in a cell of a notebook, the run is shown
     in the cell, and the user answers there.
 
-    With `plan` the model first plans the prompt as a list of tasks, which are then run, and repaired if they fail.
+    With `plan` the model first decides whether the prompt needs tools, and plans a list of tasks, which are then run,
+    and repaired if they fail.
     `judge` says which task results the model checks: "all", "odd" (errors, empty results and the like), or "off".
     `confirm` shows the plan before it runs. `resume` continues the plan that the last turn left unfinished, and `drop`
-    gives that plan up. With a plan, the default timeout of 120 s applies to each task.
+    gives that plan up. With a plan, the default timeout of 120 s applies to each round of tasks that run together.
 
     `step` pauses the turn before each request and each tool call until the user continues; the run must be `attended`.
     `replay` is the mode of the session's cassette in this turn.
@@ -204,7 +205,7 @@ def spell_out(options: type, settings: type) -> Callable[[F], F]:
 def _within_class(recipe: Agent, *, planned: bool) -> Agent:
     """Return the agent within the limits that a teacher or administrator set. Raises UsageError if it sets wider ones.
 
-    In a planned turn, the agent's default timeout applies to each task, but a teacher's timeout to the whole turn.
+    In a planned turn, the default timeout applies to each round of tasks, but a teacher's timeout to the whole turn.
     """
     limit = class_settings().limit
     steps = limit("max_iterations", recipe.max_iterations, MAX_ITERATIONS)

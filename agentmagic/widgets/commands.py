@@ -58,7 +58,7 @@ def choose_level(session: Session, level: Level) -> None:
 
 
 def level_of(session: Session) -> Level | None:
-    """Return the permission level of a session, or None if its policy never asks, but allows or denies all calls."""
+    """Return the permission level of a session, or None if its policy allows or denies calls by default."""
     policy = policy_of(session.agent.permission)
     return policy.level if policy.default == "ask" else None
 
@@ -76,7 +76,10 @@ def export(session: Session, target: Path, functions: Sequence[Callable[..., Any
 
 
 def compact(session: Session) -> str:
-    """Summarise older turns of a session; return a message for the user. Raises the errors of `Session.compact`."""
+    """Compact a session's history for the model; return a message for the user.
+
+    Older results are shortened, and older turns summarised if needed. Raises the errors of `Session.compact`.
+    """
     compaction = session.compact()
     if compaction is None:
         return "There is nothing to compact: a summary would be no shorter than the conversation."
@@ -218,7 +221,10 @@ class Notebook:
 
 
 def web_tools(session: Session) -> str:
-    """Return in words which of the agent's web tools the model's provider runs; "" if the agent has none."""
+    """Return in words which of the agent's web tools the model's provider runs and lacks; "" if the agent has none.
+
+    Without a model, the text says that no model is chosen.
+    """
     tools = [tool for tool in session.agent.own_tools() if tool.hosted]
     if not tools:
         return ""

@@ -304,7 +304,10 @@ def tokens_used(turn: Turn) -> int:
 
 
 def _bars(events: Sequence[Event]) -> Iterator[Bar]:
-    """Yield a bar for each step of a turn, then for its tool calls. Time spent waiting for the user is left out."""
+    """Yield a bar for each step of a turn, then for its tool calls. Time spent waiting for the user is left out.
+
+    The bars of the model's calls in a step begin together.
+    """
     clock = end = 0.0
     closing, parents, order = False, dict[str, str](), list[str]()
     calls: dict[str, Bar] = {}

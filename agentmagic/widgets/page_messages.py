@@ -1,7 +1,7 @@
 """Decode the messages of a browser page into actions of the user. The page is untrusted.
 
-Approvals, answers and Stop become intents, which are defined in `agentmagic.events`. The other actions are carried out
-by the chat panel.
+Approvals, answers and Stop become intents, which are defined in `agentmagic.events`. The chat panel carries out the
+other actions; the view in a cell also carries out those of the setup card, and the end of a map.
 """
 
 import json

@@ -16,7 +16,10 @@ WHOLE_TURNS = 20
 """Latest turns whose calls are shown in full in a panel's HTML. JupyterLab parses all of that HTML after each turn."""
 
 BYTES_PER_SECOND = 2_000_000
-"""HTML that an output sends at most: Jupyter's server limits the rate. So a longer output is updated less often."""
+"""Characters of HTML that an output sends a second at most, because Jupyter's server limits the rate.
+
+So a longer output is updated less often.
+"""
 
 LARGE = 1.75
 """The zoom factor for a projector."""

@@ -198,7 +198,7 @@ class Feed:
 
         `seen` is -1 if the view got no message yet.
 
-        If there are new changes, the messages include a frame, which must go to the other views too.
+        If another view follows already and there are new changes, the messages include a frame for all views.
         """
         with self._lock:
             was_followed, self._followed = self._followed, True
