@@ -151,7 +151,7 @@ _ROWS = (
     ),
 )
 KNOWN: Mapping[str, OutsideAgent] = {row.name: replace(row, install=row.install or _npm(row.package)) for row in _ROWS}
-"""The known agents by name; an agent without an `install` command is installed with npm."""
+"""The known agents by name. A row without an `install` command gets the npm command for its package."""
 
 
 def outside_agent(model: str) -> OutsideAgent:

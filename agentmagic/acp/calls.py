@@ -231,7 +231,7 @@ class OutsideExecutor(ToolExecutor):
         return outcome
 
     async def _follow(self, call: ToolCall, live: LiveCall | None, depth: int) -> CallOutcome:
-        """Follow one call that the agent runs itself: decide on its permission request, and wait for its result."""
+        """Follow one call that the agent runs itself: decide on its permission request, if any; wait for the result."""
         tool = self._tool(call, live)
         entry = log.Audit(self.server, call.name, call.arguments)
         try:

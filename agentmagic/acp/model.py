@@ -226,7 +226,10 @@ class OutsideModel:
     async def _open(
         self, connection: AgentConnection, before: Sequence[Message], turn: FollowingTurn
     ) -> Sequence[Message]:
-        """Open or resume the agent's session. Return those messages in `before` that the agent has not seen."""
+        """Open or resume the agent's session, unless it is open already and can be used for this turn.
+
+        Return those messages in `before` that the agent has not seen.
+        """
         session, seen = (self._session, self._seen) if self._session else turn.session
         goes_on = session and tuple(before[: len(seen)]) == tuple(seen)
         self._desk.serve(turn.tools, turn.calls)
@@ -254,7 +257,7 @@ class OutsideModel:
 
     @property
     def _prompt_cost(self) -> float | None:
-        """The cost of the running prompt in US dollars, None if the agent has not reported it."""
+        """The cost of the running prompt in US dollars, None if unknown, as at first in a resumed session."""
         if self._total_cost is None or self._cost_before is None or not self._reports_cost:
             return None
         return max(self._total_cost - self._cost_before, 0.0)

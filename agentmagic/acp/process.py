@@ -161,7 +161,9 @@ class AgentProcess:
             raise ConnectionError("The agent has gone.") from error
 
     async def await_answer(self, action: str, request: Awaitable[T], seconds: float | None = None) -> T:
-        """Wait up to `seconds` for the answer to a request, and return it. `action` completes "did not ..." in errors.
+        """Wait for the answer to a request, and return it. `action` completes "did not ..." in errors.
+
+        `seconds` is the longest time to wait, None for no limit.
 
         Raises AuthenticationFailed if the user has to log in first, Unavailable if the agent exited or did not answer
         in time, and ProviderError if it answered with another error.

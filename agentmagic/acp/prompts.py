@@ -56,7 +56,10 @@ def _block(part: Content, capabilities: "AgentCapabilities | None") -> Any:
 
 
 def earlier_text(messages: Sequence[Message]) -> str:
-    """Return messages as text for an agent that has not seen them. A long text loses its middle."""
+    """Return messages as text for an agent that has not seen them; a long text loses its middle.
+
+    Without any text, return "". Reasoning is left out.
+    """
     lines = [line for message in messages for line in _lines(message)]
     if not lines:
         return ""

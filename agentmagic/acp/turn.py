@@ -71,8 +71,8 @@ class OutsideTape(CallTape, Protocol):
 class OutsideTurn:
     """One turn that an outside agent (another program) answers.
 
-    `name` is the agent's name. `make` creates the connection to the agent, an `OutsideModel`; it is not called if a
-    recorded turn is replayed.
+    `name` is the agent's name. `make` returns the agent as an `OutsideModel`, which a session keeps for all its turns;
+    `make` is not called if a recorded turn is replayed.
     """
 
     def __init__(self, name: str, make: Callable[[], Model]) -> None:
@@ -83,7 +83,7 @@ class OutsideTurn:
         self.tape: OutsideTape | None = None
 
     def model(self) -> OutsideModel:
-        """Create the model of the agent, and attach it to this turn."""
+        """Attach the agent's model to this turn, and return the model. An earlier turn can have created the model."""
         model = self._make()
         assert isinstance(model, OutsideModel)  # noqa: S101  (of the provider's row)
         self.agent = model

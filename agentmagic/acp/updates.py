@@ -3,8 +3,8 @@
 The functions here do no I/O. Each turns an update into model events and news (such as `CallNews`), in order.
 
 An agent reports its whole turn as one stream, which is divided into steps. A step ends when a call that was announced
-in it begins: at the call's permission request, its first progress or result, or the next text. Later updates belong to
-the next step.
+in it begins: at the call's permission request, when the call comes over MCP, at its result, or at the next text.
+`OutsideModel` also ends the step if the agent then sends nothing for a moment. Later updates belong to the next step.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -346,7 +346,7 @@ def _path(item: Any, folder: Path) -> str:
 
 
 def _names_in(text: str) -> list[str]:
-    """Return the tool names in a title such as "mcp__server__tool", "server/tool" or "tool (server MCP Server)"."""
+    """Return the words of a title such as "mcp__server__tool" or "tool (server MCP Server)"; a word can be a tool."""
     for mark in ("__", "/", ":", "(", ")", ",", "`", '"', "."):
         text = text.replace(mark, " ")
     return text.split()

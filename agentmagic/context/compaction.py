@@ -54,7 +54,7 @@ LONGEST_LINE = 200
 """Longest quotation of a prompt or an answer, in characters, in a summary written without a model."""
 
 Complete = Callable[[Request], Awaitable[tuple[str, Usage]]]
-"""Sends a request to the model, with the caller's retries, and returns the model's text. Raises ProviderError."""
+"""Sends a request to the model, with the caller's retries; returns its text and usage. Raises ProviderError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Context:
         return self._view.has_previews
 
     def view(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Return the messages to send. Those that need no change are the same objects as in `messages`."""
+        """Return the messages to send, a valid history. Unchanged messages are the same objects as in `messages`."""
         self._view.follow(messages, self._rules)
         return self._view.messages
 

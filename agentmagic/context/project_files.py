@@ -77,7 +77,7 @@ class ProjectFile:
 
     @property
     def approval(self) -> str:
-        """The key under which the user's approval is stored: a hash of the file's path and content."""
+        """The key under which the user's approval is stored: a hash of the file's path and its `digest`."""
         return digest_of(str(self.path), self.digest)
 
 
@@ -120,7 +120,10 @@ def _place(file: ProjectFile) -> tuple[int, int, str]:
 
 
 def _levels(folder: Path, height: int | None) -> list[Path]:
-    """Return the folders from the root of the repository down to `folder`; without a repository, only `folder`."""
+    """Return the folders from the root of the repository down to `folder`; without a repository, only `folder`.
+
+    With `height`, start that many folders above instead.
+    """
     above = [folder, *folder.parents][:MOST_LEVELS]
     root = next((index for index, one in enumerate(above) if os.path.lexists(one / ROOT_MARK)), 0)
     return list(reversed(above[: (root if height is None else height) + 1]))
@@ -212,7 +215,10 @@ def _skill(path: Path, root: Path, where: str, data: bytes, text: str) -> Projec
 
 
 def read_bytes(path: Path, within: Path, most: int) -> bytes:
-    """Return the content of a regular file. Raises Unusable if it is outside `within` or too large, and OSError."""
+    """Return the content of a regular file.
+
+    Raises Unusable if it is not regular, is outside `within`, or has over `most` bytes. Raises OSError.
+    """
     real = _inside(path, within)
     with real.open("rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -224,7 +230,10 @@ def read_bytes(path: Path, within: Path, most: int) -> bytes:
 
 
 def _inside(path: Path, within: Path) -> Path:
-    """Return the path of a file with links resolved. Raises Unusable if it is not a regular file in `within`."""
+    """Return the path of a file with links resolved.
+
+    Raises Unusable if it is not a regular file in `within`, and OSError, for example if there is no such file.
+    """
     try:
         real = path.resolve(strict=True)
     except (RuntimeError, ValueError):  # for example a loop of links, or a NUL in the name

@@ -52,8 +52,8 @@ class Project:
     """The files of a project in one turn.
 
     `asks`: whether the user can be asked about new files. `recorded_names`: for the replay of a recording, or for a
-    turn inside another turn, the names of the files that the recording or the outer turn used; no others are used. If
-    it is None, the user's approvals decide which files are used.
+    turn inside another turn, the files that the recording or the outer turn used, by `ProjectFile.file`; no others are
+    used. If it is None, the user's approvals decide which files are used.
     """
 
     listing: FoundFiles = FoundFiles()  # noqa: RUF009  (a frozen value)

@@ -56,7 +56,7 @@ class ClientCall:
     async def wait(self, client_gone: asyncio.Event) -> ToolResult | None:
         """Return the result of the call, or None if `questions` wait for answers. End the call if its client has gone.
 
-        Raises MCPError if the call was ended because the session is no longer served.
+        Raises MCPError if the call was ended: its client has gone, or the session is no longer served.
         """
         from mcp import MCPError, types
 

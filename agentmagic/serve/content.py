@@ -21,7 +21,7 @@ def to_tool(tool: ToolDef) -> "types.Tool":
 
 
 def to_answer(result: ToolResult) -> "types.CallToolResult":
-    """Return a tool result as an MCP result. Structured content becomes text, which all MCP clients can read."""
+    """Return a tool result as an MCP result, without structured content: all MCP clients can read the text."""
     from mcp import types
 
     content = [block for part in result.content for block in _blocks(part)]

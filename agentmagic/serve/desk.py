@@ -33,7 +33,10 @@ class Page:
 
 
 class Desk(Protocol):
-    """The tools and text pages of a session, which any number of MCP clients can use with one token."""
+    """Tools and text pages that any number of MCP clients can use with one token.
+
+    They are those of a served session, or the tools of an outside agent's turn.
+    """
 
     instructions: str
     pages: Sequence[Page]

@@ -200,7 +200,8 @@ class _Progress:
 def _push(context: "Context") -> Push | None:
     """Return a function that asks the client's user a question, and returns the answer or None.
 
-    Return None in place of a function for a stateless client: it gets a question as the answer to its request.
+    Return None in place of a function for a stateless client that can ask its user: it gets a question as the answer
+    to its request. If the client cannot ask, the function returns None.
     """
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 

@@ -1,6 +1,6 @@
 """The MCP server of a kernel: streamable HTTP on the loopback address, in the event loop of the engine thread.
 
-A token gives access to one desk (the tools and pages of a session). Each call of a tool still needs permission.
+A token gives access to one desk (the tools and pages of a session). It permits no call: calls are approved as usual.
 """
 
 import asyncio

@@ -102,13 +102,16 @@ class TurnStarter(Protocol):
         ...
 
     def start(self, prompt: str, driver: TurnDriver) -> ServedTurn:
-        """Start a turn for a client's call. Must be called in a pool thread. Raises SessionBusy and UsageError."""
+        """Start a turn for a client's call. `SessionDesk` calls this in a pool thread, not in the engine's thread.
+
+        Raises SessionBusy and UsageError.
+        """
         ...
 
 
 @dataclass(slots=True)
 class _Client:
-    """The state of one MCP client: the user's approvals for it, what it was sent of the history, its open calls."""
+    """The state of one MCP client: the user's approvals for it, its view of the history, its number of open calls."""
 
     approvals: Approvals = field(default_factory=Approvals)
     view: RequestView = field(default_factory=RequestView)

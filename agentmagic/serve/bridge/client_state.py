@@ -49,7 +49,10 @@ class ClientState:
         self.acknowledged.discard(number)
 
     def wants(self, level: str) -> bool:
-        """Return whether the MCP client wants log messages of this level; False before its handshake is complete."""
+        """Return whether the MCP client wants log messages of this level.
+
+        False before its handshake is complete, and so always for a stateless client.
+        """
         request = self.settings.get(("level", ""))
         least = (request.params or {}).get("level") if request else None
         return self.is_ready and (least not in _LEVELS or _LEVELS.index(level) >= _LEVELS.index(least))

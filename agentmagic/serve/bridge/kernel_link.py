@@ -66,7 +66,7 @@ class KernelLink:
 
     @property
     def is_closed(self) -> bool:
-        """Whether `aclose` was called."""
+        """Whether `aclose` has closed the HTTP connections."""
         return self._http.is_closed
 
     async def ask(self, request: Envelope) -> AsyncIterator[Envelope]:
@@ -193,7 +193,7 @@ class KernelLink:
 
 
 def _for_request(request: Envelope, message: Envelope) -> Envelope:
-    """Return a message that came back for a request. If it is an answer without an id, add the request's id."""
+    """Return a message that came back for a request. An answer gets the request's id, if it has none or another."""
     return message.with_fields(id=request.id) if message.is_answer and message.id != request.id else message
 
 

@@ -185,7 +185,10 @@ class Bridge:
             self._pass_on(request, link)
 
     async def _begin(self, link: KernelLink, request: Envelope, version: str = "") -> dict[str, Any]:
-        """Perform the MCP client's handshake with a kernel. Raises LinkBroken, also if the kernel's version differs."""
+        """Perform the MCP client's handshake with a kernel.
+
+        Raises LinkBroken, also if the kernel answers too late, or with another MCP version than `version` (if given).
+        """
         try:
             async with asyncio.timeout(HANDSHAKE):
                 result = await link.begin(request.params or {})
@@ -218,7 +221,10 @@ class Bridge:
             await asyncio.sleep(POLL)
 
     async def _drop_link(self, link: KernelLink, why: str) -> None:
-        """Give up the link to a kernel: send errors for requests that it did not answer, and withdraw its questions."""
+        """Give up the link to a kernel: send errors for requests that it did not answer, and withdraw its questions.
+
+        Open subscriptions get no error: they continue with the next kernel.
+        """
         if self._link is not link:
             return
         self._link, self._reason = None, why
