@@ -40,7 +40,7 @@ class OutputSchema:
 
     @property
     def instructions(self) -> str:
-        """A sentence for the prompt with the schema of the answer, for models whose provider does not enforce it."""
+        """A sentence for the prompt with the answer's schema. It is needed if the provider does not enforce it."""
         schema = json.dumps(self.schema, ensure_ascii=False)
         return f"Your final answer is one JSON object and nothing else, valid under this JSON Schema: {schema}"
 
@@ -96,8 +96,8 @@ class ModelSettings:
     "high". `extra` has further fields of the provider's API, which are merged into the body of each request; a field
     with the value None is removed from the body.
 
-    `a | b` has the settings of `b`, and those of `a` that `b` leaves to the provider; the fields in both `extra` are
-    merged. Raises UsageError for an invalid value.
+    `a | b` has the settings of `b`. A setting that `b` leaves to the provider is taken from `a`. The fields of both
+    `extra` are merged. Raises UsageError for an invalid value.
     """
 
     temperature: float | None = None
@@ -133,7 +133,7 @@ class ModelSettings:
 
     @property
     def beyond_sampling(self) -> list[str]:
-        """The names of the fields of `extra` that are not in `SAMPLING`, also inside the field `generationConfig`.
+        """The names of fields that are not in `SAMPLING`, from `extra` and from its field `generationConfig`.
 
         Such a field is not known to be harmless: it could make a server do anything.
         """
@@ -144,7 +144,7 @@ class ModelSettings:
     def under(self, names: Mapping[str, str]) -> dict[str, Any]:
         """Return the values of the settings that are set, each under the provider's name for it.
 
-        `names` maps the attributes of this class to the provider's names. Attributes that it lacks are left out.
+        `names` maps the attributes of this class to the provider's names. Attributes not in `names` are left out.
         """
         return {names[name]: getattr(self, name) for name in self.given if name in names}
 
@@ -183,13 +183,13 @@ def merge(body: Mapping[str, Any], extra: Mapping[str, Any], *, nulls: bool = Fa
 
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
-    """A decision that a planned turn asks of the model. In a planned turn, the model first writes a list of tasks.
+    """A decision that the model must make in a planned turn, in which the model first writes a list of tasks.
 
     A model with its own prompts for such decisions reads this object. Other models read the last message of the
     request, which asks for the same decision in words. `kind` says what to decide: how to begin ("route"), the tasks
     ("plan"), the arguments of a call ("parameters"), or whether the last call did its task ("judgement"). Except for
-    "parameters", the request's `output` has the same name. `question` is the user's question. `tool` is the tool of the
-    current task. `calls` are the calls so far, each with its result; a "judgement" is about the last call.
+    "parameters", the name of the request's `output` is the same as `kind`. `question` is the user's question. `tool` is
+    the tool of the current task. `calls` are the calls so far, each with its result; a "judgement" is about the last.
     """
 
     kind: Literal["route", "plan", "parameters", "judgement"]
@@ -343,7 +343,7 @@ class Hosting(Protocol):
 
 @runtime_checkable
 class Metered(Protocol):
-    """A model that knows the cost of its answers: a replayed recording, or an answer from a batch."""
+    """A model that knows the cost of its answers: it replays a recording, or has an answer from a batch."""
 
     def price_usage(self, usage: Usage) -> Usage:
         """Return the usage of one request, with its cost."""
@@ -352,7 +352,7 @@ class Metered(Protocol):
 
 @runtime_checkable
 class Taped(Protocol):
-    """A model whose answers are recorded in a cassette (a file of requests and answers), or played from it.
+    """A model whose answers are written to a cassette (a file of requests and answers), or are read from it.
 
     `live` says whether the last request was sent to the real model. A model that plays a cassette can switch to the
     real model at the first request that differs from the recording.
@@ -412,8 +412,8 @@ class Family:
 
     `takes` are the media that they read. `window` is the context window in tokens if the price table lists none; None
     means no limit. `maker` is the id under which the price table lists the maker of the models. `answer` is the number
-    of tokens in the listed context window that only the answer can use, not the prompt. `output` is the most tokens of
-    one answer if a request does not limit it.
+    of tokens in the listed context window that only the answer can use, not the prompt. `output` is the most tokens
+    that one answer can have if the request sets no limit.
     """
 
     names: re.Pattern[str]
@@ -428,14 +428,15 @@ class Family:
 class Provider:
     """The description of a provider; its module or package lists it in `PROVIDERS`.
 
-    `make` is "module:function" (or class), called with the part of a model's name after the colon. `default` is the
-    model to use if the name has none. `keys` are the environment variables that can hold the API key, and `key_begins`
-    is the beginning of such a key. `base_url` is the environment variable in which the user can set the address of
-    another server. `package` is the SDK's module, and `extra` is the extra of agentmagic that installs the SDK.
-    `prices` is the provider's id in the price table, FREE if its tokens cost nothing, or None if their price is
-    unknown. `families` describes the models that the provider makes, on any server. `all_models` has the facts for
-    every model of the provider, if they do not depend on its name. `installed` returns the names of the models that
-    are installed on a server such as Ollama. It takes a second at most, and returns an empty list if no server runs.
+    `make` is "module:function" or "module:class". It is called with the part of a model's name after the colon.
+    `default` is the model to use if the name has no such part. `keys` are the environment variables that can hold the
+    API key, and `key_begins` is the beginning of such a key. `base_url` is the environment variable in which the user
+    can set the address of another server. `package` is the SDK's module, and `extra` is the extra of agentmagic that
+    installs the SDK. `prices` is the provider's id in the price table, FREE if its tokens cost nothing, or None if
+    their price is unknown. `families` describes the models that the provider makes, on any server. `all_models` has
+    the facts for every model of the provider, if these facts do not depend on the model's name. `installed` returns
+    the names of the models that are installed on a server such as Ollama. It takes a second at most, and returns an
+    empty list if no server runs.
     """
 
     name: str

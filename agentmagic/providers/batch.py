@@ -63,8 +63,8 @@ class BatchLimits:
 class BatchState:
     """The progress of a batch; `word` is the provider's own name for the state.
 
-    `done` is True when the batch has ended, even if it failed, expired or was canceled; then `Batches.results` yields
-    the outcome of each request. The counts are 0 if the provider does not report them.
+    `done` is True when the batch has ended, even if it failed, expired or was canceled. `Batches.results` can then
+    yield the outcome of each request. The counts are 0 if the provider does not report them.
     """
 
     word: str
@@ -95,7 +95,7 @@ class Batches(Protocol):
         ...
 
     async def state(self, batch_id: str) -> BatchState:
-        """Return the progress of a batch. Raises Unavailable if a retry can help, BadRequest for an unknown id."""
+        """Return the progress of a batch. Raises Unavailable if a retry can help, BadRequest if the id is unknown."""
         ...
 
     def results(self, batch_id: str, keys: Collection[str]) -> AsyncIterator[tuple[str, BatchAnswer]]:
@@ -210,7 +210,7 @@ class RemoteBatches(ABC):
 
     @abstractmethod
     def _files(self, batch: Json) -> Iterable[object]:
-        """Return the ids of a batch's result files, as the server sent them: unchecked, and None for a missing file."""
+        """Return the ids of a batch's result files, unchecked, as the server sent them. A missing file gives None."""
 
     @abstractmethod
     def _result(self, line: Json) -> tuple[object, Callable[[], BatchAnswer]]:
@@ -300,7 +300,7 @@ class RemoteBatches(ABC):
             raise connection_broken(self.who, error) from error
 
     def _add_cost(self, answer: BatchAnswer) -> BatchAnswer:
-        """Return an answer of a batch in which the usage has its cost, at the reduced price of batches."""
+        """Add the cost, at the reduced price of batches, to the usage in an answer. Return the answer."""
         if isinstance(answer, ProviderError):
             answer.usage = answer.usage and self._cost(answer.usage)
             return answer
@@ -316,8 +316,8 @@ class RemoteBatches(ABC):
         cost = PRICE * (usage.cost - fees) + fees
         if usage.cached_tokens and not self.cheap_cache:
             # Cached tokens get no batch discount, so their discount is added to the cost again. Their price can depend
-            # on the length of the whole prompt. So compute it for a prompt of this length in which all tokens are
-            # cached, and take the share of the cached tokens.
+            # on the length of the whole prompt. So it is computed for a prompt of this length that has only cached
+            # tokens, and then multiplied by the real share of cached tokens.
             cached_cost = self._price(Usage(usage.input_tokens, usage.input_tokens, requests=1)).cost or 0.0
             cost += (1 - PRICE) * cached_cost * usage.cached_tokens / usage.input_tokens
         return replace(usage, cost=cost)
@@ -356,7 +356,7 @@ def _check_id(batch_id: str) -> str:
 
 
 async def _cut_lines(reads: AsyncGenerator[bytes], who: str, most: int) -> AsyncGenerator[bytes]:
-    """Yield the lines of a result file from its chunks, `reads`. A line over `LONGEST_EVENT` bytes is shortened.
+    """Join the pieces of a result file (`reads`), and yield its lines. Lines over `LONGEST_EVENT` bytes are shortened.
 
     Raises StreamBroken if the file has more than `most` bytes.
     """

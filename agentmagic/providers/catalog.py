@@ -74,7 +74,7 @@ class ModelInfo:
     output: int = LONGEST_OUTPUT
 
     def accepts(self, media: Media) -> bool:
-        """Return whether the model reads media of this type. Requests have a line of text in place of other media."""
+        """Return whether the model reads media of this type. In requests, a line of text replaces all other media."""
         kind = _kind(media.media_type)
         return kind is not None and kind in self.takes
 
@@ -158,8 +158,8 @@ def window(model: str, family: Family, listing: Listing | None) -> int | None:
 def cost(price: "ModelPrice", usage: Usage) -> float | None:
     """Return the cost of tokens in US dollars, or None if the server sent no token counts, or impossible counts.
 
-    Price tiers depend on the size of the whole prompt. Cached tokens, read or written, cost as much as other input if
-    the table has no special price for them.
+    Price tiers depend on the size of the whole prompt. If the table has no special price for tokens read from or
+    written to the cache, they cost as much as other input.
     """
     from genai_prices import Usage as Tokens
 
@@ -180,7 +180,7 @@ def cost(price: "ModelPrice", usage: Usage) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredFacts:
-    """The facts about a model that calls of `register_model` gave; None for a fact that was not given.
+    """The facts about a model from calls of `register_model`. A fact is None if no call gave it.
 
     `prices` are for input, output and cached tokens, in US dollars per million tokens.
     """
@@ -190,7 +190,7 @@ class RegisteredFacts:
     prices: tuple[float, float, float] | None = None
 
     def under(self, later: "RegisteredFacts") -> "RegisteredFacts":
-        """Return the facts of this object and of `later` together; if both have a fact, the one in `later` counts."""
+        """Return the facts of this object and of `later` together. If both have a fact, the one in `later` counts."""
         return RegisteredFacts(later.window or self.window, {**self.takes, **later.takes}, later.prices or self.prices)
 
     @property
@@ -269,7 +269,7 @@ def register_model(  # noqa: PLR0913  (each parameter is a separate fact; most c
             f"Nothing is said of {pattern}. Give at least one of window, images, input_price and the like."
         )
     with _registering:
-        earlier = _registrations.pop(pattern, RegisteredFacts())  # removed, so that the new entry is last
+        earlier = _registrations.pop(pattern, RegisteredFacts())  # removed first, so that the new entry is last
         _registrations[pattern] = earlier.under(facts)
 
 

@@ -1,4 +1,4 @@
-"""Finds by trial how many requests a server accepts: their rate, and the number under way at the same time."""
+"""Finds by trial at which rate a server accepts requests, and how many it accepts at the same time."""
 
 import math
 
@@ -45,22 +45,22 @@ STALE, ROUNDS = 2, 6
 class Ceiling:
     """An upper limit that is found by trial, for the rate of requests or for the number of unanswered requests.
 
-    `value` is the limit now. It can change after each epoch, a time of some seconds, over which the share of refused
-    requests is measured. Each request is counted in the epoch in which it was sent, so this share does not depend on
-    how long answers take. `lag` is the time in seconds to wait for the last refusals of an epoch.
+    `value` is the limit now. It can change after each epoch. An epoch is a time of some seconds over which the share of
+    refused requests is measured. Each request is counted in the epoch in which it was sent, so this share does not
+    depend on how long answers take. `lag` is the time in seconds to wait for the last refusals of an epoch.
     """
 
     def __init__(self, value: float, least: float) -> None:
         self.value: float = value
         self.least = least
         self.limit = math.inf  # the limit that the server names in its responses: `value` never exceeds it
-        self.binding = False  # whether `value` made requests wait since `restart`
+        self.binding = False  # whether requests had to wait because of `value` since `restart`
         self._step = FIRST_STEP
         self._accepted_value = 0.0  # the last `value` at which no requests were refused
         self._wait = 0
         self._refused_value = math.inf
         self._patience = PATIENCE
-        # the last time that `value` was reduced: its old value, the rate of sent requests, and the share of refusals
+        # facts about the last cut of `value`: its old value, the rate of sent requests, and the share of refusals
         self._last_cut: tuple[float, float, float] | None = None
         self._hold_until = 0.0
         self._pool: tuple[int, int] = (0, 0)
@@ -92,11 +92,11 @@ class Ceiling:
         return self._epoch
 
     def refuse(self, epoch: int) -> None:
-        """Count a refusal, if the refused request was sent in the current epoch; `epoch` is the one from `send`."""
+        """Count a refusal if its request was sent in the current epoch. `epoch` is what `send` returned for it."""
         self._refusal_count += epoch == self._epoch
 
     def settle(self, now: float, lag: float) -> None:
-        """Adjust `value` and begin a new epoch, if this one (a time of measurement) ended over `lag` seconds ago."""
+        """If this epoch (a time of measurement) ended over `lag` seconds ago, adjust `value` and begin a new one."""
         if now < self._until + lag:
             return
         span = self._until - self._since
@@ -128,8 +128,8 @@ class Ceiling:
             return
         if self._last_cut is not None:
             value, rate, before = self._last_cut
-            # the share of refusals to expect now, if the server still accepts as many requests as before `value` was
-            # reduced
+            # If the server still accepts as many requests as before `value` was reduced, this is the share of refusals
+            # to expect now.
             limited_share = 1 - rate * (1 - before) / sent_rate
             if before < MOST_SHARE and (before + 2 * limited_share) / 3 < share < before + 0.2:
                 self.value, self._hold_until, self._refused_value, self._last_cut = (

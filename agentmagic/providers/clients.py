@@ -1,4 +1,4 @@
-"""The base of all models on a server: address, key, shared HTTP clients, and limits on the size of responses.
+"""The base class of all models on a server. It finds address and key, shares HTTP clients, and limits response sizes.
 
 Making an HTTP client takes 40 ms, most of it for the TLS context, and a new connection takes several round trips.
 Therefore, models with the same address, key and options share one HTTP client, if they run in the same event loop.
@@ -72,7 +72,7 @@ _REFUSALS = frozenset(range(400, 500)) - {401, 402, 403, 404, 407, 408, 409, 413
 
 @dataclass(slots=True)
 class _SharedClient:
-    """An HTTP client that several models share: the future of the client, and the number of models that use it."""
+    """An HTTP client that several models share. It has the client's future, and the number of models that use it."""
 
     client: "asyncio.Future[Any]"
     holders: int = 0
@@ -82,7 +82,7 @@ _clients: dict[tuple[asyncio.AbstractEventLoop, Hashable], _SharedClient] = {}
 
 
 class ClientLease(Generic[K, C]):
-    """A model's share of an HTTP client. The client is closed when the last lease on it is released.
+    """A model's share of an HTTP client. The client is closed when the last model has released its share.
 
     `find` returns the parameters of the client: address, key and options. `make` makes the client from them. Both are
     called in a thread: importing an SDK takes a second, and a keyring can prompt the user. `close` closes a client.
@@ -205,7 +205,7 @@ class RemoteModel(Generic[K, C]):
 
     @property
     def base_url(self) -> str:
-        """The address that requests are sent to: the `base_url` of the constructor, or else the environment's value."""
+        """The address that requests are sent to. It is the constructor's `base_url`, or else from the environment."""
         return (self._base_url or settings.variable(self.row.base_url) or self.own_url).strip()
 
     @property
@@ -227,7 +227,7 @@ class RemoteModel(Generic[K, C]):
 
     @property
     def without(self) -> dict[str, str]:
-        """The fields that this server has refused, each mapped to the field that is sent in its place ("" for none)."""
+        """The fields that this server has refused, each with the field to send in its place, or "" if there is none."""
         return self._without.setdefault(self.base_url, {})
 
     def body(self, request: Request) -> dict[str, Any]:
@@ -238,8 +238,8 @@ class RemoteModel(Generic[K, C]):
     def key_digest(self) -> str:
         """A hash of the API key, by which models with the same key are recognized; "" without a key.
 
-        A key in the system's keyring is left out ("" too): reading the keyring can take a while, and it has only one
-        key for each provider.
+        It is also "" for a key in the system's keyring, because reading the keyring can take a while. The keyring has
+        only one key for each provider.
         """
         key = self._api_key or settings.find_key(self.row.keys, keyring=False) or ""
         return hashlib.sha256(key.encode(errors="replace")).hexdigest() if key else ""
@@ -249,7 +249,7 @@ class RemoteModel(Generic[K, C]):
         await self._lease.release()
 
     async def _client(self) -> C:
-        """Return the HTTP client for a request: another one if the address has changed since the last request.
+        """Return the HTTP client for a request. It is another one if the address has changed since the last request.
 
         Raises UsageError for an address that a teacher's or an administrator's limits do not allow.
         """
@@ -339,15 +339,15 @@ class RemoteModel(Generic[K, C]):
     def _end(self, response: "httpx2.Response", decoder: Decoder, *, begun: bool, done: bool) -> Iterable[ModelEvent]:
         """Return the last model events, at the end of a response.
 
-        `begun` is True if the response had model events, `done` if the server sent `[DONE]`. Raises BadRequest if
-        the response had no events and was not an event stream.
+        `begun` is True if the response had model events. `done` is True if the server sent `[DONE]`. Raises
+        BadRequest if the response had no events and was not an event stream.
         """
         if not begun and not done and decoder.rest is None:
             self._check_type(response)
         return decoder.close(done=done)
 
     async def _settle(self, reads: AsyncGenerator[list[bytes]], decoder: Decoder) -> AsyncGenerator[ModelEvent]:
-        """Yield the model events of chunks after a complete answer. End if none comes for `decoder.rest` seconds."""
+        """Yield the model events that come after a complete answer, until no chunk comes for `decoder.rest` seconds."""
         import httpx2
 
         last = time.monotonic()
@@ -479,7 +479,7 @@ async def _limit_chunks(
     async with aclosing(chunks):
         async for chunk in chunks:
             whole += len(chunk)
-            tail = last + chunk  # `last`, because two chunks can share an event's end mark
+            tail = last + chunk  # `last` is searched too, because two chunks can share an event's end mark
             end = max(map(tail.rfind, ends))
             event = len(tail) - end if end >= 0 else event + len(chunk)
             last = tail[-3:]

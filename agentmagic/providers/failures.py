@@ -51,7 +51,7 @@ class Fault:
     """An error as a server reports it; `code` is the server's error code, or its error type if there is no code.
 
     `kind` is the class of our exception, if the HTTP status does not determine it. `retry_after` is in seconds.
-    `used_up` is True if a quota is used up, and a turn cannot wait until there is more of it.
+    `used_up` is True if a quota is used up, and a turn cannot wait until it is renewed.
     """
 
     message: str
@@ -64,10 +64,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
-    """The names that an error message needs: of the server, of the model, and of environment variables.
+    """The names of a server, a model and environment variables, which error messages need.
 
     `who` is the name of the server. `keys` are the variables that can hold the API key, `base_url` is the variable with
-    the server's address. `hint` is a sentence with a further possible cause, for the message that a model is unknown.
+    the server's address. `hint` is a sentence with one more possible cause. It is shown if a model is unknown.
     """
 
     who: str
@@ -124,8 +124,8 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
 def _explain_page(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, str]:
     """Return the class, the summary and the advice of the exception for an HTML error page.
 
-    A model's server does not send HTML. So a firewall or proxy answered in its place, and this does not mean that the
-    API key is wrong.
+    A model's server does not send HTML. So a firewall or proxy answered in its place, and the API key need not be
+    wrong.
     """
     kind, _, advice = _explain(replace(fault, kind=None, used_up=False), vendor)
     if kind in (AuthenticationFailed, BadRequest):
@@ -176,9 +176,9 @@ def quote(message: object) -> str:
 
 
 def usable_key(who: str, key: str | None, names: Sequence[str]) -> str:
-    """Return the API key to send: `key`, or else the key that is set under one of the names.
+    """Return the API key to send. This is `key`, or else the key that is set under one of the names.
 
-    Raises AuthenticationMissing without a key, and AuthenticationFailed for a key that cannot be sent in a header.
+    Raises AuthenticationMissing if there is no key, and AuthenticationFailed if a header cannot contain the key.
     """
     key = (key or require_key(who, names)).strip()
     if key.isascii() and key.isprintable():
@@ -230,7 +230,7 @@ def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: 
 
 
 def _is_connection_refused(error: BaseException | None) -> bool:
-    """Return whether an error means that no server listens: the connection was refused at every address of the host."""
+    """Return whether no server listens, because the connection was refused at every address of the host."""
     while error is not None:
         if isinstance(error, ConnectionRefusedError):
             return True
@@ -241,7 +241,7 @@ def _is_connection_refused(error: BaseException | None) -> bool:
 
 
 def certificate_fault(error: BaseException | None) -> str:
-    """Return what is wrong with a server's certificate or TLS, if that caused the error; "" for another error."""
+    """Return what is wrong with a server's certificate or TLS, or "" if the error has another cause."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted, {getattr(error, 'verify_message', error)}"
@@ -330,7 +330,7 @@ _REPEATED_ERROR = re.compile(
 
 
 def find_refused_field(error: object, body: Json) -> tuple[str, str]:
-    """Return the field of a request that a server refuses, and the field to use instead ("" for none).
+    """Return the field of a request that a server refuses, and the field to use instead, or "" if there is none.
 
     `error` is the server's error, as JSON of any form; `body` is the request. A field is returned as "tools.NAME" or
     "messages.NAME" if it is inside the tools or messages of the request, and as "body.PATH" elsewhere. The result is
@@ -351,9 +351,9 @@ def find_refused_field(error: object, body: Json) -> tuple[str, str]:
 
 
 def field_notice(field: str, other: str) -> str:
-    """Return the notice for the user that a refused `field` is left out of requests, or replaced by `other`.
+    """Return a notice that tells the user that a refused `field` is left out of requests, or replaced by `other`.
 
-    Both are as `find_refused_field` returns them.
+    `field` and `other` are as `find_refused_field` returns them.
     """
     place, _, path = field.partition(".")
     where = f" of the {place}" if place in ("messages", "tools") else ""
@@ -363,7 +363,8 @@ def field_notice(field: str, other: str) -> str:
 
 def _can_omit(field: str, body: Json) -> bool:
     """Return whether the request `body` can be sent without a field."""
-    # Servers need the id of a call to match its result. Only Gemini does not; its requests have the field `contents`.
+    # Servers need the id of a call to match its result. Only Gemini does not need it. The field `contents` shows that a
+    # request is for Gemini.
     name = _bare(field.rpartition(".")[2])
     return name not in _REQUIRED_FIELDS or (name == "id" and field.startswith("messages") and "contents" in body)
 

@@ -48,7 +48,7 @@ class FoundServer:
 
 
 async def find_servers() -> tuple[FoundServer, ...]:
-    """Return the servers on this machine that list models. Only loopback addresses are tried. Call on the engine."""
+    """Return the servers on this machine that list models. Tries only loopback addresses. Must run on the engine."""
     looks = [engine().in_pool(partial(_compatible, name, port)) for name, port in COMPATIBLE]
     servers = await asyncio.gather(engine().in_pool(_ollama), *looks)
     return tuple(server for server in servers if server.models)
@@ -64,7 +64,7 @@ def _compatible(name: str, port: int) -> FoundServer:
 
 
 def keyed_providers() -> Iterator[Provider]:
-    """Yield the providers that need an API key. If several read the key from the same variable, only the first one."""
+    """Yield the providers that need an API key. Of those that read it from the same variable, yield only the first."""
     seen_keys: set[str] = set()
     for row in providers().values():
         if row.keys and row.keys[0] not in seen_keys:
@@ -73,7 +73,7 @@ def keyed_providers() -> Iterator[Provider]:
 
 
 def local_model() -> tuple[str, str]:
-    """Return a sentence about the local model, and the command that installs its package ("" if it is installed)."""
+    """Return a sentence about the local model, and the command that installs its package, or "" if it is installed."""
     row, about = local.PROVIDERS[0], f"Its weights ({downloads.SIZE / 1e9:.1f} GB) are fetched once."
     with suppress(ProviderError):  # `AGENTMAGIC_LOCAL_MODEL` names a wrong file: the turn will report it
         if downloads.find() is not None:

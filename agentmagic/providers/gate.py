@@ -4,10 +4,10 @@ A map (one prompt for many rows) sends many requests. They should come as fast a
 So requests are sent at a limited rate, and only a limited number is under way at the same time.
 
 If the server names a rate limit, that is the rate. Otherwise the rate grows as long as no request is refused, and
-shrinks by the share of refused requests. If the same share is refused afterwards, the rate was not the cause, and it is
-restored. If every request is refused, one request at a time tests whether the server accepts requests again. The rate
-is then set to the average rate of the requests that were accepted. The number of requests under way grows as long as
-that brings more answers per second, and shrinks like the rate if the server is overloaded.
+shrinks by the share of refused requests. If the same share is refused afterwards, the rate was not the cause, and the
+old rate is restored. If every request is refused, one request at a time tests whether the server accepts requests
+again. The rate is then set to the average rate of the requests that were accepted. The number of requests under way
+grows as long as that brings more answers per second, and shrinks like the rate if the server is overloaded.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class _Pace:
 
 
 class _Tokens(_Pace):
-    """The pace for a limit on tokens. `share` is the average of (real tokens of a request) / (estimated tokens)."""
+    """The pace for a limit on tokens. `share` is the average of a request's real tokens divided by its estimate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class _Tokens(_Pace):
 
 
 class Ticket:
-    """Permission to send one request; entering `async with gate.ticket(...)` waits until the request can be sent."""
+    """Permission to send one request. `async with gate.ticket(...)` waits until the request can be sent."""
 
     def __init__(self, gate: "ProviderGate", tokens: int, *, row: bool) -> None:
         self.tokens, self.row = tokens, row
@@ -79,7 +79,7 @@ class Ticket:
         self.epochs: tuple[int, int] = (0, 0)
         self.sent_at = 0.0
         self.decided = False  # whether the server has accepted or refused the request
-        self.blameless = False  # whether it was refused within the limits that the server names
+        self.blameless = False  # whether it was refused although it was within the server's limits
         self._gate = gate
 
     async def __aenter__(self) -> Self:
@@ -125,7 +125,7 @@ class ProviderGate:
         self._in_a_row = 0  # refused requests since the last accepted one
         self._first_refusal = 0.0
         self._shut = False
-        self._too_fast = False  # whether we sent too many requests, if `_shut`; else the server is overloaded
+        self._too_fast = False  # if `_shut`: True if we sent too many requests, False if the server is overloaded
         self._probe: Ticket | None = None
         self._pause = FIRST_PAUSE
         self._shut_until = 0.0
@@ -143,8 +143,8 @@ class ProviderGate:
         """Return an asynchronous context manager for one request, which waits until the request can be sent.
 
         The caller sends it inside the `async with`, and only once. `tokens` is an estimate of its input and output
-        tokens. `row` is True if it is for one row of a map (one prompt for many rows). Any other request waits only
-        while rows are waiting, and is sent before them.
+        tokens. `row` is True if the request is for one row of a map (one prompt for many rows). Any other request
+        waits only while rows are waiting, and is sent before them.
         """
         return Ticket(self, tokens, row=row)
 
@@ -223,17 +223,18 @@ class ProviderGate:
         self._set_rate()
 
     def _is_within_limits(self, ticket: Ticket, limits: Mapping[str, RateLimit]) -> bool:
-        """Return whether a refused request was within all limits that the server names: then our rate is not the cause.
+        """Return whether a refused request was within all limits that the server names. Then our rate is not the cause.
 
-        `limits` are the limits in the headers of the refusal. The result is also False without a limit on requests,
-        or if our rate is at most half of this limit: then the server could count over another time than a minute.
+        `limits` are the limits in the headers of the refusal. The result is also False if there is no limit on
+        requests. It is False too if our rate is at most half of this limit, because the server could then count over
+        another time than a minute.
         """
         need = {name: ticket.charges.get(name, 1) for name in limits}
         is_enough = all(one.remaining is not None and one.remaining > need[name] for name, one in limits.items())
         return bool(limits) and is_enough and self._rate.value > self._rate.limit / 2
 
     def correct(self, ticket: Ticket, usage: Usage) -> None:
-        """Count the tokens that a request has really used toward the token limits, in place of the estimate."""
+        """Replace the estimate of a request's tokens by the real number, which then counts toward the token limits."""
         for name, tokens in self._tokens.items():
             count = HEADERS[name](usage)
             if name in ticket.charges:
@@ -302,7 +303,7 @@ class ProviderGate:
     def _assume(self, now: float) -> None:
         """Count a request as accepted if it was not refused within the usual time of a refusal.
 
-        An answer takes longer than a refusal, so its end is not awaited for this.
+        An answer takes longer than a refusal, so this method does not wait for the end of the answer.
         """
         while self._undecided_tickets and (
             self._undecided_tickets[0].decided or now >= self._undecided_tickets[0].sent_at + REFUSAL * self._lag
@@ -339,7 +340,7 @@ class ProviderGate:
             self._shut_until = now + (pause or self._pause)
 
     def _refuses_all(self, now: float) -> bool:
-        """Return whether so many requests were refused in a row, for so long, that this cannot be by chance."""
+        """Return whether requests were refused in a row so often, and for so long, that it cannot be chance."""
         few, many, seconds = REFUSALS_IN_A_ROW
         # Requests that were sent a moment ago may still be refused, so the time since then is not counted.
         known_seconds = now - self._first_refusal - REFUSAL * self._lag
@@ -381,7 +382,7 @@ class ProviderGate:
         self._wake(now)
 
     def _make_room(self, now: float) -> None:
-        """Let rows of a map that wait in the method `room` begin, as long as few begun rows wait to send a request."""
+        """Let waiting rows of a map begin, as long as few begun rows wait to send a request. Rows wait in `room`."""
         while self._coming and now - self._coming[0] > LATE:
             self._coming.popleft()
         while self._rooms and (self._rooms[0].done() or self._has_room()):

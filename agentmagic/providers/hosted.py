@@ -44,7 +44,7 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def title_of(title: object) -> str:
-    """Return a title on one line, shortened; "" for a value that is not a string."""
+    """Return a shortened title on one line, or "" if the value is not a string."""
     return single_line(text_of(title), LONGEST_TITLE)
 
 
@@ -64,7 +64,7 @@ def pages(contents: Iterable[Content]) -> tuple[Content, ...]:
 
 
 def text_content(value: object) -> tuple[Content, ...]:
-    """Return the text in any JSON value, or the JSON itself if it has no text; an empty tuple for an empty value."""
+    """Return the text in any JSON value, or the JSON itself if it has no text. An empty value gives an empty tuple."""
     text = text_in(value) or ("" if value in (None, "", [], {}) else json_line(value))
     return (Text(clip(clean(encodable(text)), LONGEST_PAGE)),) if text.strip() else ()
 
@@ -96,7 +96,7 @@ def limit_arguments(arguments: Mapping[str, Any]) -> Json:
 
 
 def name_of(name: object) -> str:
-    """Return the name that is shown for a call, on one short line; "server_tool" if `name` is empty or not text."""
+    """Return the name to show for a call, on one short line. It is "server_tool" if `name` is empty or not text."""
     return single_line(text_of(name), 64) or "server_tool"
 
 
@@ -147,8 +147,8 @@ def order_citations(citations: Iterable[Citation]) -> tuple[Citation, ...]:
 class LateCitations:
     """Holds back the `PartFinished` events of an answer's texts until the provider has sent their citations.
 
-    A provider counts the positions of citations over all texts of the answer. `own` returns provider data for a text to
-    which citations were added and that has no provider data yet.
+    A provider counts the positions of citations over all texts of the answer. If a text gets citations and has no
+    provider data yet, `own` returns its provider data.
     """
 
     def __init__(self, own: Callable[[str], ProviderData]) -> None:
@@ -203,7 +203,7 @@ def untrusted_page(tool: str) -> str:
 
 
 def as_plain_text(part: HostedCall | HostedResult, limit: int | None = None) -> Text:
-    """Return a call that a provider ran itself, or its result, as text: other providers cannot read the part's data.
+    """Turn a call that a provider ran itself, or its result, into text, which other providers can read.
 
     `limit` is the most characters of a result. Each line of a result is marked as a quotation, so that the text of a
     web page cannot pretend that the quotation has ended.
@@ -215,10 +215,10 @@ def as_plain_text(part: HostedCall | HostedResult, limit: int | None = None) -> 
 
 
 def only_pairs(parts: Sequence[Part], elsewhere: Collection[str] = ()) -> tuple[Part, ...]:
-    """Return the parts of an answer; a hosted call without its result, or a result without its call, becomes text.
+    """Return the parts of an answer. A hosted call without a result becomes text, as does a result without a call.
 
     A hosted call is a call that the provider ran itself. APIs refuse a call without its result, and a result without
-    its call. `elsewhere` are the ids of calls whose call or result is in another message, if the API accepts that.
+    its call. If the API accepts a call and its result in two messages, `elsewhere` has the ids of such calls.
     """
     calls = {part.id for part in parts if isinstance(part, HostedCall)}
     results = {part.call_id for part in parts if isinstance(part, HostedResult)}

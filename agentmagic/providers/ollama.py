@@ -136,9 +136,9 @@ class Decoder:
 
 
 def refusal(status: int | None, message: str, model: str, wait: float | None = None) -> ProviderError:
-    """Return our exception for an error message of the server; `status` is None if the error came inside a stream.
+    """Return our exception for an error message of the server.
 
-    `wait` is the number of seconds that the server asks to wait.
+    `status` is None if the error came inside a stream. `wait` is the number of seconds that the server asks to wait.
     """
     too_long = any(words in message.lower() for words in _TOO_LONG)
     fault = Fault(message, status=status, retry_after=wait, kind=ContextTooLong if too_long else None)
@@ -147,7 +147,7 @@ def refusal(status: int | None, message: str, model: str, wait: float | None = N
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
-    """Return the JSON body of `POST /api/chat`, still without the size of the context window (`num_ctx`)."""
+    """Return the JSON body of `POST /api/chat`. The size of the context window (`num_ctx`) is added later."""
     messages: list[Json] = []
     if request.instructions:
         messages.append({"role": "system", "content": clean(request.instructions)})
@@ -235,9 +235,9 @@ def _with_images(body: Json, parts: Sequence[Content]) -> Json:
 
 
 def context_for(messages: Sequence[Json], options: Json, size: int) -> int:
-    """Return the size of the context window, in tokens, for a request and its answer, rounded up to a power of 2.
+    """Return how many tokens the context window needs for a request and its answer.
 
-    `size` is the length of the request as JSON, in bytes.
+    The number is rounded up to a power of 2. `size` is the length of the request as JSON, in bytes.
     """
     tokens = options.get("num_predict") or ANSWER_TOKENS
     images = [image for message in messages for image in message.get("images", ())]
@@ -265,7 +265,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
 
     @property
     def base_url(self) -> str:
-        """The address that requests are sent to: the `base_url` of the constructor, or else the environment's value."""
+        """The address that requests are sent to. It is the constructor's `base_url`, or else from the environment."""
         return host(self._base_url)
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
@@ -281,7 +281,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
                     await response.aread()
 
     def body(self, request: Request) -> Json:
-        """Return the JSON that is sent for a request, still without the size of the context window (`num_ctx`)."""
+        """Return the JSON that is sent for a request. The size of the context window (`num_ctx`) is added later."""
         return wire.omit_fields(encode(request, self.model, self._memo), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
@@ -326,7 +326,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
             with suppress(ValueError, RecursionError):
                 error = answer.decode()
                 error = object_of(json.loads(answer)).get("error")
-            error = object_of(error).get("message", error)  # servers that only resemble Ollama
+            error = object_of(error).get("message", error)  # an object on servers that only resemble Ollama
             failure = refusal(response.status_code, quote(error), self.model, wire.retry_after(response.headers))
             raise self._note_refusal(failure, body, error)
         kind = str(response.headers.get("content-type", ""))

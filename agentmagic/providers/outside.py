@@ -1,7 +1,7 @@
 """Describes `acp:`, agents of other makers, such as Claude Code.
 
-Each runs its own agent loop in a process of its own. So a session runs another kind of turn for such an agent, without
-the loop of agentmagic.
+Each such agent runs its own agent loop in a process of its own. So a session runs another kind of turn for it, without
+agentmagic's loop.
 """
 
 import re
@@ -53,7 +53,7 @@ def display_name(model: str) -> str:
 
 
 def _without_folder(word: str) -> str:
-    """Return a word of a command. In a path from the root or "~", also after "=", the mark "…" replaces the folder."""
+    """Return a word of a command. "…" replaces the folder if it is, or has after "=", a path from the root or "~"."""
     before, mark, path = word.rpartition("=")
     is_of_machine = path.startswith("~") or PurePath(path).is_absolute()
     return f"{before}{mark}…/{PurePath(path).name}" if is_of_machine else word

@@ -40,7 +40,7 @@ class RouteFault(Exception):
     The message says why, and what the user can do.
 
     `problem` and `advice` are two parts of the message, without a full stop. `proxy` is the address of the proxy, or ""
-    without one. `lasting` is True if the next try would fail in the same way.
+    if there is none. `lasting` is True if the next try would fail in the same way.
     """
 
     def __init__(self, problem: str, advice: str, proxy: str = "", *, lasting: bool = True) -> None:
@@ -115,7 +115,7 @@ def _is_excepted(host: str) -> bool:
 
 
 def _is_direct(host: str, port: int, no_proxy: str) -> bool:
-    """Return whether `NO_PROXY` lists a host: by its name, a domain, an address, a network, or "*" for all."""
+    """Return whether `NO_PROXY` lists a host. An entry is a name, a domain, an address, a network, or "*" for all."""
     for entry in re.split(r"[,\s]+", no_proxy.lower()):
         name = entry.partition("://")[2] or entry
         with suppress(ValueError):  # the host is not an IP address, or the entry is not a network
@@ -151,7 +151,7 @@ def _router(options: dict[str, Any]) -> "httpx2.AsyncBaseTransport":
     class Router(httpx2.AsyncBaseTransport):
         """Sends each request through the proxy for its address, or directly if there is none.
 
-        Has one transport for each proxy and scheme, made when it is first needed.
+        It has one transport for each proxy and scheme. Each transport is made when it is first needed.
         """
 
         def __init__(self) -> None:

@@ -40,7 +40,7 @@ https://platform.claude.com/docs/en/api/rate-limits, where tokens that are read 
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """A server's limit per minute, on requests or tokens. `remaining` is how much is left now; None if unknown."""
+    """A server's limit per minute on requests or tokens. `remaining` is how much is left now, or None if unknown."""
 
     limit: float
     remaining: float | None = None

@@ -106,8 +106,8 @@ def default_model() -> str | None:
     """Return the name of the model to use if the user chose none, or None if no provider's API key is set.
 
     This is usually the default model of the first provider whose key is set. But a teacher or administrator can limit
-    the models. The models that these limits list by full name come first, in their order, if the provider has its key
-    or needs none. A model that is not allowed comes last, and its key is not looked up in the keyring.
+    the models. The models that these limits list by full name come first, in their order, if their provider's key is
+    set or it needs no key. A model that is not allowed comes last, and its key is not looked up in the keyring.
     """
     usual = [(f"{row.name}:{row.default}", row) for row in providers().values() if row.keys]
     allowed_models = [(name, row) for name, row in usual if class_settings().allows_model(name)]
@@ -219,7 +219,7 @@ def check_address(model: Model) -> None:
 def info(name: str, base_url: str | None = None) -> ModelInfo:
     """Return the facts about a model, such as its context window, with safe guesses for unknown facts.
 
-    Fast after the first call. `base_url` is the address of the model's server, if it is not the one in the provider's
+    Only the first call is slow. `base_url` is the address of the model's server, if it is not the one in the provider's
     environment variable.
     """
     provider, _, model = name.partition(":")
@@ -286,6 +286,6 @@ def _listing(name: str, base_url: str | None) -> Listing | None:
     if row is None or not row.prices:
         return None
     if row.prices == "google":
-        model = model.rpartition("models/")[2]  # Vertex AI: "publishers/google/models/NAME"
+        model = model.rpartition("models/")[2]  # a name on Vertex AI is "publishers/google/models/NAME"
     url = lower_host((base_url or settings.variable(row.base_url) or "").strip())
     return Listing(model, url=url) if url else Listing(model, seller=row.prices)

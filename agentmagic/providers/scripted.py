@@ -61,7 +61,7 @@ class ScriptedPage(TypedDict):
 
 
 class ScriptedSearch(TypedDict):
-    """A web search in the script of a model: it plays a search by the provider itself, before the answer's text."""
+    """A web search in the script of a model. It simulates a search by the provider itself, before the answer's text."""
 
     query: str
     found: NotRequired[list[ScriptedPage]]
@@ -97,8 +97,8 @@ Step = str | ScriptedStep | Exception
 class ScriptedModel:
     """A model that answers each request with the next step of a script.
 
-    A step is a string, which is the answer, or a dict, which can also call tools, or an exception, which is raised. All
-    requests are kept in `requests`. Each word counts as one token. A request after the last step raises BadRequest.
+    A step that is a string is the answer. A dict can also call tools. An exception is raised. All requests are kept in
+    `requests`. Each word counts as one token. A request after the last step raises BadRequest.
     """
 
     def __init__(self, steps: Sequence[Step], name: str = "script") -> None:
@@ -112,7 +112,7 @@ class ScriptedModel:
         return settings.given
 
     def hosts(self, _tool: HostedTool) -> bool:
-        """Return True: tools do not change the script of the model."""
+        """Return True for every tool, because tools do not change the script of the model."""
         return True
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:

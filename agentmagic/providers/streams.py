@@ -1,7 +1,7 @@
 """Reads streamed responses: their lines, and the data of server-sent events.
 
-All lines or events that one read from the network brings are yielded as one list. So the task that consumes them is
-resumed once for each read, and not for each of the thousands of pieces of an answer.
+One read from the network can bring several lines or events, which are yielded as one list. So the task that uses them
+is resumed once for each read, and not for each of the thousands of pieces of an answer.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ async def read_events(response: "httpx2.Response") -> AsyncGenerator[list[bytes]
     """Yield the data of server-sent events, which is JSON, up to `DONE`.
 
     Events that only keep the connection open are left out. JSON outside of events is yielded at the end, like the data
-    of an event: this is an error of Gemini, or the whole answer of a server that does not stream. A last event without
+    of an event. It is an error of Gemini, or the whole answer of a server that does not stream. A last event without
     its closing empty line is yielded too, if its JSON is complete. The data of an event named "error" is yielded as an
     object with the key "error", even if the data is plain text.
 
@@ -177,7 +177,7 @@ def _read(text: bytes) -> Any:
 
 async def _finish(reads: AsyncGenerator[object]) -> None:
     """Read a response to its end, so that the connection can be used again. Give up after `AFTER_END` seconds."""
-    with suppress(Exception):  # the answer is complete, so a failure does not matter
+    with suppress(Exception):  # a failure does not matter, because the answer is complete
         async with asyncio.timeout(AFTER_END):
             async for _ in reads:
                 pass

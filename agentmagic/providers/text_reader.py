@@ -44,9 +44,9 @@ Kind = Literal["text", "reasoning", "end", "thought", "call"]
 class Piece(NamedTuple):
     """A piece of a model's answer; `kind` says what it is.
 
-    "text" is new visible text, "reasoning" is new thinking, and "end" is the end of the thinking. "thought" says that
-    everything in the current part was thinking, which has now ended; `text` is all of it. "call" is a tool call; `text`
-    is the text between the tags of the call.
+    "text" is new visible text, "reasoning" is new thinking, and "end" is the end of the thinking. "thought" means that
+    everything in the current part was thinking, and that it has ended. `text` is then all of this thinking. "call" is a
+    tool call, and `text` is the text between its tags.
     """
 
     kind: Kind
@@ -57,9 +57,9 @@ class TextReader:
     """Reads the text of one answer, piece by piece.
 
     A thought without a closing tag lasts until the end of the answer. A closing tag without an opening tag turns the
-    part before it, which looked like visible text, into thinking; this happens at most once in an answer. `is_call`
-    returns whether the text between the tags of a call is a call; without `is_call`, no calls are searched. Calls are
-    returned at the end, since the part that contains them can turn out to be thinking.
+    part before it, which looked like visible text, into thinking. This happens at most once in an answer. `is_call`
+    returns whether the text between a call's tags really is a call. Without `is_call`, no calls are searched. Calls are
+    returned at the end, because the part that contains them can turn out to be thinking.
     """
 
     def __init__(self, is_call: Callable[[str], bool] | None = None) -> None:
@@ -71,7 +71,7 @@ class TextReader:
         self._code = _Code()
         self._part_pieces: list[str] = []  # the text of the open part, calls included
         self._thought_pieces: list[str] = []  # the text of the open thought
-        # If the first closing tag in the open thought was inside code: the text of the thought before that tag.
+        # The text of the open thought before its first closing tag, if that tag was inside code; otherwise None.
         self._skipped: str | None = None
         self._drafts: list[str] = []  # the calls in the open part
         self._calls: list[str] = []
@@ -165,7 +165,7 @@ class TextReader:
             yield Piece("text", text)
 
     def _withdraw(self, before: str) -> Iterator[Piece]:
-        """Turn the current part into thinking: a closing tag without an opening tag has come.
+        """Turn the current part into thinking, because a closing tag without an opening tag has come.
 
         `before` is the text between the part and this tag.
         """
@@ -252,7 +252,7 @@ class _Code:
 
     def __init__(self) -> None:
         self._unread: list[str] = []
-        # The pattern for the marks of code, or of JSON strings if the text is JSON; None before the first word.
+        # The pattern that finds the marks of code, or of strings if the text is JSON. It is None before the first word.
         self._mark: re.Pattern[str] | None = None
         self._in_string = False
         self._line = ""  # the beginning of the last line
@@ -302,13 +302,13 @@ class _Code:
     def _take(self, mark: re.Match[str], start: int) -> None:
         """Process a run of backticks or tildes (`mark`).
 
-        `start` is where its line begins in the new text, or continues from earlier text.
+        `start` is the place in the new text at which the line of this run begins, or continues from earlier text.
         """
         run = mark[0]
         indent = mark.start() - start + len(self._line)
         first = indent < _LONGEST_INDENT and _BEFORE_FENCE.fullmatch(self._line + mark.string[start : mark.start()])
         if self._fence and self._fenced_here:
-            if "`" in self._fence and "`" in run:  # backticks close it in the same line: a code span
+            if "`" in self._fence and "`" in run:  # if backticks close it in the same line, it is a code span
                 self._fence = ""
         elif self._fence:
             # A fence with the name of a language can only open a code block, not close it.

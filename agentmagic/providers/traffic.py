@@ -54,9 +54,10 @@ class HttpExchange:
 class ModelExchange:
     """One request to a model in a turn, and the answer to it, with all tries.
 
-    `step` is the number of the turn's step. A request beside the conversation has a `purpose`, such as a summary, and
-    the number of the last step. `http` has one HTTP request for each try; it is empty for a model that does not use
-    HTTP. `is_dropped` is True if `http` was discarded to save memory. `parts` are the parts of the answer, by index.
+    `step` is the number of the turn's step. A request outside the conversation, such as one for a summary, has a
+    `purpose` and the number of the last step. `http` has one HTTP request for each try. It is empty for a model that
+    does not use HTTP. `is_dropped` is True if `http` was discarded to save memory. `parts` are the parts of the answer,
+    by index.
     """
 
     request: Request
@@ -69,7 +70,7 @@ class ModelExchange:
     error: str = ""
 
     def drop(self) -> None:
-        """Discard the HTTP requests and responses; the request and the answer as agentmagic objects stay."""
+        """Discard the HTTP requests and responses. The request and the answer are kept as agentmagic objects."""
         self.is_dropped = self.is_dropped or bool(self.http)
         self.http.clear()
 
@@ -114,7 +115,7 @@ class TurnTraffic:
 
 
 class Traffic:
-    """The requests and answers of the last turns of a session. A turn is identified by any object, `turn`."""
+    """The requests and answers of the last turns of a session. Any object (`turn`) can identify a turn."""
 
     def __init__(self) -> None:
         self._turns = deque[tuple[object, TurnTraffic]](maxlen=MOST_TURNS)
@@ -128,7 +129,7 @@ class Traffic:
             room = max(0, room - one.size)
 
     def of(self, turn: object) -> TurnTraffic | None:
-        """Return the requests and answers of the turn that is identified by the object `turn`, or None if not kept."""
+        """Return the requests and answers of the turn that `turn` identifies, or None if they are not kept."""
         return next((traffic for one, traffic in self._turns if one is turn), None)
 
     def __iter__(self) -> Iterator[TurnTraffic]:

@@ -1,4 +1,4 @@
-"""Functions that all providers share for data from and to servers: JSON, Unicode, parts, names, ids, waiting times.
+"""Functions that all providers use to read and write server data: JSON, Unicode, parts, names, ids, waiting times.
 
 A server can send JSON of any shape. The readers (`object_of`, `text_of` and so on) return a value of the type that the
 caller expects, and an empty value for anything else. So an answer does not fail because of an unimportant field.
@@ -64,7 +64,7 @@ def text_of(value: object) -> str:
 
 
 def number_of(value: object) -> int | None:
-    """Return an integer, also from a float without a fraction or a string of digits; None for anything else."""
+    """Return an integer, which can come as a float without a fraction or as digits. Anything else gives None."""
     if type(value) is int:  # nearly always; `isinstance` would accept a bool
         return value
     if isinstance(value, float):
@@ -103,17 +103,17 @@ def pieces_of(content: object) -> Iterator[tuple[Literal["text", "reasoning"], s
 
 
 def count_of(value: object) -> int:
-    """Return a count such as a number of tokens, which some servers write as a float; 0 for anything else."""
+    """Return a count, such as a number of tokens. Some servers write it as a float. Anything else gives 0."""
     return max(number_of(value) or 0, 0)
 
 
 def figures_so_far(before: Json, now: Json) -> Json:
-    """Return the fields of `before` with the new values from `now`, except those that are null, missing or 0 there."""
+    """Return the fields of `before`, updated by those fields of `now` that are not null or 0."""
     return before | {name: figure for name, figure in now.items() if figure}
 
 
 def clean(value: Any, depth: int = DEEPEST) -> Any:
-    """Return a copy of JSON data that can be encoded: without lone surrogates, with null for NaN and infinity.
+    """Return a copy of JSON data that can be encoded. It has no lone surrogates, and null for NaN and infinity.
 
     Raises ValueError if the data is nested deeper than `depth`.
     """
@@ -146,9 +146,9 @@ def arguments_text(value: object) -> str:
 
 
 def read_arguments(value: object) -> Json:
-    """Return a call's arguments from an object, or from a text with one JSON object, which can be encoded twice.
+    """Return a call's arguments from an object, or from text with one JSON object (which can be encoded twice).
 
-    Empty texts, null and empty objects in the text are ignored. If nothing else is there, the arguments are {}; the
+    Empty texts, null and empty objects in the text are ignored. If nothing else is there, the arguments are {}, and a
     later check of the call reports what is missing. Any other value, such as two objects, becomes `{"_raw": text}`.
     """
     if isinstance(value, dict):
@@ -254,7 +254,7 @@ def fit_id(call_id: str, longest: int) -> str:
 def fit_name(name: str, legal: re.Pattern[str]) -> str:
     """Return a function's name if it matches `legal`, or else a name that every API accepts, derived from it.
 
-    The same name always gives the same result. A history can have names that a model invented, or of another provider.
+    The same name always gives the same result. Names in a history can be a model's inventions or another provider's.
     """
     if legal.fullmatch(name):
         return name
@@ -268,7 +268,7 @@ def _digest(text: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds to wait according to `Retry-After` (seconds or a date) or `Retry-After-Ms`, or None."""
+    """Return the seconds to wait from `Retry-After` (seconds or a date) or `Retry-After-Ms`, or None if unknown."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             seconds = float(headers.get(name, "")) / unit
@@ -300,7 +300,7 @@ def omit_fields(body: Json, without: Mapping[str, str]) -> Json:
 
 
 def fields_of(value: object, place: str = "body") -> Iterator[str]:
-    """Yield each field of a request body as "body.PATH"; inside tools or messages, "tools.NAME" or "messages.NAME"."""
+    """Yield a request body's fields as "body.PATH", but in tools or messages as "tools.NAME" or "messages.NAME"."""
     for item in cast("list[object]", value) if isinstance(value, list) else [value]:
         for key, inner in cast("Json", item).items() if isinstance(item, dict) else ():
             inside = f"{place}.{key}" if place.startswith("body") else place
@@ -351,7 +351,7 @@ def results_of(message: Message) -> list[ToolResult]:
 
 
 def data_of(part: Part, provider: str) -> Json:
-    """Return the data that a provider stored in its own part; {} if there is none or another provider made the part."""
+    """Return the data that a provider stored in a part. It is {} if there is none or the part is another's."""
     own = None if isinstance(part, Media | Resource | ToolResult) else part.provider_data
     return own.data if own is not None and own.provider == provider else {}
 
@@ -366,7 +366,7 @@ class PartWriter:
 
     `reasoning` makes a finished reasoning part from its text and the name of the field that the text came in. Thinking
     that the model wrote between tags in its text becomes a reasoning part too, which is not sent back. `is_call`
-    returns whether the text between the tags of a call is a call; after `finish`, such texts are in `calls`.
+    returns whether the text between a call's tags really is a call. After `finish`, such texts are in `calls`.
     """
 
     def __init__(
@@ -419,7 +419,7 @@ class PartWriter:
     def finish(self, whole_text: Text | None = None) -> Iterator[ModelEvent]:
         """Yield the model events for the text that was held back, and for the end of the open part.
 
-        `whole_text` is the text part as the server sent it at the end; it is used unless the text contained thinking.
+        `whole_text` is the text part that the server sent at the end. If the text contained thinking, it is not used.
         """
         yield from self._tell(self._reader.close())
         if whole_text is None or self.found_thinking:
@@ -468,7 +468,7 @@ class PartWriter:
         yield PartFinished(self._index, Reasoning(text))
 
     def _write(self, kind: Literal["text", "reasoning"], text: str, field: str = "") -> tuple[ModelEvent, ...]:
-        """Return the model events for a piece of text or reasoning; another kind or field than before ends the part."""
+        """Return the model events for a piece of text or reasoning. If its kind or field is new, the open part ends."""
         if kind == self._kind and field == self._field:
             self._pieces.append(text)
             return (PartDelta(self._index, text),)
@@ -499,7 +499,7 @@ class Memo:
         self._encode = encode
         self._messages: Sequence[Message] = ()
         self._encoded: list[Json] = []
-        self._ends: list[int] = []  # for each message, the index in `_encoded` after its last object
+        self._ends: list[int] = []  # has for each message the index in `_encoded` after its last object
 
     def __call__(self, messages: Sequence[Message]) -> list[Json]:
         """Return the messages as JSON objects of the API. Messages of the previous call come from the cache."""

@@ -89,7 +89,7 @@ def refusal(
     """
     error = object_of(object_of(payload).get("error"))
     kind, message = str(error.get("type") or ""), error.get("message")
-    message = next((text for text in (message, payload) if isinstance(text, str)), "")  # a string: a web page, not JSON
+    message = next((text for text in (message, payload) if isinstance(text, str)), "")  # a web page is a string
     status = status or _STATUS_OF.get(kind, 500)
     is_refusal = status < 500 and status != 429  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
     code = object_of(error.get("details")).get("error_code")
@@ -108,9 +108,9 @@ def refusal(
 
 @dataclass(slots=True)
 class _OpenBlock:
-    """A content block that is being streamed: its first `data`, the pieces of its text or input, and its citations.
+    """A content block that is being streamed. It has its first `data`, pieces of text or input, and citations.
 
-    A delta is an event with a further piece; `delta_type` is the type of the deltas that extend this block.
+    A delta is an event with a further piece. Only deltas of the type `delta_type` extend this block.
     """
 
     index: int
@@ -218,7 +218,7 @@ class Decoder:
 
     def _delta(self, place: int | None, delta: Json) -> Iterator[ModelEvent]:
         block, kind = self._open.get(place), delta.get("type")
-        if block is None or kind != block.delta_type:  # seldom true: most deltas fit the block
+        if block is None or kind != block.delta_type:  # this is seldom true, because most deltas fit the block
             owner = _OWNERS.get(text_of(kind))
             if owner and (block is None or (block.delta_type and block.data["type"] != owner)):
                 yield from self._open_for(owner)
@@ -339,7 +339,7 @@ def _parts(data: Json, text: str) -> tuple[Part, *tuple[HostedCall | HostedResul
 
 
 def _whole(blocks: list[Json]) -> Json:
-    """Return the data that a text part keeps of its content blocks, to send them back unchanged in later requests."""
+    """Return the data that a text part keeps, so that later requests send its content blocks back unchanged."""
     return blocks[0] if len(blocks) == 1 else {"blocks": blocks}
 
 

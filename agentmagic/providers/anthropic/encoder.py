@@ -188,7 +188,7 @@ def honoured_names(model: str, settings: ModelSettings) -> set[str]:
 
 
 def _pair_calls(messages: Sequence[Message], hosted_names: Collection[str]) -> Sequence[Message]:
-    """Return the messages with every hosted call that has no result, and every result without a call, as plain text.
+    """Turn hosted calls that have no result, and results that have no call, into plain text. Return the messages.
 
     A hosted call is a call that Anthropic's servers ran. The API refuses such a call without its result, and a result
     without its call. A call that gets its result in the next answer stays (`_late_calls`), and so does that result.
@@ -224,8 +224,8 @@ def _late_calls(messages: Sequence[Message], place: int, hosted_names: Collectio
 def _orphans_as_text(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Return the parts of an answer, in which the calls of a missing program are replaced by text.
 
-    Claude can write a program that calls tools. A hosted call runs it, which is a call on Anthropic's servers. If that
-    hosted call is not among the parts, the calls that the program made, and their results, become text.
+    Claude can write a program that calls tools. The program runs on Anthropic's servers, in a hosted call. If that
+    hosted call is not among the parts, the calls that the program made become text, and so do their results.
     """
     ids = {part.id for part in parts if isinstance(part, HostedCall)}
     orphans = [_program(part) not in ("", *ids) for part in parts]
@@ -238,9 +238,9 @@ def _orphans_as_text(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 
 def _program(part: Part) -> str:
-    """Return the id of the call that ran the program which made this hosted call (a call on Anthropic's servers).
+    """Return the id of the call that ran a program, if this program made the hosted call in `part`.
 
-    The part can be the hosted call or its result. Returns "" for any other part.
+    A hosted call is a call on Anthropic's servers. `part` can also be its result. Returns "" for any other part.
     """
     own = data_of(part, PROVIDER) if isinstance(part, HostedCall | HostedResult) else {}
     return text_of(object_of(own.get("caller")).get("tool_id"))
@@ -269,7 +269,7 @@ def _thinking(model: str, settings: ModelSettings) -> Json:
 
 
 def _mark_for_cache(messages: list[Json]) -> list[Json]:
-    """Return the messages with a cache mark on the last content block, so that the API caches all before it.
+    """Mark the last content block, so that the API caches everything before it, and return the messages.
 
     The marked message is a copy: the original object is kept in the `Memo`, the cache of encoded messages.
     """
@@ -308,7 +308,7 @@ def _encode_part(part: Part) -> Iterator[Json]:
         yield from (block for block in data.get("blocks", [data]) if block["type"] != "text" or block["text"].strip())
     elif isinstance(part, Text) and part.text.strip():
         yield _text(part.text)
-    elif isinstance(part, Media):  # an image that another model made: in this API, answers have none
+    elif isinstance(part, Media):  # an image that another model made: answers in this API cannot have images
         yield _text(as_text(part))
 
 
@@ -326,7 +326,7 @@ def _text(text: str) -> Json:
 
 
 def _media(media: Media) -> Json | None:
-    """Return the content block for an image, a PDF or a text file; None for other media, or for a blank text."""
+    """Return the content block for an image, a PDF or a text file. Return None for other media or a blank text."""
     kind = media.media_type.lower().partition(";")[0].strip()
     if kind in _IMAGES or kind == _PDF:
         source = {"type": "base64", "media_type": kind, "data": base64_of(media)}
@@ -357,7 +357,7 @@ def _result(result: ToolResult) -> Json:
 
 
 def _failed_media(result: ToolResult) -> Iterator[Json]:
-    """Yield the content blocks for the media of a failed call: a failed result cannot have them, so they follow it."""
+    """Yield content blocks for the media of a failed call. A failed result cannot contain media, so they follow it."""
     for part in result.content if result.is_error else ():
         if isinstance(part, Media) and (block := _media(part)):
             yield _text(f"From the result of {result.name}: {as_text(part)}")

@@ -38,7 +38,7 @@ def is_result(block: Json) -> bool:
 
 
 def call_of(block: Json, own: ProviderData) -> HostedCall:
-    """Return the part for a content block with a call that Anthropic's servers run.
+    """Return the part for a content block that describes a call on Anthropic's servers.
 
     `own` is the data that later requests send back in place of the part.
     """
@@ -50,7 +50,7 @@ def call_of(block: Json, own: ProviderData) -> HostedCall:
 
 
 def result_of(block: Json, own: ProviderData) -> HostedResult:
-    """Return the part for a content block with the result of a call that Anthropic's servers ran.
+    """Return the part for a content block that has the result of a call on Anthropic's servers.
 
     `own` is the data that later requests send back in place of the part.
     """
@@ -134,5 +134,6 @@ def _cited_page(citation: Json, pages: Sequence[Resource]) -> Resource | None:
     title, words = hosted.title_of(citation.get("document_title")), clean(text_of(citation.get("cited_text"))).strip()
     alike = [page for page in pages if page.name == title]
     whole = [page for page in alike if words and words in page.text]
-    unread = [page for page in alike if not 0 < len(page.text) < hosted.LONGEST_PAGE]  # a PDF, or a shortened text
+    # The whole text of these pages is not known: a PDF, or a text that was shortened.
+    unread = [page for page in alike if not 0 < len(page.text) < hosted.LONGEST_PAGE]
     return next(iter(whole or unread), None)

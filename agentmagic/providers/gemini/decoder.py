@@ -59,7 +59,7 @@ def refusal(
     """Return our exception for an error of the server, from the HTTP status and the JSON body of the response.
 
     `status` is None for an error inside a stream: its status is then in `payload`. `retry_after` is the value of the
-    header `Retry-After`, in seconds. If `payload` has a delay, it counts instead.
+    header `Retry-After`, in seconds. If `payload` has a delay, that delay counts instead.
     """
     error = (objects_of(payload) or [{}])[0]  # some endpoints send a list with one error
     error = object_of(error.get("error")) or error  # the error can be inside {"error": ...}, or stand alone
@@ -280,8 +280,8 @@ def _blocked_error(what: str, reason: str, detail: object) -> ProviderError:
 def _most(before: Json, now: Json) -> Json:
     """Return the token counts so far, from the counts `before` and the counts `now` of the latest chunk.
 
-    Each chunk has cumulative counts. But if Google's servers ran a tool, some counts shrink, and the last chunk lacks
-    some. Then the larger of each old and new count is taken.
+    The counts in a chunk include those of earlier chunks. But if Google's servers ran a tool, some counts shrink, and
+    some are missing in the last chunk. Then the larger of each old and new count is taken.
     """
     if now.keys() >= before.keys() and count_of(now.get(_TOTAL)) >= count_of(before.get(_TOTAL)):
         return now

@@ -44,7 +44,7 @@ CIRCULATES = "includeServerSideToolInvocations"
 _SKIP_SIGNATURE = b64encode(b"skip_thought_signature_validator").decode()
 """Google's documented placeholder for the signature of a call that Gemini did not make."""
 
-# Models that think by default. Of the other models, "flash-lite" models think only if the request asks for it; the rest
+# These models think by default. Of the others, "flash-lite" models think only if the request asks for it, and the rest
 # refuse a request for thoughts.
 _THINKS = re.compile(r"(?:.*/)?gemini-(?:2\.5|3)(?!.*(?:lite|image|tts|audio|live))")
 _THINKS_BY_LEVEL = re.compile(r"(?:.*/)?gemini-3(?!.*(?:image|tts|audio|live))")
@@ -131,8 +131,8 @@ def is_before_3(model: str) -> bool:
 def hosts(model: str, tool: HostedTool) -> bool:
     """Return whether Google's servers can run a tool for a model.
 
-    False for a tool with limits on domains or uses, which Google does not offer. False for models before Gemini 3 too,
-    because they refuse functions together with Google's tools.
+    The result is False for a tool with limits on domains or uses, because Google does not offer such limits. It is also
+    False for models before Gemini 3, because they refuse functions together with Google's tools.
     """
     return tool.name in _WEB and not (tool.domains or tool.max_uses) and _HAS_WEB.match(model) is not None
 
@@ -210,8 +210,8 @@ def _answer(parts: Sequence[Part], model: str) -> list[Json]:
 def _fit_part(part: Part, model: str) -> Part:
     """Return a part in a form that the model accepts.
 
-    Models before Gemini 3 refuse calls that Google's servers ran, and their results: these become text. Programs that
-    Google's servers ran are accepted.
+    Models before Gemini 3 refuse calls that Google's servers ran, and the results of such calls. Both become text. But
+    these models accept programs that Google's servers ran.
     """
     if not isinstance(part, HostedCall | HostedResult) or not _BEFORE_3.match(model):
         return part
@@ -220,7 +220,7 @@ def _fit_part(part: Part, model: str) -> Part:
 
 def _encode_part(part: Part) -> Json | None:
     own = data_of(part, PROVIDER)
-    if isinstance(part, HostedCall | HostedResult):  # empty data says: do not send the part back
+    if isinstance(part, HostedCall | HostedResult):  # empty data means that the part is not sent back
         return own or (None if part.provider_data else _encode_content(as_plain_text(part)))
     if not isinstance(part, ToolCall):
         return own or _encode_content(part)
@@ -229,7 +229,7 @@ def _encode_part(part: Part) -> Json | None:
 
 
 def _tool_contents(message: Message, model: str) -> Iterator[Json]:
-    """Yield a user message with the results of all calls, and one with the media that results cannot contain."""
+    """Yield a user message with the results of all calls, and another with the media that results cannot contain."""
     results = results_of(message)
     inside = _MEDIA_IN_RESULTS if _TAKES_MEDIA_IN_RESULTS.match(model) else ()
     yield {"role": "user", "parts": [_response(result, inside) for result in results]}

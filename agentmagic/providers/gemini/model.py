@@ -55,7 +55,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         return honoured_names(self.model, settings)
 
     def hosts(self, tool: HostedTool) -> bool:
-        """Return whether Google's servers can run the tool. Vertex AI cannot: it refuses it together with functions."""
+        """Return whether Google's servers can run the tool. False on Vertex AI, which refuses it next to functions."""
         return not self._is_vertex and hosts(self.model, tool)
 
     def body(self, request: Request) -> Json:
@@ -139,7 +139,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
 
 
 class _Access(NamedTuple):
-    """How to reach a model: the address, and the key for the Gemini API or the project and location for Vertex AI."""
+    """The address of a model, with the key for the Gemini API, or with the project and location for Vertex AI."""
 
     url: str
     key: str = ""
@@ -235,7 +235,7 @@ class _GeminiClient:
 
 
 class _ResponseReady(BaseException):
-    """Raised inside the SDK's code to get the open response out of it. A BaseException, so the SDK cannot catch it."""
+    """Raised in the SDK's code to get the open response out of it. The SDK does not catch a BaseException."""
 
     def __init__(self, response: "httpx2.Response") -> None:
         super().__init__()

@@ -21,7 +21,7 @@ _MOST_QUERIES = 50
 
 
 class ServerParts:
-    """Turns those parts of one response that Google's servers made into `HostedCall` and `HostedResult` parts.
+    """Makes `HostedCall` and `HostedResult` parts from those parts of one response that Google's servers made.
 
     `searches` counts the billed searches. A result without an id belongs to the latest call. `called` becomes True at
     the first call.
@@ -145,8 +145,8 @@ def citations(text: str, grounding: Json) -> Iterator[Citation]:
 def _span(text: str, raw: bytes, segment: Json) -> tuple[object, object]:
     """Return the start and end of a cited segment as positions in `text`, or (None, None).
 
-    Google counts UTF-8 bytes; `raw` is `text` as UTF-8. If these positions do not lead to the segment's own text, that
-    text is searched in `text`.
+    Google counts UTF-8 bytes; `raw` is `text` as UTF-8. If `text` does not have the segment's own text at Google's
+    positions, the segment's text is searched in `text`.
     """
     start, end, segment_text = (
         number_of(segment.get("startIndex")) or 0,

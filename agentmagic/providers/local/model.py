@@ -33,7 +33,7 @@ WHO = (
 
 
 def make(model: str = "") -> "LocalModel":
-    """Return a local model: the built-in one for "" or "qwen2.5-coder-1.5b", or else that of the GGUF file `model`.
+    """Return the built-in model for "" or "qwen2.5-coder-1.5b", or else the model in the GGUF file `model`.
 
     Its weights are downloaded and loaded at the first request, not here. Raises UnknownModel.
     """
@@ -56,7 +56,7 @@ async def _load_default() -> llama.Runtime:
     try:
         path = await asyncio.to_thread(downloads.fetch, stop=stop)
     except asyncio.CancelledError:
-        stop.set()  # ends the download: its thread goes on when the task is cancelled
+        stop.set()  # ends the download, because its thread continues when the task is cancelled
         raise
     return await llama.load(path)
 
@@ -85,7 +85,7 @@ def running_servers() -> str:
 
 
 def _read(port: int, page: str, until: float) -> str:
-    """Return the beginning of an HTTP response from a port of this machine; "" if it has not come at time `until`."""
+    """Return the beginning of an HTTP response from a port of this machine, or "" if none came before `until`."""
     connection = HTTPConnection("127.0.0.1", port, timeout=max(until - time.monotonic(), 0.001))
     with closing(connection), suppress(OSError, HTTPException):
         connection.request("GET", page)
@@ -211,7 +211,7 @@ class LocalModel:
     ) -> list[dict[str, object]]:
         """Return the arguments of the calls in a plan, as far as they are known before the first call.
 
-        These are the arguments of every call if the plan has only one tool, or else of the first call.
+        If the plan has only one tool, these are the arguments of every call. If not, they are those of the first call.
         """
         if not prompts.one_tool(steps) or prompts.takes_nothing(steps[0]):
             return [await self._arguments(replies, talk, tool) for tool in steps[:1]]
@@ -240,7 +240,7 @@ def _no_facts(talk: Talk) -> BadRequest:
 
 
 class _Replies:
-    """Runs the generations that one request needs. `usage` is their total; `reason` says why the last one ended."""
+    """Runs the generations that one request needs. `usage` is their total usage; `reason` says why the last ended."""
 
     def __init__(self, generator: Generator) -> None:
         self.usage = Usage()

@@ -36,8 +36,8 @@ ANSWER_TOKENS = 512
 FORM_TOKENS = 1024
 """More than `ANSWER_TOKENS`, because JSON takes more tokens than plain text, and is useless if it is cut off."""
 
-# The most characters of each kind of text in a prompt. The model's context window is small, and it takes seconds to
-# read a long prompt.
+# How many characters of each kind of text a prompt can have. The model's context window is small, and it takes seconds
+# to read a long prompt.
 QUESTION_CLIP = 500
 RESULT_CLIP = 800
 EARLIER_CLIP = 200
@@ -75,7 +75,7 @@ PromptMessage = tuple[Literal["system", "user", "assistant"], str]
 class GenerationRequest:
     """A request to the local model for one reply.
 
-    It has the messages, the most tokens of the reply, and the grammar or JSON Schema that the reply must follow.
+    It has the messages, the limit on the reply's tokens, and the grammar or JSON Schema that the reply must follow.
     """
 
     messages: tuple[PromptMessage, ...]
@@ -137,7 +137,7 @@ class Talk:
 
 
 def read(request: Request) -> Talk:
-    """Return as a `Talk` the current turn in the messages of a request, and a few turns before it."""
+    """Return a `Talk` with the current turn in the messages of a request, and a few turns before it."""
     messages = request.messages
     start = _turn_start(request)
     user_messages = [message for message in messages[start:] if message.role == "user"]
@@ -196,7 +196,7 @@ def _earlier(messages: Iterable[Message]) -> Iterable[tuple[str, str]]:
 
 
 def plan(talk: Talk, tools: Sequence[ToolDef], *, required: bool = False) -> GenerationRequest:
-    """Return the prompt that asks which tools the question needs, in order; with `required`, at least one."""
+    """Return the prompt that asks which tools the question needs, in order (at least one, if `required`)."""
     shots = [(example_question(tool), tool.name) for tool in tools]
     word = _no_tool(tools)
     tool_lines = "\n".join(map(signature, tools))
@@ -217,7 +217,7 @@ def _shot(question: str, reply: str) -> tuple[PromptMessage, PromptMessage]:
 
 
 def _joined_shots(shots: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return two examples, each a question and a plan of two calls. They join examples of one call each (`shots`)."""
+    """Join examples with one call (`shots`), and return two examples. Each is a question and a plan of two calls."""
     if len(shots) < 2:  # noqa: PLR2004  (two examples are needed)
         return []
     (first, one), (second, two), (last, three) = shots[0], shots[1], shots[-1]
@@ -225,7 +225,7 @@ def _joined_shots(shots: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _no_tool(tools: Sequence[ToolDef]) -> str:
-    """Return the word for "no tool" in a plan, which must not be the name of a tool."""
+    """Return a word that means "no tool" in a plan, and that is not the name of a tool."""
     names = {tool.name for tool in tools}
     return next(word for word in ("answer", "no_tool", "-") if word not in names)
 
@@ -254,7 +254,7 @@ def next_tool(talk: Talk, steps: Sequence[ToolDef]) -> ToolDef | None:
 
 
 def arguments(talk: Talk, tool: ToolDef, *, several: bool = False) -> GenerationRequest:
-    """Return the prompt for the arguments of the next call or, with `several`, of all calls of the tool as a list."""
+    """Return the prompt for the arguments of the next call, or for a list for all calls if `several` is True."""
     properties = clip(json.dumps(tool.parameters.get("properties", {}), ensure_ascii=False), PROPERTIES_CLIP, "...")
     what = f"the calls to {tool.name} that a question needs: a list with one object for each call"
     task = (
@@ -321,7 +321,7 @@ def talk_of(decision: PlanQuestion) -> Talk:
 
 
 def route(steps: Sequence[ToolDef]) -> str:
-    """Return as JSON whether a turn begins with tool calls ("tools") or is answered at once ("answer").
+    """Return JSON that says whether a turn begins with tool calls ("tools") or is answered at once ("answer").
 
     `steps` are the tools in the model's plan. Other models can also choose to ask the user a question first; the small
     model never does.
@@ -356,7 +356,7 @@ def task_list(steps: Sequence[ToolDef], values: Sequence[Mapping[str, Any]]) -> 
 
 
 def judgement(talk: Talk, tool: ToolDef, new_arguments: Mapping[str, Any]) -> str:
-    """Return as JSON whether the last call succeeded, and whether to retry it.
+    """Return JSON that says whether the last call succeeded, and whether to retry it.
 
     A failed call is retried if no earlier call had `new_arguments`, which the model wrote after the failure.
     """
@@ -369,7 +369,7 @@ def judgement(talk: Talk, tool: ToolDef, new_arguments: Mapping[str, Any]) -> st
 
 
 def answer(talk: Talk, instructions: str, who: str, output: OutputSchema | None = None) -> GenerationRequest:
-    """Return the prompt for the answer to the user: from the tool results, if any, and as JSON if `output` is given."""
+    """Return the prompt for the answer to the user. It has any tool results, and asks for JSON if `output` is given."""
     task = f"{who} You are a helpful assistant. Answer briefly."
     if instructions:
         task += f"\n\n{clip(instructions, INSTRUCTIONS_CLIP, '...')}"

@@ -11,7 +11,7 @@ from agentmagic.text import clip
 MAX_TOOLS = 5
 """The most tools in one plan prompt. With more tools, plans become unreliable."""
 
-# The most characters of a tool's description in a prompt: of its first line, and of all of it.
+# How many characters of a tool's description a prompt can have: of the first line, and of the whole description.
 SUMMARY_CLIP = 300
 ABOUT_CLIP = 1000
 
@@ -21,8 +21,9 @@ _WORD = re.compile(r"[a-z0-9]+")
 def choose(tools: Sequence[ToolDef], question: str) -> tuple[ToolDef, ...]:
     """Return at most MAX_TOOLS of the tools, in their original order.
 
-    Tools whose whole name is in the question are preferred, then tools whose name, description and example share more
-    words with the question; a word counts less if more tools have it. Then tools with an example, then earlier tools.
+    Tools whose whole name is in the question are chosen first. Next are tools whose name, description and example share
+    more words with the question. A word counts less if more tools have it. Among equal tools, those with an example are
+    preferred, and then earlier ones.
     """
     question_words = set(_stems(question))
     tool_words = [set(_stems(f"{tool.name} {tool.description} {example_question(tool)}")) for tool in tools]
@@ -64,7 +65,7 @@ def _split_description(tool: ToolDef) -> tuple[tuple[Example, ...], str]:
     """Return the examples in the description of a tool, and the rest of the description."""
     try:
         pairs, about = split_examples(tool.description)
-    except ValueError:  # a tool's description from an MCP server can have any text
+    except ValueError:  # an MCP server can send any text as a tool's description
         return (), tool.description
     return tuple(Example(question, arguments) for question, arguments in pairs), about
 

@@ -81,7 +81,7 @@ class OpenAIChat(OpenAIClient):
     def hosts(self, tool: HostedTool) -> bool:
         """Return whether OpenAI can run this tool for this model.
 
-        Only search models can, and only a web search without limits on domains or uses.
+        It can do so only for search models, and only if the tool is a web search without limits on domains or uses.
         """
         return tool == HostedTool(SEARCH) and is_search_model(self.model)
 
@@ -117,7 +117,7 @@ def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
         body["tool_choice"] = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
     if request.output:
         body["response_format"] = {"type": "json_schema", "json_schema": form(request.output)}
-    if request.hosted and request.tool_choice != "none":  # the API's "none" would still allow it
+    if request.hosted and request.tool_choice != "none":  # the API's "none" would still allow a search
         body["web_search_options"] = {}
     body |= request.settings.under(_SETTINGS)
     return merge(body, request.settings.extra)

@@ -71,7 +71,7 @@ class _Call:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the arguments are a whole JSON object; False for the `{}` that some servers send in advance."""
+        """Whether the arguments are a whole JSON object. It is False for the `{}` that some servers send in advance."""
         if not self.pieces[-1].rstrip().endswith("}"):
             return False
         return bool(read_arguments("".join(self.pieces)).keys() - {"_raw"})
@@ -125,7 +125,7 @@ class Decoder:
             self._answerer = text_of(response.get("model")) or self._answerer
         for choice in objects_of(response.get("choices")):
             if choice.get("index") and number_of(choice["index"]):
-                continue  # ignored: with an index above 0, this is a second answer to the same request
+                continue  # an index above 0 means a second answer to the same request, which is ignored
             if usage := choice.get("usage"):  # Moonshot sends the token counts here
                 self._count(usage)
             if delta := choice.get("delta"):
@@ -162,7 +162,7 @@ class Decoder:
         cut = reason in _LENGTH_REASONS
         for call in self._calls:
             yield from self._end_call(call, cut=cut)
-        if self._extra:  # non-standard fields to send back: kept in an empty reasoning part, which is not displayed
+        if self._extra:  # an empty reasoning part, which is not displayed, keeps the non-standard fields to send back
             data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
             yield from self._writer.whole(Reasoning("", data))
         yield ModelFinished(self._figures(), self._reason, cut, model=self._answerer)
@@ -181,7 +181,7 @@ class Decoder:
             self._reason, self.rest = reason, SETTLE  # token counts can still follow
 
     def _count(self, usage: object) -> None:
-        """Store the token counts in `usage`, from a chunk. Groq nests them in another object."""
+        """Store the token counts that a chunk has in `usage`. Groq nests them in another object."""
         figures = object_of(usage)
         self._usage = figures_so_far(self._usage, object_of(figures.get("usage", figures)))
 
@@ -256,9 +256,9 @@ class Decoder:
     def _is_other(self, call: _Call, call_id: str, name: str, text: str, place: int | None) -> bool:
         """Return whether a piece of a streamed call begins a new call, or continues `call`.
 
-        The piece has a name, and the index of `call` or no index. It begins a new call in these cases: its id differs;
-        its name differs, and the name of `call` is complete; it has arguments, and those of `call` are complete; or
-        it has no id and no index (`place`), and `call` has no arguments yet.
+        The piece has a name, and the index of `call` or no index (`place`). It begins a new call in four cases. Its id
+        differs. Or its name differs, and the name of `call` is complete. Or it has arguments, and those of `call` are
+        complete. Or it has no id and no index, and `call` has no arguments yet.
         """
         if call_id and call.id and call_id != call.id:
             return True
@@ -315,7 +315,7 @@ def _keep(extra: Json, chunk: Json, standard_fields: Collection[str]) -> None:
 
 
 def _join(entries: list[Any], more: list[Any]) -> None:
-    """Add entries to a list; an entry with the same index as an earlier entry continues that entry."""
+    """Add entries to a list. If an entry has the same index as an earlier entry, it continues that entry."""
     for entry in more:
         index = object_of(entry).get("index")
         open_entry = next((one for one in entries if index is not None and object_of(one).get("index") == index), None)

@@ -1,4 +1,4 @@
-"""What OpenAI's two APIs have in common: the connection, streaming, errors, citations, and the schema of an answer.
+"""Has what OpenAI's two APIs share: the connection, streaming, errors, citations, and the schema of an answer.
 
 This is the only module that imports the SDK, for its authentication and its errors. The stream is read without the SDK,
 which would build a pydantic model for every chunk.
@@ -120,7 +120,7 @@ _ALWAYS_REASONS = re.compile(r"(?:ft:)?(?:o\d|gpt-5(?:-|$)|codex|gpt-5\.\d+-(?:p
 
 
 def reasons(model: str) -> bool:
-    """Return whether a model accepts reasoning, as a setting and in earlier messages; True for unknown models."""
+    """Return whether a model accepts reasoning as a setting and in earlier messages. True for unknown models."""
     return not _DOES_NOT_REASON.match(model)
 
 
@@ -284,8 +284,8 @@ def read_citations(text: str, annotations: object) -> list[Citation]:
 
     Most citations are Markdown links that the model wrote into the text. The API does not document in which units it
     counts positions, and other servers send no positions, or 0 and 0. If the text has the cited address, but not
-    between the server's positions, these are read as UTF-16 units. If that is wrong too, the text is searched for a
-    link to the address.
+    between the server's positions, the positions are read as UTF-16 units. If that is wrong too, the text is searched
+    for a link to the address.
     """
     citations: list[Citation] = []
     for one in objects_of(annotations)[:MOST_CITATIONS]:
@@ -310,7 +310,7 @@ def _span(text: str, url: str, span: tuple[object, object]) -> tuple[object, obj
 
 
 def _link_span(text: str, url: str) -> tuple[int | None, int | None]:
-    """Return the start and end of a Markdown link to `url` in a text, with parentheses around the link if it has them.
+    """Return the start and end of a Markdown link to `url` in a text, including parentheses around the link.
 
     If there is no such link, return the start and end of the address itself, or (None, None).
     """

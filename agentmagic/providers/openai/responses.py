@@ -76,10 +76,10 @@ PROVIDER = "openai"
 
 @dataclass(slots=True)
 class _Item:
-    """An output item of a response, which becomes a part; `data` is its latest JSON, `texts` are its streamed pieces.
+    """An output item of a response. It becomes a part. `data` is its latest JSON, `texts` are its streamed pieces.
 
-    `place` is its index in the output, and `index` the index of the part, or -1 before the part has started.
-    `arguments` are those in the event that ends the pieces of a call. `is_whole` is True if `data` is final.
+    `place` is its index in the output. `index` is the index of the part, or -1 before the part has started.
+    `arguments` come from the event that ends the pieces of a call. `is_whole` is True if `data` is final.
     """
 
     kind: PartKind
@@ -161,13 +161,13 @@ class Decoder:
         raise stream_broken("the response ended before it was complete")
 
     def _count(self, response: Json) -> None:
-        """Store the token counts, if `response` has them: the server sends them at the end, also after a failure."""
+        """Store the token counts, if `response` has them. The server sends them at the end, even after a failure."""
         if object_of(response.get("usage")):
             items = [item.data for item in self._items] or objects_of(response.get("output"))
             self.usage_so_far = _figures(response, items)
 
     def _find(self, kind: PartKind, place: int | None, data: Json) -> _Item | None:
-        """Return the known output item to which the JSON `data` belongs, an unfinished one if possible, or None.
+        """Return the known output item to which `data` belongs, or None. An unfinished item is preferred.
 
         Some servers give several items the same index or no index, or change an item's id or index between events.
         """
@@ -196,7 +196,7 @@ class Decoder:
         return self._begin(item)
 
     def _begin(self, item: _Item) -> Iterator[ModelEvent]:
-        """Yield the start event of a call whose name is known, or of reasoning, if its part has not started yet.
+        """Yield the start event of reasoning, or of a call whose name is known, unless its part has started.
 
         A text starts at its first word, in `PartWriter`, because that word may be thinking.
         """
@@ -255,7 +255,7 @@ class Decoder:
         yield from end_events
 
     def _end_hosted_call(self, item: _Item) -> Iterator[ModelEvent]:
-        """Yield the model events of a call that OpenAI ran itself, and of its result: OpenAI sends both as one item."""
+        """Yield the events of a call that OpenAI ran itself, and of its result. OpenAI sends both as one item."""
         call, result = server_items.hosted_parts(item.data, PROVIDER, is_whole=item.is_whole)
         yield from self._begin(item)
         item.done = True
@@ -356,7 +356,7 @@ def _part(item: Json, deltas: str, *, is_whole: bool) -> Part:
 def _call(item: Json, data: ProviderData | None) -> ToolCall:
     name, call_id = tool_name(item.get("name")), text_of(item.get("call_id"))
     if not call_id or fit_name(name, NAME) != name:
-        data = None  # without an id or with an illegal name, the API would refuse the original item
+        data = None  # the API would refuse the original item, which has no id or an illegal name
     return ToolCall(call_id or mint_id(), name, read_arguments(item.get("arguments")), data)
 
 
@@ -491,7 +491,7 @@ def _output(result: ToolResult) -> Json:
     prefix = "Error: " if result.is_error else ""
     output: str | list[Json] = prefix + result.text
     if any(isinstance(part, Media) for part in result.content):
-        head = [Text(prefix.strip())] if prefix else []  # in a list with media, "Error:" is a separate text
+        head = [Text(prefix.strip())] if prefix else []  # a list with media has "Error:" as a separate text
         output = [_content(part) for part in (*head, *result.content)]
     call_id = fit_id(result.call_id, LONGEST_ID)
     return {"type": "function_call_output", "call_id": call_id, "output": output}

@@ -93,7 +93,7 @@ def _is_search(item: Json) -> bool:
 
 
 def to_history_item(item: Json) -> Json:
-    """Return an output item as later requests send it back.
+    """Return an output item in the form in which later requests send it back.
 
     A search item loses its list of found pages: some versions of the API refuse the list that they sent themselves.
     """
@@ -105,7 +105,7 @@ def to_history_item(item: Json) -> Json:
 
 
 def hosted_parts(item: Json, provider: str, *, is_whole: bool) -> tuple[HostedCall, HostedResult]:
-    """Return the hosted call and the result for an output item. Later requests send back only a complete item."""
+    """Return the hosted call and the result for an output item. Later requests send back the item if it is complete."""
     kind, status = text_of(item.get("type")), text_of(item.get("status"))
     goes_back = is_whole and status in _WHOLE and kind not in _OURS
     name, arguments = _name_and_arguments(kind, item)
