@@ -1,1 +1,1 @@
-"""Permission for tool calls: the user's rules, and questions to the user."""
+"""Decides whether tool calls may run, by the user's rules and by questions to the user."""

@@ -89,16 +89,16 @@ class Approvals:
         return (key, question) in self._always and self._approved[key] == _definition_text(tool)
 
     def definition_change(self, tool: ToolDef) -> str:
-        """Return how a tool's definition differs from the one that the user approved before, "" if it does not."""
+        """Return how a tool's definition differs from the one that the user approved before, or "" if it is equal."""
         before, now = self._approved.get(_tool_key(tool)), _definition_text(tool)
         return "" if before is None or before == now else _difference(before, now)
 
     def allow(self, tool: ToolDef) -> str:
         """Record that a server's tool, with its present definition, runs without asking.
 
-        Return how this definition differs from the one recorded before, "" if it does not.
+        Return how this definition differs from the one recorded before, or "" if it does not differ.
         """
-        if tool.server == NOTEBOOK:  # no report about the user's own functions: the user knows their changes
+        if tool.server == NOTEBOOK:  # a change to the user's own functions is not reported: the user knows it
             return ""
         now = _definition_text(tool)
         before = self._allowed.get(_tool_key(tool), now)
@@ -110,12 +110,12 @@ class Approvals:
         self._denied[_tool_key(tool)] = _definition_text(tool), why
 
     def denial(self, tool: ToolDef) -> str:
-        """Return why the user denied a tool; "" if not denied, or if the tool's definition has changed since."""
+        """Return why the user denied a tool. Return "" without a denial, or if the tool's definition changed since."""
         definition, why = self._denied.get(_tool_key(tool), ("", ""))
         return why if definition == _definition_text(tool) else ""
 
     def approve(self, tool: ToolDef, questions: Sequence[str], *, always: bool) -> None:
-        """Record that the user approved a call; with `always`, also later calls that raise the same `questions`."""
+        """Record that the user approved a call; `always` also approves later calls that raise the same `questions`."""
         key, now = _tool_key(tool), _definition_text(tool)
         if self._approved.get(key) != now:  # an "always" ends when the definition changes
             self._always = {one for one in self._always if one[0] != key}
@@ -144,7 +144,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Permission to run `call`. `decision` is for the audit log. `edited`: the user changed the arguments."""
+    """Permission to run `call`. `decision` is for the audit log. If `edited`, the user changed the arguments."""
 
     call: ToolCall
     decision: str
@@ -161,9 +161,9 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Refusal of a call. `reason`: the reason, for the model and the user. `decision`: the decision for the audit log.
+    """Refusal of a call. The model and the user are told the `reason`. `decision` is for the audit log.
 
-    If the call was refused `by_user`, only the model gets the reason.
+    If `by_user` is True, the user refused the call, and only the model is told the reason.
     """
 
     reason: str
@@ -181,7 +181,7 @@ class Refused:
 
 @dataclass(slots=True)
 class _OpenApproval:
-    """An approval question that the user has not answered. `decide` decides again, after answers to other questions."""
+    """An approval question that the user has not answered. `decide` decides again after answers to others."""
 
     task: "asyncio.Future[Intent | None]"
     decide: Callable[[], Decision]
@@ -192,10 +192,10 @@ class _OpenApproval:
 class Gate:
     """Decides whether each call of a turn may run, by the policy, the user's earlier answers, and asking the user.
 
-    `AGENTMAGIC_PERMISSION` overrides the policy: "deny" denies every call, and "allow" replaces the default "ask". A
-    tool that was running when the kernel stopped needs the user's approval, even if a rule allows it. Code runs only if
-    the user approves it, by a rule with the tool's exact name, or if it only reads and the policy's `level` allows
-    that; "always" is for the same code. A step's calls are asked about together; "always" approves covered calls too.
+    `AGENTMAGIC_PERMISSION` overrides the policy: "deny" denies every call, "allow" replaces the default "ask". A tool
+    that was running when the kernel stopped needs the user's approval, even if a rule allows it. Code runs only if the
+    user approves it, if a rule with the tool's exact name allows it, or if it only reads and the policy's `level` lets
+    it; "always" is for the same code. A step's calls are asked about together. An "always" approves all it covers.
 
     `deadline` is paused while the user is asked. `by_hand`: the user makes the calls, so the user is not asked.
     `outer`: the gate of the outer turn, if an agent tool started this turn. Its policy can deny calls here, too, and
@@ -255,7 +255,7 @@ class Gate:
         """Return the decision about a call, without asking the user.
 
         `asks` and `code` are the fields `ask` and `code` of the `Tool`; `web`: the tool is hosted by the model
-        provider. `voices`: the policy's verdicts; None computes them here. Raises UsageError for an invalid
+        provider. `voices`: the policy's verdicts, computed here if None. Raises UsageError for an invalid
         `AGENTMAGIC_PERMISSION`.
         """
         override = settings.permission_override()
@@ -281,7 +281,7 @@ class Gate:
         return replace(self._apply_answers(tool, voices, code=code, each=each), default=default)
 
     def _apply_answers(self, tool: ToolDef, voices: Sequence[Voice], *, code: bool, each: str) -> Decision:
-        """Return the decision that follows from `voices`, none of them "deny", and the user's earlier answers."""
+        """Return the decision that follows from `voices`, which have no "deny", and from the user's earlier answers."""
         asking = [
             one for one in voices if one.verdict == "ask" and (each or not self.approvals.is_always(tool, one.question))
         ]
@@ -331,7 +331,7 @@ class Gate:
 
     def _default_voices(self, *, asks: bool, code: bool) -> tuple[Voice, ...]:
         """Return the verdict of the policy's default, for a call that no rule and no hook decides."""
-        # AGENTMAGIC_PERMISSION replaces every default except "deny". No default lets code run unasked.
+        # AGENTMAGIC_PERMISSION replaces every default except "deny". No default lets code run without asking.
         default = self.policy.default
         verdict = default if default == "deny" else settings.permission_override() or default
         if verdict == "deny":
@@ -352,7 +352,7 @@ class Gate:
             raise _HookFailed(f"the test of a rule took longer than {TEST_SECONDS:g} s.") from None
 
     def _level_voice(self, tool: Tool, call: ToolCall) -> tuple[Voice, ...]:
-        """Return an "allow" if the policy's `level` lets a call run without asking, else ()."""
+        """Return an "allow" if the policy's `level` lets a call run without asking, or () if it does not."""
         if self.policy.level == "ask" or settings.permission_override() is not None:
             return ()
         reads = tool.reads or (tool.code and READS in _effects(tool, call))
@@ -463,7 +463,7 @@ class Gate:
         return Refused(denial(tool.definition, code=tool.code, default=decision.default), NO_ONE)
 
     async def with_arguments(self, tool: Tool, call: ToolCall, arguments: Mapping[str, Any]) -> tuple[ToolCall, str]:
-        """Return the call with a copy of the user's arguments, and why it cannot run with them, "" if it can."""
+        """Return the call with a copy of the user's arguments, and why it cannot run with them, or "" if it can."""
         if tool.fixed:
             return call, f"{call.name} takes no other arguments. Approve it as it is, or deny it."
         try:
@@ -500,7 +500,7 @@ def doubtful_denial(tool: ToolDef) -> str:
 def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
     """Return why a call was not run, if no user could be asked, and how the user can allow it.
 
-    `code`: the tool runs code. `default`: the policy's default requires the approval, not a rule or a hook.
+    `code` is True if the tool runs code. `default` is True if the policy's default, not a rule or hook, asks.
     """
     head = f"{tool.name} was not run: it needs a person's approval, and no one is there to give it."
     if not default:
@@ -519,7 +519,7 @@ def denial(tool: ToolDef, *, code: bool = False, default: bool = True) -> str:
 
 
 def missing_arguments(tool: ToolDef, arguments: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the schemas of arguments that a call leaves out and the user can add, by name; None if there are none."""
+    """Return, by name, the schemas of arguments that a call leaves out and the user can add, or None without any."""
     properties: Mapping[str, Any] = tool.parameters.get("properties", {})
     absent = [name for name in properties if name not in arguments][:MOST_OPTIONAL]
     keys = ("type", "default", "description")
@@ -537,7 +537,7 @@ def _short_value(schema: object, key: str) -> Any:
 
 
 def _effects(tool: Tool, call: ToolCall) -> tuple[str, ...]:
-    """Return the tool's lines about what the call would do: () if the tool has none, one line if this fails."""
+    """Return the tool's lines about what the call would do, or () if it has none, or one line if making them fails."""
     if tool.effects is None:
         return ()
     try:
@@ -561,7 +561,7 @@ def _definition_text(tool: ToolDef) -> str:
 
 
 def _difference(before: str, now: str) -> str:
-    """Return the unified diff of two texts, without its header and positions, and cut if too long (LONGEST_DIFF)."""
+    """Return the unified diff of two texts without header and positions. A long diff is cut (LONGEST_DIFF)."""
     diff = [*unified_diff(_sentences(before), _sentences(now), lineterm="", n=1)][2:]
     lines = [line for line in diff if line[:2] != "@@"]
     more = [f"({len(lines) - LONGEST_DIFF} more lines)"] if len(lines) > LONGEST_DIFF else []

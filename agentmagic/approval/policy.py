@@ -106,9 +106,9 @@ class Policy:
     The strictest verdict of all matching rules and the hook decides: deny over ask over allow. If no rule matches and
     the hook returns None, `default` decides about a tool that needs approval, and other tools run. The default "deny"
     denies every call that no rule matches and about which the hook returns None.
-    The `level` names calls that run without asking although the default is "ask". With "reads": programs that are known
-    to only read, and tools of a trusted server if the server says that they only read. With "trusted": also all other
-    tools of a trusted server.
+    The `level` names calls that run without asking although the default is "ask". At the level "reads", these are
+    programs that are known to only read, and those tools of a trusted server about which the server says that they only
+    read. The level "trusted" adds all other tools of a trusted server.
 
     Raises UsageError for an invalid value.
     """
@@ -131,7 +131,7 @@ class Policy:
     def strictest(
         self, tool: ToolDef, arguments: Mapping[str, Any], said: Permission | None = None, *, code: bool = False
     ) -> tuple[Voice, ...]:
-        """Return the strictest verdicts of the rules and the hook on a call, () if there are none.
+        """Return the strictest verdicts of the rules and the hook on a call, or () if there are none.
 
         `said` is the hook's answer. If the tool runs `code`, only a rule with the tool's exact name can allow the call.
         """
@@ -146,12 +146,12 @@ class Policy:
         return strictest(voices)
 
     def runs_unasked(self, *, reads: bool, trusted: bool) -> bool:
-        """Return whether `level` lets a call run about which the default "ask" would ask the user."""
+        """Return whether a call runs at this `level`, although the default "ask" would ask the user about it."""
         return self.default == "ask" and ((reads and self.level != "ask") or (trusted and self.level == "trusted"))
 
 
 def strictest(voices: Sequence[Voice]) -> tuple[Voice, ...]:
-    """Return the strictest of the verdicts: several, if several are equally strict."""
+    """Return the strictest of the verdicts, or several verdicts if they are equally strict."""
     most = max((_STRICTNESS[one.verdict] for one in voices), default=None)
     return tuple(one for one in voices if _STRICTNESS[one.verdict] == most)
 
@@ -161,7 +161,7 @@ PolicyLike = Permission | Policy | Hook
 
 
 def policy_of(permission: PolicyLike) -> Policy:
-    """Return a policy. If `permission` is a word such as "ask", it is the policy's default; a function is its hook.
+    """Return `permission` as a policy. A word such as "ask" becomes the policy's default, and a function its hook.
 
     Raises UsageError for any other value.
     """
@@ -204,7 +204,7 @@ def _by_rule(rule: Rule) -> str:
 
 def _matches(text: str, pattern: str) -> bool:
     """Return whether a text matches a pattern or equals it."""
-    # Compare for equality, too: a name can contain characters with a meaning in patterns, such as "[".
+    # Compare for equality, too: a name can contain characters that mean something in patterns, such as "[".
     return text == pattern or fnmatchcase(text, pattern)
 
 

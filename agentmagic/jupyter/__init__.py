@@ -7,7 +7,7 @@ OLDEST_IPYTHON = "9.12" if sys.platform == "emscripten" else "9.18"
 
 
 def check_ipython() -> None:
-    """Raise IPython's UsageError, which IPython shows in one line, if this kernel's IPython is too old."""
+    """If this kernel's IPython is too old, raise IPython's UsageError, which IPython shows in one line."""
     import IPython
     from IPython.core.error import UsageError
 

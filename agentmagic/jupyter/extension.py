@@ -46,7 +46,7 @@ LAB = "agentmagic.lab"
 
 
 class AgentMagics:
-    """The magics of one shell; `name` is the name of `%%agent` and `%agent`, "agent" unless the user chose another."""
+    """The magics of one shell. `name` is "agent", or the name that the user chose for `%%agent` and `%agent`."""
 
     def __init__(self, shell: InteractiveShell, name: str, namespace: Namespace) -> None:
         self.cell_parser = ask_parser(name)

@@ -41,7 +41,7 @@ class FrontEnd:
 
     @property
     def reachable(self) -> bool:
-        """Whether messages of a browser page reach the kernel while a cell runs: in ipykernel 7.0 and newer."""
+        """Whether messages of a browser page reach the kernel while a cell runs. They do in ipykernel 7.0 and newer."""
         kernel = getattr(self.shell, "kernel", None)
         return bool(getattr(kernel, "_supports_kernel_subshells", False))
 
@@ -59,12 +59,12 @@ def front_end(shell: InteractiveShell) -> FrontEnd:
 
 
 def in_notebook(shell: InteractiveShell) -> bool:
-    """Return whether the running cell belongs to a notebook that a user has open, also if `%%capture` is active."""
+    """Return whether the running cell belongs to a notebook that a user has open, even if `%%capture` is active."""
     return in_kernel(shell) and all(_request(shell))
 
 
 def carries_out_cell(shell: InteractiveShell) -> bool:
-    """Return whether the kernel runs a cell or a console line now, and does not handle a browser page's message."""
+    """Return whether the kernel is running a cell or a console line, and not handling a browser page's message."""
     return in_kernel(shell) and _parent(shell).get("header", {}).get("msg_type") == "execute_request"
 
 
@@ -103,7 +103,7 @@ class Keyboard:
         return front_end(self.shell).attended
 
     def ask(self, question: str) -> str:
-        """Print a question, with its last line as the input prompt. Return the typed answer; "" if the input ends."""
+        """Print a question, whose last line is the input prompt. Return the typed answer, or "" if the input ends."""
         *lines, prompt = sanitize(question).split("\n")
         say("\n".join(lines))
         try:
@@ -130,7 +130,7 @@ def _request(shell: InteractiveShell) -> tuple[bool, bool]:
     """Return whether a user can type, and whether the cell belongs to a notebook. The front end's request tells both.
 
     A request of JupyterLab, Notebook or VS Code names the cell and allows input. A console only allows input, and a
-    program that executes notebooks does neither. Colab names the cell under its own key, also for kernels elsewhere.
+    program that executes notebooks does neither. Colab names the cell under its own key, even for kernels elsewhere.
     """
     request = _parent(shell)
     attended = bool(request.get("content", {}).get("allow_stdin"))

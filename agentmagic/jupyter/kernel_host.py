@@ -68,7 +68,7 @@ class KernelHost(Host):
         self._namespace.join(session)
 
     def tell_undone(self, session: Session, *, redo: bool) -> bool:
-        """Print the outcome of an undo or redo that the user's code has called. Return True: the user has seen it."""
+        """Print the outcome of an undo or redo that the user's code called. Return True: the user has now seen it."""
         self._live_runs.tell_undone(session, redo=redo)
         return True
 

@@ -49,7 +49,7 @@ def read_type(expression: str, variables: Mapping[str, Any]) -> Output:
 
 
 def _suggest_type(expression: str, missing: str, variables: Mapping[str, Any]) -> str:
-    """Return " Did you mean ...?" with a type whose name is similar to `missing`, an unbound name; "" if none is."""
+    """Return " Did you mean ...?" with a type whose name is similar to the unbound name `missing`, or ""."""
     namespace = {**vars(builtins), **variables}
     types = [
         name for name, value in namespace.items() if isinstance(value, type | Mapping) and not name.startswith("_")

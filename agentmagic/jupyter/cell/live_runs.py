@@ -33,7 +33,7 @@ LONGEST_HTML = 2_000_000
 
 
 class AnswerText(str):
-    """The answer of `%agent ask`: a `str` that the cell which asked does not display, as it shows the turn already."""
+    """The answer of `%agent ask`: a `str` that its cell does not display, because the cell shows the turn already."""
 
     __slots__ = ()
 
@@ -43,7 +43,7 @@ class LiveRuns:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
-        self._in_cell = True  # `_in_cell`: True at first, because the cell that loads the extension is running
+        self._in_cell = True  # `_in_cell` is True at first, because the cell that loads the extension is running
         self._views: list[CellView] = []
         self._maps: list[MapCellView] = []
         self._shown_values: list[object] = []
@@ -144,7 +144,7 @@ class LiveRuns:
         return text
 
     def _result_as_text(self, result: RunResult, printer: Any, _cycle: object) -> None:
-        """Print a result: the whole turn if the front end shows no HTML, else one line."""
+        """Print one line about a result, or the whole turn if the front end shows no HTML."""
         is_text = front_end(self._shell).kind is Kind.TEXT
         printer.text(terminal.render(_turn(result), prompt=True) if is_text else repr(result))
 

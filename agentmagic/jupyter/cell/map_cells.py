@@ -174,7 +174,7 @@ def _bind(answer: AnswerVariable, result: MapResult) -> None:
 
 
 def _give_up(view: MapCellView, setup: CellSetup) -> str:
-    """Bind the rows that were answered before the user interrupted a map; return the message for the user."""
+    """Bind the rows that were answered before the user interrupted a map. Return the message for the user."""
     run = view.run
     if run is None:
         return "no row was asked."

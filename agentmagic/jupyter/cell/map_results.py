@@ -24,7 +24,7 @@ _Cell = str | int | float | bool | None
 
 
 def bundle(result: MapResult, *, times: bool, table_only: bool = False) -> dict[str, str]:
-    """Return a map's result as a MIME bundle: progress and summary, unless `table_only`, and first rows as a table."""
+    """Return a map's result as a MIME bundle with the first rows. `table_only` leaves out progress and summary."""
     blocks: list[Block] = []
     if not table_only:
         blocks.append(ProgressBlock(result.progress))
@@ -72,14 +72,14 @@ def _table(result: MapResult) -> list[Block]:
 
 
 def _columns(frame: Any) -> tuple[Mapping[str, Sequence[Any]], Sequence[Any]]:
-    """Return the columns of a data frame by name, and its index; () for a polars frame, which has no index."""
+    """Return the columns of a data frame by name, and its index. The index of a polars frame, which has none, is ()."""
     if type(frame).__module__.startswith("polars"):
         return cast("Mapping[str, Sequence[Any]]", frame.to_dict(as_series=False)), ()
     return {str(name): list(frame[name]) for name in frame.columns}, list(frame.index)
 
 
 def _cell(value: Any) -> _Cell:
-    """Return a value as a table shows it: a short text, a number, or None."""
+    """Return a value in the form in which a table shows it: a short text, a number, or None."""
     if is_missing(value):
         return None
     item = value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value

@@ -1,4 +1,4 @@
-"""The setup card: a user without an API key chooses a local model, types a key, or chooses a model server."""
+"""The setup card, on which a user without an API key chooses a local model, types a key, or chooses a model server."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -114,7 +114,7 @@ class ModelSetup:
 
 
 class BeginTurns(Protocol):
-    """A callback that begins turns, or gives their prompts back to the user; called in the engine thread."""
+    """A callback that begins turns, or gives their prompts back to the user. It is called in the engine thread."""
 
     def __call__(self, turns: Sequence[QueuedTurn], *, begin: bool) -> None:
         """Begin the turns if `begin` is True, else give their prompts back to the user."""

@@ -31,8 +31,9 @@ class Questions:
     """Asks the user at the keyboard for approvals and answers that a run needs, and passes the answers to the run.
 
     One question is asked at a time. `feed` is called in the engine thread with every event of the run, and `ask` in
-    the main thread with a prompt. `typing_reason` returns why the user must type, or None if the user can click: then
-    nothing is asked here. `brief` leaves the call's arguments out of the prompt, because the screen shows them.
+    the main thread with a prompt. `typing_reason` returns why the user must type. It returns None if the user can
+    click, and then nothing is asked here. `brief` leaves the call's arguments out of the prompt, because the screen
+    shows them.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Questions:
         return step_intent(event.id, answer)
 
     def _ask_arguments(self, event: events.ApprovalAsked, text: str) -> dict[str, Any] | None:
-        """Return the call's arguments as edited by the user: JSON in `text`, or typed now; None if nothing is typed."""
+        """Return the arguments as the user edited them, in JSON in `text` or typed now; None if nothing is typed."""
         more = f" May be added: {sanitize(join_names(list(event.optional)))}." if event.optional else ""
         text = text or self._read_line(f"They are now: {_now(event.call.arguments)}{more}\n{EDIT}").strip()
         while text:
@@ -140,7 +141,7 @@ class Questions:
         return None
 
     def _read_line(self, prompt: str) -> str:
-        """Return the typed line; "" if the input has ended or fails: then an approval is denied, a step continues."""
+        """Return the typed line. If the input ends or fails, return "": it denies an approval or continues a step."""
         try:
             return self._ask(prompt)
         except EOFError:
@@ -151,7 +152,7 @@ class Questions:
 
 
 def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
-    """Return the text that asks for an approval: the reason, the tool, the arguments unless `brief`, the choices."""
+    """Return the text that asks for an approval: reason, tool, arguments, choices. `brief` leaves out the arguments."""
     shown_lines = (*format_arguments(event.call.arguments).splitlines(), *map(exact, event.effects))
     lines = [] if brief else [f"  {line}\n" for line in shown_lines]
     # `event.reason` has several lines if it lists changes in the definition of a tool.
@@ -168,10 +169,10 @@ def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
 
 
 def approval_intent(question: str, answer: str) -> Approve | Deny:
-    """Return what the user wants, approve or deny, from a typed answer to an approval question.
+    """Return whether the user approves or denies, as a typed answer to an approval question says.
 
-    "yes" or "always" without further words approves. Any other text denies, and is the reason for the model, without
-    a "no" at its beginning.
+    "yes" or "always" without further words approves. Any other text denies. The model gets this text as the reason,
+    without a "no" at its beginning.
     """
     word, _, rest = answer.strip().partition(" ")
     match word.lower(), rest.strip():
@@ -186,7 +187,7 @@ def approval_intent(question: str, answer: str) -> Approve | Deny:
 
 
 def step_intent(question: str, answer: str) -> Intent:
-    """Return what the user wants, from an answer typed in step mode.
+    """Return what the user wants, as an answer typed in step mode says.
 
     Step mode pauses a turn before each request to the model and each tool call.
 

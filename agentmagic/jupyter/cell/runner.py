@@ -86,7 +86,7 @@ def quiet_stop(_shell: object, _kind: object, error: TurnInterrupted, *_: object
 
 
 def short_error(function: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a magic so that IPython shows its errors in one line, without a traceback. Their classes do not change."""
+    """Wrap a magic so that IPython shows its errors in one line, without a traceback. The errors keep their classes."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -110,8 +110,8 @@ def short_error(function: Callable[P, T]) -> Callable[P, T]:
 class CellSetup:
     """The objects with which a cell runs a turn or a map (one prompt for many rows).
 
-    `recipe` is the session's agent with the cell's options, `output` the type of the answer, and `answer` the variable
-    to bind. `view` creates the cell's view at its first call.
+    `recipe` is the session's agent with the cell's options. `output` is the type of the answer. `answer` is the
+    variable to which it is bound. The first call of `view` creates the cell's view.
     """
 
     front: FrontEnd
@@ -132,7 +132,7 @@ class Runner:
     def ask(self, command: Ask, body: str) -> RunResult | None:
         """Run the turn of a cell, show it and return its result; with `--bg` return None at once.
 
-        Raises TurnInterrupted, or the error of the turn unless `--keep-going` is given.
+        Raises TurnInterrupted. Also raises the error of the turn, unless `--keep-going` is given.
         """
 
         def prompt(session: Session, recipe: Agent) -> TypedPrompt:
@@ -315,7 +315,7 @@ class CellView(RunView):
             in_thread(finish, "agentmagic-html")
 
         if (run := self.run) is not None:
-            # Add `over` in the engine's event loop: when it runs, the screen has received every event.
+            # Add `over` in the engine's event loop, so that the screen has received every event when it runs.
             engine().loop.call_soon_threadsafe(run.settled.add_done_callback, over)
 
     def _leave(self, retry: "Retry | None") -> None:
@@ -512,7 +512,7 @@ def _recipe(session: Session, command: Ask) -> Agent:
 
 
 def _uses_local(session: Session) -> bool:
-    """Ask the user, who types an answer, whether to use the local model. After a yes, choose it and return True."""
+    """Ask the user to type whether to use the local model. If the answer is yes, choose it and return True."""
     if not confirm(OFFER):
         return False
     session.agent = replace(session.agent, model=f"local:{providers()['local'].default}")

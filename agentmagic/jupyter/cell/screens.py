@@ -77,7 +77,7 @@ class TurnScreen(Protocol):
         """Add the screen to the cell's output, if the screen must be there before the first event."""
 
     async def typing_reason(self) -> str | None:
-        """Return why the user must type answers; "" if the user is told no reason, None if the user can click."""
+        """Return why the user must type answers ("" tells the user no reason), or None if the user can click."""
         return ""
 
     def feed(self, event: Event | MapProgress) -> None:
@@ -100,7 +100,7 @@ class TurnScreen(Protocol):
         ...
 
     def offer_retry(self, retry: "Retry | None") -> None:
-        """Offer the user to run the turn again by a click after its end; with None, there is no such offer.
+        """Let the user run the turn again by a click after its end. If `retry` is None, no such click is offered.
 
         The call has no effect on a screen without clicks.
         """
@@ -267,7 +267,7 @@ class TerminalScreen(TurnScreen):
         self._show("")
 
     def _print_piece(self, block: Block, piece: str) -> None:
-        """Print a piece of the answer; if Markdown is rendered, print only whole paragraphs and keep the rest.
+        """Print a piece of the answer; if Markdown is rendered, print whole paragraphs and keep the rest for later.
 
         The piece comes from `ShownStream`, so it does not end within a secret that the next piece would complete.
         """
@@ -319,7 +319,7 @@ class TerminalScreen(TurnScreen):
             self._end_line()
 
     def _may_be_value(self, block: Block) -> bool:
-        """Return whether a block may be the turn's typed answer: the last text, in JSON, while the turn runs."""
+        """Return whether a block may be the turn's typed answer: the turn runs, and this is its last text, in JSON."""
         if not isinstance(block, TextBlock) or self.transcript.running is None:
             return False
         is_last = block is self.transcript.blocks[-1]
@@ -369,7 +369,7 @@ class TerminalScreen(TurnScreen):
 
     def _tell(self) -> None:
         running = self.transcript.running
-        # A turn in the background has no status line, because that would overwrite the terminal's prompt.
+        # A turn in the background has no status line, because the line would overwrite the terminal's prompt.
         doing = words.activity(running, self.transcript.blocks) if running and engine().main.serving else ""
         if doing and isinstance(last := self.transcript.blocks[-1], RetryBlock):
             doing = words.retry(last, times=False)
@@ -392,8 +392,8 @@ class LiveHtml:
     """HTML for front ends without the widget, updated while the turn runs and replaced by the static output.
 
     `aside` wraps HTML so that a browser hides it while the widget is drawn. While `is_drawn` returns True, the HTML is
-    updated only when the turn begins to wait for the user, and for a map every few seconds (`MAP_SECONDS`). The reason:
-    in JupyterLab, each update of an output slows down the streaming of other outputs.
+    updated only when the turn begins to wait for the user, and for a map every few seconds (`MAP_SECONDS`). This is
+    because in JupyterLab each update of an output slows down the streaming of other outputs.
     """
 
     def __init__(
@@ -500,7 +500,7 @@ class LiveScreen(TurnScreen):
             self._retry(self._view)
 
     async def typing_reason(self) -> str | None:
-        """Wait a moment for a browser page's first message. Return None if clicks reach the kernel, else why not."""
+        """Wait a moment for a browser page's first message. Return why clicks do not reach the kernel, or None."""
         if self._reachable and await self._view.takes_clicks():
             return None
         return UNREACHED if self._reachable else OLDER
@@ -531,7 +531,7 @@ class LiveScreen(TurnScreen):
     def rest(self) -> None:
         """Write the static output. The view stays connected, even if many turns of other cells end later."""
         self._view.tell({"actions": ["retry"] if self._retry is not None else [], "setup": None})
-        self._view.flush()  # before the HTML is rendered, so that a browser page draws the turn's end now
+        self._view.flush()  # done before the HTML is rendered, so that a browser page draws the turn's end now
         self._html.finish()
 
     def finish(self) -> None:
@@ -548,7 +548,7 @@ class LiveScreen(TurnScreen):
 
 
 def screen_of(front: FrontEnd, *, large: bool = False) -> TurnScreen:
-    """Return a new screen for the running cell; `large` is for large type, as on a projector."""
+    """Return a new screen for the running cell; `large` makes its type large, as for a projector."""
     match front.kind:
         case Kind.LIVE:
             view_publisher, html_publisher = (publisher(front.shell, uuid.uuid4().hex) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Shows the calls of MCP clients to a served notebook. They stand in the output of the cell that serves it."""
+"""Shows the calls of MCP clients to a served notebook, in the output of the cell that serves the notebook."""
 
 import threading
 import uuid
@@ -76,7 +76,7 @@ class ServedCellView(ServedView):
             self._screen.rest()
 
     def begin(self, run: Run) -> None:
-        """Show the run of a client's call below the earlier ones. After too many (CALLS_SHOWN), clear the view."""
+        """Show the run of a client's call below earlier ones. After too many calls (CALLS_SHOWN), clear the view."""
         self._run = run
         self._call_count += 1
         if self._call_count > limits.CALLS_SHOWN:
@@ -88,7 +88,7 @@ class ServedCellView(ServedView):
             run.listen(Questions(run, self._typing_reason, brief=self._front.kind is Kind.LIVE).feed)
 
     def close(self, why: str) -> None:
-        """Write the static output of the clients' calls so far, and show the reason `why` no more calls follow."""
+        """Write the static output of the clients' calls so far, and show `why`: the reason no more calls follow."""
         if why and self._front.kind is Kind.LIVE:
             self._publish(self._heading(why), True)
         with self._leaving:
@@ -113,7 +113,7 @@ class ServedCellView(ServedView):
             self._run.pass_on(intent)
 
     async def _typing_reason(self) -> str | None:
-        """Return why the user must type answers, or None if the user clicks; while no cell runs, clicks always work."""
+        """Return why the user must type answers, or None if the user can click, as always while no cell runs."""
         return await self._screen.typing_reason() if engine().main.serving else None
 
     # -- how clients join ----------------------------------------------------------------------

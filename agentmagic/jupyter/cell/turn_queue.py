@@ -23,7 +23,7 @@ LONGEST_SHOWN = 60
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueuedTurn:
-    """A turn in the queue, which `begin` starts; `begin` is called in the thread in which synchronous tools run.
+    """A turn in the queue. `begin` starts the turn, and is called in the thread in which synchronous tools run.
 
     If the turn does not begin, the user gets the text `unsent` and the `attachments` back.
     """
@@ -55,7 +55,7 @@ class TurnQueue:
 
     @property
     def note(self) -> str:
-        """A line that tells the user how many turns wait, and for what; "" if none waits for another turn or a cell."""
+        """A line that tells how many turns wait, and for what. It is "" if none waits for another turn or a cell."""
         number = len(self._turns)
         if not number or not (self._is_blocked or self._session.running):
             return ""
@@ -106,7 +106,7 @@ class TurnQueue:
         turn.begin()
 
     async def _begin_or_report(self, turn: QueuedTurn) -> bool:
-        """Begin a turn, or report why it cannot begin. Return False to try again, if a cell has begun a turn first."""
+        """Begin a turn, or report why it cannot begin. Return False, to try again, if a cell began a turn first."""
         task = asyncio.ensure_future(engine().run_user(partial(self._begin, turn)))
         done, _ = await asyncio.wait((task,), timeout=SOON)
         if not done:

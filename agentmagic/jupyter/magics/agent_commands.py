@@ -446,7 +446,7 @@ class AgentCommands:
     # -- files -----------------------------------------------------------------------------------
 
     def hint(self) -> str | None:
-        """Return a line that names the last saved conversation; None if none exists or `agent` has turns or no file."""
+        """Return a line about the last saved conversation; None without one, or if `agent` has turns, or no file."""
         default = self._namespace.sessions().get(DEFAULT_SESSION)
         if default is None or default.path is None or default.turns:
             return None

@@ -13,7 +13,7 @@ from agentmagic.jupyter.magics.parser import Parser
 from agentmagic.jupyter.magics.sources import CursorWord, resources, servers, sessions
 from agentmagic.jupyter.notebook.namespace import Namespace
 
-# Patterns for a word that begins with "{" or "@" and ends at the cursor. Not for "@" in an e-mail address.
+# Patterns for a word that begins with "{" or "@" and ends at the cursor. An "@" in an e-mail address does not match.
 _BRACE = re.compile(r"\{(\w*)$")
 _ATTRIBUTE = re.compile(r"\{[^{}]*?\b([^\W\d]\w*)\.(\w*)$")
 _CELL = re.compile(r"(?<![\w@])@((out|In)\[\d*)$")

@@ -376,7 +376,7 @@ def ago(seconds: float) -> str:
 
 
 def permission(value: PolicyLike) -> str:
-    """Return a line about a permission policy: its default or level, the number of its rules, whether it has a hook."""
+    """Return a line about a permission policy: its default or level, how many rules it has, whether it has a hook."""
     policy = policy_of(value)
     default = policy.default if policy.level == "ask" or policy.default != "ask" else LEVELS[policy.level].lower()
     rules = plural(len(policy.rules), "rule") if policy.rules else ""
@@ -386,7 +386,7 @@ def permission(value: PolicyLike) -> str:
 
 
 def _context(session: Session) -> str:
-    """Return how much of the model's context window the last request filled, or "" before the first request."""
+    """Return how much of the model's context window the last request filled. It is "" before the first request."""
     for turn in reversed(session.turns):
         if tokens := tokens_used(turn):
             start = turn.events[0]
@@ -522,7 +522,7 @@ def prompts(entries: "Iterable[Prompt]") -> str:
 
 
 def resources(entries: "Iterable[ResourceEntry]") -> str:
-    """Return a line for each resource of MCP servers: how a prompt attaches it, `@SERVER:URI`, and its description."""
+    """Return a line for each resource of MCP servers: the `@SERVER:URI` that attaches it, and a description."""
     lines = [f"@{one.server}:{one.uri}  {_line(one.description or one.name)}" for one in entries]
     return sanitize("\n".join(lines)) or "The servers offer no resources."
 
@@ -538,7 +538,7 @@ WAIT_FOR_CALLS = "Calls are carried out while a cell waits for them: %agent serv
 
 
 def stop_serving(session: Session) -> str:
-    """Stop serving a session over MCP; return a message with its clients. Raises UsageError if it is not served."""
+    """Stop serving a session over MCP. Return a message naming its clients. Raises UsageError if it is not served."""
     if (serving := session.serving) is None:
         raise UsageError("Nothing is served. %agent serve begins it.")
     serving.stop()

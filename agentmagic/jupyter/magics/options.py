@@ -1,4 +1,4 @@
-"""Reads the lines of the magics: `%%agent` into an `Ask`, `%agent` and `%mcp` into a `ParsedLine`.
+"""Reads the lines of the magics. A `%%agent` line becomes an `Ask`, a `%agent` or `%mcp` line a `ParsedLine`.
 
 Parsers, help and completion are all made from signatures: each parameter of a command and each field of `Ask` is
 annotated with an `Arg`, and the docstring is the help.
@@ -74,7 +74,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def read_settings(words: Sequence[str]) -> ModelSettings:
-    """Return the model settings in "NAME=VALUE" words; each VALUE is JSON, or else plain text.
+    """Return the model settings in "NAME=VALUE" words. A VALUE that is not JSON is taken as plain text.
 
     Raises UsageError for an unknown setting or an invalid value.
     """
@@ -317,8 +317,8 @@ def _split_command(line: str, parser: Parser) -> tuple[str, str, str]:
 class LineMagic:
     """A line magic with subcommands. The first subcommand is used if the line names none.
 
-    `redirect` is the last part of the error message about an unknown subcommand: what to type instead. `note` returns
-    the last part of the help.
+    `redirect` ends the error message about an unknown subcommand, and says what to type instead. `note` returns the
+    last part of the help.
     """
 
     def __init__(
@@ -344,7 +344,7 @@ class LineMagic:
         return self._parsers[word]
 
     def read(self, line: str) -> ParsedLine | Help:
-        """Return the subcommand that a line names, with its arguments, or Help. Raises UsageError if invalid."""
+        """Return the subcommand that a line names, with its arguments, or Help. Raises UsageError if it is invalid."""
         words = _split_words(line)
         if len(words) == 1 and words[0].endswith("?"):
             words = ["help", *filter(None, [words[0].rstrip("?")])]

@@ -35,7 +35,7 @@ class Arg:
     repeated: bool = False
 
     def declare(self, parser: "Parser", parameter: inspect.Parameter) -> None:
-        """Add the argument of a parameter to a parser."""
+        """Add the argument that this object and `parameter` describe to a parser."""
         flags = re.findall(r"(?<!\S)--?[a-z-]+", self.usage)
         placeholder = self.usage.removeprefix(", ".join(flags)).strip()
         kind = parameter.annotation.__origin__
@@ -92,7 +92,7 @@ class Parser(MagicArgumentParser):
         self.add_argument("--help", action="store_true", help="show this")
 
     def error(self, message: str) -> Never:
-        """Raise UsageError with argparse's message and a hint how to see the options."""
+        """Raise UsageError with argparse's message and a hint on how to see the options."""
         raise UsageError(f"{message[:1].upper()}{message[1:]}. {self._hint}")
 
     def read(self, words: Sequence[str]) -> dict[str, Any] | Help:
@@ -117,7 +117,7 @@ class Parser(MagicArgumentParser):
         return arguments
 
     def _options_first(self, words: Sequence[str]) -> list[str]:
-        """Return the words with those options at the front that stand before the second positional word.
+        """Return the words, but with the options that stand before the second positional word moved to the front.
 
         Without this, argparse would take options after the first positional word as part of the `rest` argument.
         """

@@ -1,6 +1,6 @@
 """Sources of completions: each function returns the candidates for an argument of a magic when the user presses Tab.
 
-An argument's `Arg` (in the module `parser`) has the function for this argument as `complete`.
+The function for an argument is the field `complete` of the argument's `Arg` (in the module `parser`).
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -96,7 +96,7 @@ def map_files(word: CursorWord) -> Sequence[str]:
 
 
 def types(word: CursorWord) -> Sequence[str]:
-    """Return types that an answer can have: the notebook's, each also as `list[NAME]`, and builtin types."""
+    """Return types that an answer can have: the notebook's types, each also as `list[NAME]`, and builtin types."""
     items = tuple(word.namespace.variables.items())
     names = [name for name, value in items if not name.startswith("_") and _is_form(value)]
     return [*names, *(f"list[{name}]" for name in names), "str", "int", "float", "bool"]

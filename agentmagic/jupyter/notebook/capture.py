@@ -106,7 +106,7 @@ class OutputCapture:
             stream.write(text)
 
     def format(self, value: Any, *args: Any, **options: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Format a displayed value. Store its Matplotlib figure for `publish`, which is passed only the image."""
+        """Format a displayed value. Store its Matplotlib figure for `publish`, which gets only the image."""
         assert self._format is not None  # noqa: S101  (set by `start`)
         data, metadata = self._format(value, *args, **options)
         if data and self.captures_displays():
@@ -292,7 +292,7 @@ def _part_of(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> tuple[Cont
             return media, display_width(metadata.get(kind)), True
     html = str(data.get("text/html", ""))
     text = str(data.get("text/plain", ""))
-    if not text or text.startswith("<IPython.core.display."):  # the repr of a display object is of no use
+    if not text or text.startswith("<IPython.core.display."):  # the repr of a display object tells a model nothing
         text = str(data.get("text/markdown") or data.get("text/latex") or plain_text(html) or text or ", ".join(data))
     whole = not any(kind.startswith(_FOREIGN) for kind in data) and _SCRIPT.search(html) is None
     return (Text(text), html, True) if whole else (Text(f"{text}\n(displayed below the cell)"), "", False)

@@ -49,7 +49,8 @@ UNKNOWN = "the kernel does not know the file of its notebook, which may be new o
 class SaveFolder:
     """The folder in which a notebook's conversations are saved.
 
-    If none are saved, `folder` is None and `why_not` is the reason. `notebook` is the notebook's own file, if known.
+    If no conversations are saved, `folder` is None and `why_not` is the reason. `notebook` is the notebook's own file,
+    if known.
     """
 
     folder: Path | None
@@ -77,7 +78,7 @@ class _Identity:
     def fits(self, number: int, cells: frozenset[str]) -> bool:
         """Return whether a file with this inode number and these cells is this notebook.
 
-        It is, if the file and this notebook share a cell. If the cells of one are unknown, the inode number decides.
+        It is this notebook if they share a cell. If the cells of either are unknown, the inode number decides.
         """
         return not cells.isdisjoint(self.cells) if cells and self.cells else number == self.number
 
@@ -86,8 +87,8 @@ class KnownNotebook:
     """Finds the notebook file of a shell, also after the file is renamed.
 
     `folder` is the folder of the notebook's conversations, or None until a cell first needs it. If the notebook is
-    renamed, the folder keeps its name while the kernel runs, because journals are open in it. The next kernel renames
-    the folder.
+    renamed, the folder keeps its name while the kernel runs, because the files of conversations are open in it. The
+    next kernel renames the folder.
     """
 
     def __init__(self, shell: InteractiveShell) -> None:
@@ -102,13 +103,13 @@ class KnownNotebook:
         self._last_cell = ""
 
     def place(self) -> SaveFolder:
-        """Return the folder for new sessions: those that the running cell, or a click in a browser page, makes."""
+        """Return the folder for new sessions, which the running cell or a click in a browser page makes."""
         running = running_cell(self._shell)
         if _CELL_ID.fullmatch(running):  # VS Code sends a URI with the cell's number instead of the cell's id
             self._last_cell = running
         notebook = self._find(
             self._last_cell
-        )  # the last cell that ran, because a click in a browser page does not tell the cell
+        )  # the last cell that ran, because a click in a browser page does not name a cell
         if (bounds := class_settings()).save is False:
             return SaveFolder(None, f"{bounds.scope('save')} has {bounds.setting_with_file('save')}", notebook)
         if not self._is_attended():
@@ -122,7 +123,7 @@ class KnownNotebook:
         """Return whether a user has the notebook open. Called for a running cell or a message of a browser page.
 
         The request to run a cell shows whether a user or a program sent it. The message of a browser page does not show
-        this, so `attended` decides: whether a user was seen before.
+        this, so `attended` decides, which tells whether a user was seen before.
         """
         is_cell = in_notebook(self._shell)
         self.attended = self.attended or is_cell
@@ -139,7 +140,7 @@ class KnownNotebook:
             self._saved_identity = self._identity
 
     def _find(self, running: str) -> Path | None:
-        """Return the notebook's file, or None. If the known path has no file now, or another file, search for it."""
+        """Return the notebook's file, or None. Search for it if the known path now has no file, or another file."""
         path = self._file or notebook_of(cast("Any", self._shell).user_ns)
         if path is None:
             return None
@@ -197,7 +198,7 @@ def _folder(notebook: Path, number: int, running: str) -> Path:
     if ours:
         return _rename_folder(max(ours, key=ours.__getitem__), own)
     if (old_folder := _find_moved(notebook, number, cells)) is not None:
-        with suppress(OSError):  # if this fails, the conversations stay in their old folder
+        with suppress(OSError):  # if no folder can be made, the conversations stay in their old folder
             base.mkdir(exist_ok=True)
         return _rename_folder(old_folder, own)
     if _record(own) is None:  # the folder is missing, or was made by a version of agentmagic that wrote no records
@@ -230,7 +231,7 @@ def _record(folder: Path) -> _Identity | None:
 
 
 def _has_other_owner(record: _Identity, notebook: Path) -> bool:
-    """Return whether `record` identifies another notebook in the folder of `notebook`. `notebook` is then a copy."""
+    """Return whether `record` identifies another notebook in the folder of `notebook`. If so, `notebook` is a copy."""
     others = ((path, stat.st_ino) for path, stat in _beside(notebook))
     candidates = ((path, number) for path, number in others if path.name == record.name or number == record.number)
     return any(record.fits(number, _cells(path)) for path, number in candidates)

@@ -42,7 +42,7 @@ FROM_FILE = "Cells of the file {}, by their places, as they were last saved. The
 class KernelNotebook:
     """The notebook of a shell; implements the `RunningNotebook` protocol of `agentmagic.host`.
 
-    `can_stage` returns whether an open browser page can show cells, which the model proposes, in the notebook.
+    `can_stage` returns whether an open browser page can show the model's proposed cells in the notebook.
     """
 
     def __init__(self, shell: InteractiveShell, notebook: KnownNotebook) -> None:
@@ -105,7 +105,7 @@ class KernelNotebook:
     # -- proposed cells --------------------------------------------------------------------------
 
     def stage(self, proposal: CellProposed) -> CellProposed:
-        """Show a cell that the model proposes, if possible in the notebook. Return the proposal with its `place`.
+        """Show a cell that the model proposes, in the notebook if possible. Return the proposal with its `place`.
 
         If a browser page has agentmagic's JupyterLab extension, it shows the proposal, which is in the session's log.
         Otherwise the front end inserts a new code cell when the running cell ends, at most one for each running cell.
@@ -154,7 +154,7 @@ class KernelNotebook:
     # -- cells -----------------------------------------------------------------------------------
 
     def cells(self) -> tuple[Sequence[NotebookCell], str]:
-        """Return the notebook's cells, and a note that says if they come from its file or from IPython's history."""
+        """Return the notebook's cells, and a note: whether they come from its file or from IPython's history."""
         file = self._notebook.place().notebook
         saved_cells = read_notebook(file) if file is not None else []
         if file is None or not saved_cells:

@@ -1,4 +1,4 @@
-"""The notebook's namespace: its variables, among them sessions, its functions as tools, and its MCP servers."""
+"""The notebook's namespace: its variables (including sessions), its functions as tools, and its MCP servers."""
 
 import asyncio
 import builtins
@@ -46,7 +46,7 @@ _HISTORY_NAME = re.compile(r"_{1,3}|_i{1,3}|_i?\d+|_[oid]h")
 
 
 def check_name(name: str | None, what: str = "name a session") -> None:
-    """Raise UsageError if a name is a builtin, `In`, `Out`, or not valid for a variable; None is no error.
+    """Raise UsageError if a name is a builtin, `In`, `Out`, or not valid for a variable. None is allowed.
 
     `what` says in the error message what the name was needed for, as in "'In' cannot name a session".
     """
@@ -111,7 +111,7 @@ class ChosenTools:
     async def tools(self) -> Sequence[Tool]:
         """Return the selected tools in the order in which their names were given.
 
-        Raises UsageError if a tool is missing, or ServersUnreachable if a server that failed may have the tool.
+        Raises UsageError if a tool is missing. Raises ServersUnreachable instead if a failed server may have it.
         """
         listings = await asyncio.gather(*map(list_source, self.sources))
         by_name = _by_name(listings)
@@ -139,7 +139,7 @@ class ChosenTools:
 
 
 def _by_name(listings: Iterable[tuple[Sequence[Tool], object]]) -> dict[str, Tool]:
-    # Reversed, so that of two tools with one name the first is kept.
+    # Both are reversed, so that the first of two tools with the same name is kept.
     return {tool.name: tool for tools, _ in reversed(list(listings)) for tool in reversed(tools)}
 
 
@@ -298,7 +298,7 @@ class Namespace:
             self._writers[path] = session
 
     def fork(self, session: Session, name: str, turns: int | None) -> Session:
-        """Bind and return a new session that begins with the first `turns` turns of another session, or with all.
+        """Bind and return a new session that begins with the first `turns` turns of another session, or all.
 
         The new session is saved if the notebook's file is known. Raises UsageError if the name begins with _ or is not
         free, or if a conversation of this name is saved already.
@@ -405,7 +405,7 @@ class Namespace:
             session.name = name
 
     def _join(self, session: Session, name: str) -> None:
-        """Connect a session to the notebook's cassette (a recording) under a name. Traces and costs show it too."""
+        """Connect a session to the notebook's cassette (a recording) under a name, which traces and costs show too."""
         self._joined_sessions.add(session)
         session.name = session.name or name
         session.deck.join("" if name == DEFAULT_SESSION else name, self._deck)

@@ -50,8 +50,8 @@ class Chat:
     """The chat panel of a session, which can be drawn in any number of cell outputs and browser pages.
 
     The panel shows every turn of the session, and carries out the user's actions. If an action fails, the panel shows
-    the error. Turns wait in a queue. The thread in which synchronous tools run makes their prompts and begins the
-    turns; most other work runs in the engine thread.
+    the error. Turns wait in a queue. Their prompts are made, and the turns begun, in the thread in which synchronous
+    tools run. Most other work runs in the engine thread.
     """
 
     def __init__(self, session: Session, notebook: commands.Notebook, view: str = "") -> None:
@@ -82,7 +82,7 @@ class Chat:
         self.look()
 
     def look(self) -> None:
-        """Refresh the state that has no change events: variables, API keys, agent, servers. Thread-safe."""
+        """Refresh the state whose changes cause no events: variables, API keys, agent, servers. Thread-safe."""
         engine().submit(self._look())
 
     def turn_to(self, session: Session) -> Future[None] | None:
@@ -110,7 +110,7 @@ class Chat:
             run.pass_on(action)
 
     def attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str = "") -> None:
-        """Begin a turn with the prompt and the attachments. With "", keep the attachments for the next message.
+        """Begin a turn with the prompt and the attachments. If the prompt is "", keep them for the next message.
 
         `make` returns the attachments, and is called in the thread in which synchronous tools run. Thread-safe.
         """
@@ -149,7 +149,7 @@ class Chat:
             self._turn_over()
 
     def _saved_line(self) -> str:
-        """Return the line that stands for the turns of a saved session in the static output; "" if it is not saved."""
+        """Return the line that stands for a saved session's turns in the static output, or "" if it is not saved."""
         if (path := self.session.path) is None:
             return ""
         name, turns = self._notebook.name_of(self.session), plural(len(self.session.turns), "turn")

@@ -52,7 +52,7 @@ class DockPanel(PageMessage):
 
 
 class CellFate(PageMessage):
-    """What the user did with one cell that the model proposed; `source` is its text if the user changed it."""
+    """What the user did with one cell that the model proposed; `source` is the new text of a changed cell."""
 
     id: Name
     fate: ProposalFate
@@ -110,7 +110,7 @@ class LabLink:
         handle(self, request)
 
     def show(self, name: str) -> bool:
-        """Make the browser page show the chat panel of the session `name` beside the notebook; False if it cannot."""
+        """Make the browser page show the panel of the session `name` beside the notebook. Return False if it cannot."""
         if not self._has_page:
             return False
         self._name = name
@@ -195,7 +195,7 @@ class LabLink:
             self._name = next(names, self._name)
 
     def _tell(self, *, anew: bool = False) -> int:
-        """Send the session's state and the proposed cells to the browser pages, if changed; with `anew` always."""
+        """Send the session's state and the proposed cells to the browser pages if they changed, or with `anew`."""
         # The state is read under the lock too. Otherwise a thread could send it after another thread's newer state.
         with self._lock:
             state = self._state()

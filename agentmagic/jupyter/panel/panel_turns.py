@@ -62,7 +62,7 @@ class PanelTurns:
 
     @property
     def note(self) -> str:
-        """A line that tells the user how many turns wait, and for what; "" if none waits for another turn or a cell."""
+        """A line that tells how many turns wait, and for what. It is "" if none waits for another turn or a cell."""
         return self._queue.note
 
     @property
@@ -110,7 +110,7 @@ class PanelTurns:
         self._queue.add(QueuedTurn(self._in_cell(begin), prompt, unsent, attachments))
 
     async def attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str) -> None:
-        """Begin a turn with the prompt and the attachments. With "", keep the attachments for the next message.
+        """Begin a turn with the prompt and the attachments. If the prompt is "", keep them for the next message.
 
         `make` returns the attachments, and is called in the thread in which synchronous tools run.
         """
@@ -228,8 +228,8 @@ class PanelTurns:
 def _attachments_of(start: TurnStarted | None) -> list[commands.Attachment]:
     """Return the attachments of an earlier turn, so that the turn can run again with them.
 
-    They are those values of the turn that do not stand in the text of the prompt, and that the text does not name. Each
-    is one of the last parts of the prompt.
+    They are those values of the turn that the text of the prompt neither contains nor names. Each is one of the last
+    parts of the prompt.
     """
     if start is None:
         return []

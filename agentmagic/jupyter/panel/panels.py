@@ -162,7 +162,7 @@ class ShellNotebook(Notebook):
         return self._namespace.attachables(session, session.agent).attacher.upload(name, data)
 
     def names(self) -> Sequence[tuple[str, str]]:
-        """Return the names to suggest after an `@` in a prompt, each with its type or a description, frames first."""
+        """Return names to suggest after an `@` in a prompt, each with its type or a description, data frames first."""
         names = [(name, _kind(self._namespace.variables.get(name))) for name in self._namespace.attachable_names()]
         names = sorted(names, key=lambda one: (not one[1].startswith("DataFrame"), one[0]))[:MOST_NAMES]
         return [*names, ("error", "the last traceback"), ("out[", "a cell's value"), ("In[", "a cell's code")]
@@ -176,7 +176,7 @@ class ShellNotebook(Notebook):
         ]
 
     def suggest_conversation(self, session: Session) -> Conversation | None:
-        """Return the saved conversation that was used last; None if there is none, or a session has a turn."""
+        """Return the saved conversation that was used last; None if there is none, or if a session has a turn."""
         sessions = (session, *self._namespace.sessions().values())
         return (
             None
@@ -283,7 +283,7 @@ def start_again(name: str, view: str) -> None:
 
 
 def _chat(shell: InteractiveShell, session: Session, view: str = "") -> "Chat":
-    """Return the panel in a cell output that shows a session now, or a new panel; with `view` always a new panel.
+    """Return the panel in a cell output that shows a session now, or a new panel. With `view`, it is always new.
 
     The user can open another conversation in a panel, so the session of a panel can change.
     """
@@ -308,6 +308,6 @@ def _new_chat(shell: InteractiveShell, session: Session, panels: "list[Chat]", v
     def look(_result: object) -> None:
         chat.look()
 
-    # After each cell, look again: it may have changed the session's variable, its agent, keys or servers.
+    # Look again after each cell: the cell may have changed the session's variable, its agent, keys or servers.
     cast("Any", shell).events.register("post_run_cell", look)
     return chat

@@ -15,7 +15,7 @@ LONGEST_ABOUT = 400
 
 
 def server_rows(groups: Iterable[McpServers]) -> list[ServerRow]:
-    """Return a row for each MCP server, for a tab of the chat panel. Of two servers of one name, only the first."""
+    """Return a row for each MCP server, for a tab of the chat panel. Of two with one name, only the first has a row."""
     rows: dict[str, ServerRow] = {}
     for group in groups:
         for state in group.servers:

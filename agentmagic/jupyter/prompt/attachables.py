@@ -1,4 +1,4 @@
-"""Finds what `@name` in a prompt refers to: a variable of the notebook, a cell, an error, or a file in its folder."""
+"""Finds what `@name` in a prompt refers to: a variable, a cell, an error, or a file in the notebook's folder."""
 
 import builtins
 import re
@@ -45,7 +45,7 @@ class Attachables:
         return not isinstance(self.variables.get(name), (ModuleType, Session))
 
     def close(self, name: str) -> str:
-        """Return the name of a variable that is spelled almost like `name`; "" if none is, or if `name` is bound."""
+        """Return the name of a variable that is spelled almost like `name`, or "" if none is or `name` is bound."""
         if name in self.variables:  # for example a session, which a prompt may address: "@agent, ..."
             return ""
         return next(iter(close_names(name, self.names(), cutoff=0.75)), "")

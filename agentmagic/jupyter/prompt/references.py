@@ -53,7 +53,7 @@ def prompt_of(
     With `evaluate`, each `{expression}` is replaced by its value. This is for cells, which are the user's code. Text in
     a chat panel may be pasted from elsewhere, so nothing in it is evaluated and its braces stay.
 
-    Raises UsageError or ServerError if a resource or an image cannot be attached, or UsageError if there are too many.
+    Raises UsageError or ServerError if a resource or an image cannot be attached. Raises UsageError for too many.
     """
     if len(typed_text) > LONGEST_PROMPT:
         return TypedPrompt(typed_text)  # not searched for references: the session refuses such a long prompt
@@ -138,7 +138,7 @@ _Resource = tuple[str, "McpServers", str]
 
 
 def _resources(body: str, sources: Sequence[Toolset]) -> list[_Resource]:
-    """Return the MCP resources that a text names as `@server:uri`. Without a server of that name, it is plain text."""
+    """Return the MCP resources that a text names as `@server:uri`. If no server has that name, it is plain text."""
     references = dict.fromkeys((server, uri.rstrip(_AFTER)) for server, uri in _REFERENCE.findall(body))
     groups = _servers_by_name(sources) if references else {}
     return [(server, groups[server], uri) for server, uri in references if server in groups]
