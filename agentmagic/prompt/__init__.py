@@ -1,1 +1,1 @@
-"""Builds the prompt of a turn: values in braces, attachments and project commands."""
+"""Builds the prompt of a turn: fills in values in braces and project commands, and makes attachments."""

@@ -1,4 +1,4 @@
-"""Makes attachments from the values that a prompt names: a message part for the model, and a line for the user.
+"""Makes attachments from the values that a prompt names. Each has a message part for the model and a line for the user.
 
 Secrets are blanked in both. The part for the model keeps text that only looks like a secret, because a wrong
 guess would damage the text that the model reads.
@@ -75,9 +75,9 @@ class Attacher:
     budget: int = BUDGET
 
     def attach_formatted(self, reference: str, name: str, value: Any, conversion: str, spec: str) -> Attachment:
-        """Return the attachment for `{expression!conversion:spec}`.
+        """Return the attachment for `{expression!conversion:spec}` in a prompt, as in an f-string.
 
-        Raises UsageError for an invalid format, and each exception that formatting the value raises.
+        Raises UsageError if the format is invalid, and passes on every exception that formatting the value raises.
         """
         if self.schema_only or spec == SCHEMA:
             return self.attach(reference, name, value, only_schema=True)
@@ -102,7 +102,7 @@ class Attacher:
         only_schema: bool = False,
         uri: str = "",
     ) -> Attachment:
-        """Return the attachment for a value: an image or document, or text. With a `uri`, the text is a resource."""
+        """Return the attachment for a value, as an image, a document or text. With a `uri`, the text is a resource."""
         if isinstance(value, str):
             learn(name, value[:LONGEST_SECRET])
         if self.schema_only or only_schema:
@@ -140,7 +140,7 @@ class Attacher:
         return self._media(reference, name, data, kind, line)
 
     def file(self, reference: str, path: Path, name: str) -> Attachment:
-        """Return the attachment for a file: an image or a PDF document as it is, any other file as text.
+        """Return the attachment for a file. An image or a PDF document is sent as it is, and any other file as text.
 
         A text that is too long is cut. With `schema_only`, only the name, type and size are attached. Raises UsageError
         if the file or its image cannot be read, if an image or a PDF is too large, or if any other file is not text.
@@ -221,7 +221,7 @@ def _attachment(reference: str, kind: ValueKind, line: str, name: str, text: str
 
 
 def _media_of(value: Any) -> Media | None:
-    """Return a `Media` for a value that is one, or that is the bytes of an image or a document; else return None."""
+    """Return a value as `Media` if it is one, or is the bytes of an image or a document. Otherwise return None."""
     if isinstance(value, Media):
         return value
     kinds = (kind for start, kind in _SIGNATURES.items() if isinstance(value, bytes) and value.startswith(start))
@@ -230,7 +230,7 @@ def _media_of(value: Any) -> Media | None:
 
 
 def _loss(value: Any, text: str, most: int) -> str:
-    """Return a phrase that says that the value is longer than its `text`; "" if `text` has the whole value."""
+    """Return a phrase that says that the value is longer than its `text`, or "" if `text` has the whole value."""
     is_cut = len(value) > most if isinstance(value, str) else _LEFT_OUT.search(text) is not None
     return f"is longer than the {most:,} characters that a prompt takes of one value" if is_cut else ""
 
@@ -247,7 +247,7 @@ def _image(reference: str, media: Media, line: str) -> Attachment:
 def _traceback(error: BaseException) -> str:
     """Return a traceback without IPython's own frames. Its text does not depend on the version of Python.
 
-    The reprs in it can be slow, so the time to format it is limited.
+    The reprs of values in it can be slow, so the time to format the traceback is limited.
     """
     text = in_time(lambda: traceback_text(error), seconds=1) or f"{type(error).__name__}: {errors.describe(error)}"
     return cut(_UNDERLINES.sub("", text).rstrip(), BUDGET * CHARACTERS, CUT)

@@ -57,8 +57,8 @@ _CODE = re.compile(
 class FilledPrompt:
     """A prompt with its values filled in.
 
-    `problems`: sentences on expressions in braces that were kept as typed, with the reasons. Braces of other code, such
-    as JSON, are kept without a sentence. `attachments`: the values that were filled in, in order.
+    `problems` has a sentence for each expression in braces that was kept as typed, and says why. Braces of other code,
+    such as JSON, are kept without a sentence. `attachments` has the values that were filled in, in order.
     """
 
     text: str
@@ -81,7 +81,7 @@ def fill(text: str, namespace: Mapping[str, Any], attacher: Attacher = Attacher(
 class Template:
     """A parsed prompt: a sequence of texts, expressions in braces, and values that were filled in already.
 
-    `unbound` has sentences on names in braces that are not bound, or that belong to IPython or Python itself.
+    `unbound` has a sentence for each name in braces that is not bound, or that belongs to IPython or Python itself.
     """
 
     pieces: tuple["str | BracedExpression | Attachment", ...]
@@ -118,7 +118,7 @@ class Template:
     def evaluate_constants(
         self, names: Collection[str], namespace: Mapping[str, Any], attacher: Attacher
     ) -> "Template":
-        """Return the template after evaluating all expressions that do not use any of `names`; the others stay.
+        """Return the template after evaluating all expressions that use none of `names`. The other expressions stay.
 
         Raises UsageError for an expression that fails.
         """
@@ -159,8 +159,8 @@ class Template:
 def _in_place(attachment: Attachment, before: str, following: "str | BracedExpression | Attachment") -> str:
     """Return the text that replaces `{expression}`: its value as text, or a label for an image or a document.
 
-    A value of several lines that is not plain text, such as a table, code or an error, is put on lines of its own. The
-    text is "" for any other value that is sent as a separate part of the message.
+    A value of several lines that is not plain text, such as a table, code or an error, is put on lines of its own. For
+    any other value that is sent as a separate part of the message, the returned text is "".
     """
     if isinstance(part := attachment.part, Media):
         return f"[{'image' if part.media_type.startswith('image/') else 'document'}: {part.name}]"
@@ -185,14 +185,14 @@ def _reason(error: Exception) -> str:
 
 
 def _is_other(text: str, opening: int) -> bool:
-    """Return whether the brace at `opening` starts no expression: it begins `{{` or the argument of a LaTeX command."""
+    """Return whether the brace at `opening` starts no expression, but `{{` or the argument of a LaTeX command."""
     if text.startswith("{{", opening):
         return True
     return _LATEX.search(text[max(0, opening - _LOOK_BACK) : opening]) is not None
 
 
 def _after_braces(text: str, opening: int) -> int:
-    """Return the position after the brace at `opening`, which stays as it is; for `{{`, after the closing `}}`."""
+    """Return the position after the brace at `opening`, which is kept. For `{{`, it is the position after `}}`."""
     if not text.startswith("{{", opening):
         return opening + 1
     # The limit keeps the search linear in time for a text with many open braces.
@@ -201,7 +201,7 @@ def _after_braces(text: str, opening: int) -> int:
 
 
 def _closing(text: str, opening: int) -> int:
-    """Return the position of the brace that closes the brace at `opening`; -1 if it is missing, too far or too deep."""
+    """Return the position of the brace that closes the brace at `opening`. It is -1 if missing, too far or too deep."""
     depth = 0
     for brace in _BRACE.finditer(text, opening, opening + LONGEST_EXPRESSION):
         depth += 1 if brace[0] == "{" else -1
@@ -292,7 +292,7 @@ def free_names(tree: ast.AST) -> set[str]:
 def shell_names(expression: ast.AST, namespace: Mapping[str, Any]) -> list[str]:
     """Return the internal names of IPython or Python in an expression, such as `exit` and `__import__`.
 
-    A name of IPython that a cell has assigned is left out; names with two underscores are always returned.
+    A name of IPython is left out if a cell has assigned it. Names with two underscores are always returned.
     """
     names = free_names(expression) & SHELL_NAMES
     return sorted(name for name in names if name not in namespace or is_of_shell(name, namespace[name]))
@@ -310,8 +310,8 @@ def _is_over_variables(tree: ast.Expression, namespace: Mapping[str, Any]) -> bo
 def _unbound_messages(source: str, namespace: Mapping[str, Any], before: str) -> Iterator[str]:
     """Yield a message for the user if braces contain a name that is not bound.
 
-    Attributes, items and calls can follow the name; a name inside a larger expression gives no message. But an internal
-    name of IPython or Python, such as `exit`, gives one also in an expression with a variable of the notebook.
+    Attributes, items and calls can follow the name. A name inside a larger expression gives no message, except for an
+    internal name of IPython or Python, such as `exit`: it gives one also beside a variable of the notebook.
     """
     if (
         before == "$"

@@ -19,7 +19,7 @@ _CLOSE = 0.75
 
 
 def parse_command(message: str, commands: Sequence[ProjectFile], others: Sequence[str] = ()) -> tuple[str, str] | None:
-    """Return the name of the project command `/NAME` that begins a message, and the text after it; None without one.
+    """Return the name of the command `/NAME` that begins a message and the text after it, or None if none begins it.
 
     Raises UsageError for a misspelt name: a name similar to that of a command, or to a name in `others`.
     """

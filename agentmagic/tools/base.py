@@ -48,7 +48,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A model's answer to a request that a tool sent. `cut` is true if the token limit ended the answer early."""
+    """The answer of a model to a request that a tool sent. `cut` is true if the token limit ended the answer early."""
 
     text: str
     model: str
@@ -78,9 +78,9 @@ class ToolContext:
     user a notice, and `propose` shows the user a proposed cell. `left` is a sentence about work that continues after
     the call was cancelled, or "". `error` is the exception of the tool, `value` is the return value of its function,
     and `exited` says whether the tool ended with `exit` or `sys.exit`. `capture` collects everything that the tool
-    prints, displays and plots; it is None if the tool's output cannot be separated from other output. `reached` is the
-    progress reported last, with its total. `watch` accepts a function of the user and returns the context manager in
-    which that function runs. `around` is the turn of this call. If the tool is an agent, it runs an inner turn inside
+    prints, displays and plots, or is None if this output cannot be separated from other output. `reached` is the
+    progress that was reported last, with its total. `watch` accepts a function of the user and returns the context
+    manager in which it runs. `around` is the turn of this call. If the tool is an agent, it runs an inner turn inside
     `around`, and `tape` makes the object that records or replays the inner turn. `outer` is a deadline that is paused
     while the time limit of this call is paused. `rich` has the HTML that the user sees for each part of the result, or
     "" for parts without HTML.
@@ -135,7 +135,7 @@ class ToolContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call was cancelled; a long synchronous tool should check this regularly."""
+        """Whether the call was cancelled. A long synchronous tool should check this regularly."""
         return self._cancelled
 
     def cancel(self) -> None:
@@ -143,7 +143,7 @@ class ToolContext:
         self._cancelled = True
 
     def progress(self, progress: float, total: float | None = None, message: str = "") -> None:
-        """Report the progress of the call; thread-safe. Raises TypeError or ValueError if a value is not a number."""
+        """Report the call's progress, from any thread. Raises TypeError or ValueError if a value is not a number."""
         self.reached = float(progress), None if total is None else float(total)
         self._progress(self.call.id, *self.reached, str(message))
 
@@ -173,7 +173,7 @@ class ToolContext:
         self._complete = self._complete and with_hear("complete", self._complete)
 
     async def ask(self, question: str) -> str:
-        """Ask the user a question and return the answer. Until it comes, the time limits of call and turn are paused.
+        """Ask the user a question and return the answer. Meanwhile, the time limits of the call and the turn pause.
 
         Raises ToolError if there is no user to answer.
         """
@@ -192,9 +192,9 @@ class ToolContext:
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """Call another tool of the turn, under the same permissions, and return its value.
 
-        The value is the return value of a Python function, or the structured content of an MCP server's result, or else
-        the text of the result. The other call has a time limit of its own; the limit of the calling tool is paused
-        until the other call ends. Raises ToolError if the other call fails or is denied.
+        The value is the return value of a Python function, or the structured content of an MCP server's result. Of any
+        other result, it is the text. The other call has a time limit of its own, and until it ends, the limit of the
+        calling tool is paused. Raises ToolError if the other call fails or is denied.
         """
         if self._call_tool is None:
             raise ToolError("There are no other tools to call here.")
@@ -212,7 +212,7 @@ class Tool:
     `invoke` runs a call and may raise any exception, which `call_tool` turns into a result. `timeout` is in seconds.
     With `parallel=False` no other tool call in the same answer of the model runs at the same time. `ask` says whether
     the user is asked before a call if no rule of the permission policy matches. `code` marks a tool that runs code
-    written by the model: only the user, or a rule with the tool's exact name, can allow it, and not a pattern, a
+    written by the model: only the user or a rule with the tool's exact name can allow it, but not a pattern, a
     default or an environment variable. The user's answer "always" then allows only calls with the same arguments.
     `effects` returns lines that tell the user, before approval, what a call would do. `among` returns the tool's
     definition for a turn with the given tools. `now` returns the definition at the beginning of a turn, and raises
@@ -271,7 +271,7 @@ class Local(Protocol):
 
 @runtime_checkable
 class Choosing(Protocol):
-    """A source of tools that offers only some of the tools of other sources."""
+    """A toolset that selects some of the tools of other sources, and offers only these."""
 
     @property
     def sources(self) -> Sequence[Toolset]:
@@ -288,7 +288,7 @@ class Connecting(Protocol):
     """A toolset whose method `tools` may have to connect to MCP servers."""
 
     async def connected_tools(self) -> tuple[Sequence[Tool], Sequence[str]]:
-        """Return the tools that are known without connecting to a server, and the names of the servers left out."""
+        """Return the tools that are known without connecting to a server, and the names of the missing servers."""
         ...
 
 
@@ -336,9 +336,9 @@ _FIGURES = re.compile(r"\d+")
 def new_problems(problems: Sequence[str], seen_kinds: set[str], *, complete: bool = True) -> list[str]:
     """Return the server problems that the user has not seen yet, and add all `problems` to the set `seen_kinds`.
 
-    `seen_kinds` has a problem as text without its numbers, because numbers such as times differ between messages.
-    With `complete`, `problems` has all current problems. Every other problem is then removed from `seen_kinds`, so that
-    the user sees it again if it returns.
+    `seen_kinds` has the texts of problems without numbers, because numbers such as times differ between messages.
+    If `complete` is true, `problems` has all current problems, and every other problem is removed from `seen_kinds`.
+    The user then sees that problem again if it returns.
     """
     by_kind = {_FIGURES.sub("0", problem): problem for problem in problems}
     new = [problem for kind, problem in by_kind.items() if kind not in seen_kinds]
@@ -349,7 +349,7 @@ def new_problems(problems: Sequence[str], seen_kinds: set[str], *, complete: boo
 
 
 async def list_connected(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:
-    """Return the tools of a source that are known without connecting to a server, and the names of servers left out."""
+    """Return a source's tools that are known without connecting to a server, and the names of the missing servers."""
     return await source.connected_tools() if isinstance(source, Connecting) else (await source.tools(), ())
 
 
@@ -364,7 +364,7 @@ async def list_sources(sources: Iterable[Toolset]) -> tuple[dict[str, Tool], lis
 
 
 def current_tools(tools: Iterable[Tool]) -> tuple[dict[str, Tool], list[str]]:
-    """Return the tools that can be offered in a turn that starts now, and why the other tools cannot.
+    """Return the tools that can be offered in a turn that starts now, and the reasons why the others cannot.
 
     The tools are in a dict by name, with their current definitions.
     """
@@ -380,10 +380,10 @@ def current_tools(tools: Iterable[Tool]) -> tuple[dict[str, Tool], list[str]]:
 
 
 def result(call: ToolCall, *content: str | Content, status: ResultStatus = "ok", done: str | None = None) -> ToolResult:
-    """Return the result of a call from strings and message parts; a string in `done` ends the turn with that text."""
+    """Return the result of a call, made from strings and message parts. A text in `done` ends the turn with it."""
     return ToolResult(call.id, call.name, parts_of(content), status, done=done)
 
 
 def failure(call: ToolCall, message: str, status: ResultStatus = "error") -> ToolResult:
-    """Return an error result with one sentence for the model; secrets are blanked."""
+    """Return an error result with one sentence for the model, in which secrets are blanked."""
     return result(call, redact(message), status=status)

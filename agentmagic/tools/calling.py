@@ -25,7 +25,7 @@ LONGEST_INSIDE = 2_000
 
 
 async def call_tool(tool: Tool, call: ToolCall, context: ToolContext) -> ToolResult:
-    """Check the arguments of one call, run the call and return its result. A failure is an error result.
+    """Check the arguments of one call, run the call and return its result. If it fails, return an error result.
 
     Only a few exceptions are raised: ServerError if the tool's server cannot be reached again, CancelledError if the
     caller is cancelled, and CassetteError or ReplayMismatch in a turn that is recorded or replayed.
@@ -78,7 +78,7 @@ async def _carry_out(tool: Tool, call: ToolCall, context: ToolContext) -> ToolRe
 def _failure_result(tool: Tool, call: ToolCall, context: ToolContext, error: BaseException) -> ToolResult:
     """Return the result of a call that raised an exception.
 
-    A program written by the model (`Tool.code`) that exits with code 0 has not failed; any other tool that exits has.
+    A tool that exits has failed, unless it is a program written by the model (`Tool.code`) and its exit code is 0.
     """
     if not isinstance(error, (CodeExit, SystemExit)):
         context.error = error
@@ -117,7 +117,7 @@ def check_arguments(definition: ToolDef, arguments: Mapping[str, Any]) -> str | 
 
 
 def validate_result(call: ToolCall, value: object) -> ToolResult:
-    """Return a tool's return value as the result of its call.
+    """Check the ToolResult that a tool returned, and return it as the result of the call.
 
     Raises ToolError for a value that is not a ToolResult, or whose content the history cannot store.
     """
@@ -166,7 +166,7 @@ _CALLING = tuple(f"{Path(str(one.__file__)).parent}{os.sep}" for one in (json_sc
 
 
 def own_traceback(error: BaseException) -> TracebackType | None:
-    """Return an exception's traceback from the first frame of the tool or cell on, or None if it has no such frame."""
+    """Return a traceback from the first frame of the tool or cell on, or None if the traceback has no such frame."""
     trace = error.__traceback__
     while trace is not None and _is_calling(trace.tb_frame):
         trace = trace.tb_next

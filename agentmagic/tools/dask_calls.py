@@ -1,6 +1,6 @@
-"""Runs each tool call on Dask only once: checks that the scheduler repeats no calls, and uses tokens.
+"""Runs each tool call on Dask only once: the scheduler must be set to repeat no calls, and each call gets a token.
 
-Each call has a token, and only the run that gets it is executed.
+If Dask runs a call again all the same, only the run that gets the call's token is executed.
 """
 
 import io
@@ -35,8 +35,8 @@ _safe_clients: WeakKeyDictionary[Any, None] = WeakKeyDictionary()
 def check_client(name: str, client: Any, *, once: bool) -> None:
     """Raise ToolError if a Dask client is closed or, with `once`, its scheduler repeats the calls of a lost worker.
 
-    The scheduler's setting `allowed-failures` decides that; ToolError is also raised if it cannot be read. To read it
-    blocks the thread for 1 to 2 ms, so it is not read again for a client that passed this check.
+    The scheduler's setting `allowed-failures` decides whether calls are repeated. ToolError is also raised if the
+    setting cannot be read. Reading blocks the thread for 1 to 2 ms, so it is done once for a client that passes.
     """
     if getattr(client, "status", "") in ("closing", "closed"):
         raise ToolError(CLOSED.format(name))
@@ -59,10 +59,10 @@ def check_client(name: str, client: Any, *, once: bool) -> None:
 
 
 def submit(executor: Any, name: str, call: Callable[[], Any], *, once: bool) -> Future[Any]:
-    """Submit a tool call to Dask. Pass the future's value to `outcome`. With `once`, a repeated run does nothing.
+    """Submit a tool call to Dask. `outcome` reads the future's value. With `once`, a repeated run does nothing.
 
     Dask's setting `allowed-failures` counts only lost workers. If a worker is scaled down, retired or reaches the end
-    of its lifetime, Dask runs its calls again regardless of the setting; the same holds for a call whose value was
+    of its lifetime, Dask runs its calls again regardless of the setting. It also repeats a call whose value was
     lost. Hence each call has a token, which the scheduler gives to one run only.
     """
     data, futures = _pickle_call(call)
@@ -81,7 +81,7 @@ def submit(executor: Any, name: str, call: Callable[[], Any], *, once: bool) -> 
 
 
 def outcome(answer: tuple[str, Any]) -> tuple[bool, Any]:
-    """Return whether a call on Dask was executed, and its value. `answer` is the value of the future from `submit`.
+    """Return whether a call on Dask was executed, and the call's value. `answer` is the value of `submit`'s future.
 
     Raises SystemExit if the function called `exit` or `sys.exit`.
     """

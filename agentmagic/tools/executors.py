@@ -35,7 +35,7 @@ T = TypeVar("T")
 Kind = Literal["threads", "processes", "dask", "ipyparallel", "other"]
 
 KINDS: Mapping[str, Kind] = {
-    # Must precede the entry for threads: InterpreterPoolExecutor is a subclass of ThreadPoolExecutor.
+    # This entry must precede the one for threads: InterpreterPoolExecutor is a subclass of ThreadPoolExecutor.
     "concurrent.futures.interpreter": "processes",
     "concurrent.futures.thread": "threads",
     "concurrent.futures.process": "processes",
@@ -103,7 +103,7 @@ def kind_of(executor: Executor) -> Kind:
 def check_executor(function: Function, executor: object, context: str | None, *, repeatable: bool) -> None:
     """Raise UsageError if a function cannot run on an executor, or if the executor may not run each call exactly once.
 
-    With `repeatable`, calls may run twice; without an executor, `repeatable` is refused.
+    With `repeatable`, calls may run more than once. Without an executor, `repeatable` is refused.
     `context` is the name of the function's parameter for a ToolContext, if it has one.
     """
     name = json_schema.name_of(function)
@@ -140,7 +140,7 @@ def _import_problem(name: str, function: Any) -> str:
 
 
 def _repeat_problem(name: str, executor: Any, *, repeatable: bool) -> str:
-    """Return why a Dask or ipyparallel executor with its present options may not run each call once, or ""."""
+    """Return why an executor (Dask or ipyparallel), with its present options, might not run each call once, or ""."""
     if kind_of(executor) == "ipyparallel":
         view = executor.view
         targets = getattr(view, "targets", None)
@@ -169,7 +169,7 @@ class Dispatcher:
         self._has_warned = False
 
     async def run_here(self, function: Callable[[], T], on_start: Callable[[], None]) -> T:
-        """Call a function in a thread of the executor; `on_start` is called in that thread just before."""
+        """Call a function in a thread of the executor. Just before, `on_start` is called in the same thread."""
         job = Job(function, on_start)
         future = self.executor.submit(copy_context().run, job.run)
         try:
@@ -186,7 +186,7 @@ class Dispatcher:
         `variables` are the names of the arguments whose values are variables of the notebook. Raises ToolError if the
         call cannot be sent, and every exception of the function.
         """
-        context.left = ON_WORKER  # Set it first: a cancellation does not stop the thread that submits.
+        context.left = ON_WORKER  # Set first, because a cancellation does not stop the thread that submits.
         future = await engine().in_pool(partial(self._submit, arguments, variables, context))
         try:
             await _wait_for(future)
@@ -284,8 +284,8 @@ def _loss(error: BaseException) -> str:
 def _original_error(error: BaseException) -> BaseException:
     """Return the exception that a function raised on its worker.
 
-    ipyparallel sends only the name of the exception's class and its message. A TaskComplete or a ToolError is then made
-    from them.
+    ipyparallel sends only the name of the exception's class and its message. From these, a TaskComplete or a ToolError
+    is made.
     """
     if type(error).__module__ != "ipyparallel.error" or not (name := getattr(error, "ename", None)):
         return error

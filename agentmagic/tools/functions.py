@@ -1,4 +1,4 @@
-"""Makes tools of Python functions: their definitions for the model, the thread or event loop of a call, the results."""
+"""Makes tools of Python functions: defines them for the model, chooses a thread or event loop, converts results."""
 
 import asyncio
 import inspect
@@ -93,7 +93,7 @@ def tool(
     repeatable: bool = False,
 ) -> Callable[[F], F]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
-    """Mark a function as a tool that models may call; it stays an ordinary function.
+    """Mark a function as a tool that models may call. It stays an ordinary function.
 
     The schema comes from its type hints and docstring. A docstring line
     `Example: a question -> {"argument": "value"}` shows small models how to call it.
@@ -107,7 +107,7 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     the notebook. In a Python script, pass the variables: `@tool(variables=globals())`.
 
     With `executor` the body of a synchronous function runs on that executor: on threads, on a process pool, or on
-    workers of a cluster. `repeatable` says that a second run of a call does no harm; without it, an executor that may
+    workers of a cluster. `repeatable` says that a second run of a call does no harm. Without it, an executor that may
     run a call twice is refused.
 
     Raises UsageError for a function with parameters that a model cannot fill in, or that cannot run on its executor.
@@ -152,7 +152,7 @@ def function_tool(function: Function) -> Tool:
     Raises UsageError for a function with parameters that a model cannot fill in.
     """
     cache = _hidden_value(function, TOOL_CACHE)
-    # The check is needed because functools.wraps copies attributes: a wrapper can have the wrapped function's cache.
+    # This is checked because functools.wraps copies attributes: a wrapper can have the wrapped function's cache.
     if isinstance(cache, Tool) and cast("_Invocation", cache.invoke).function is function:
         return cache
     # A functools.partial of a function marked with @tool gets the same options, such as `ask`.
@@ -189,7 +189,7 @@ def _make_tool(function: Function, options: ToolOptions) -> Tool:
 
 
 def _variables(options: ToolOptions) -> Mapping[str, Any] | None:
-    """Return the variables that the model can name as arguments; None without a notebook or `@tool(variables=)`."""
+    """Return the variables that the model can name as arguments, or None without a notebook or `@tool(variables=)`."""
     notebook = current_host().notebook
     return notebook.namespace if options.variables is None and notebook is not None else options.variables
 
@@ -299,12 +299,12 @@ class _BlockingContext(_RemoteContext):
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
         answer = engine().submit(coroutine)
         try:
-            # In the main thread, `wait` meanwhile runs other jobs, such as another tool or reading a typed answer.
+            # In the main thread, `wait` runs other jobs meanwhile: it runs another tool, or reads a typed answer.
             engine().wait(answer, lambda: void(answer.cancel()))
             return answer.result()
         except CancelledError:
             if threading.current_thread() is threading.main_thread():
-                raise KeyboardInterrupt from None  # `except Exception` in a tool does not catch it.
+                raise KeyboardInterrupt from None  # A tool does not catch it with `except Exception`.
             raise ToolError("The turn is over.") from None
         finally:
             answer.cancel()
@@ -390,7 +390,7 @@ class _Invocation:
 
 
 class _LastLines:
-    """Reports, as the progress of a call, the last lines that its function printed: at most once in PAUSE seconds."""
+    """Reports the last lines that a function printed as the progress of its call, at most once in PAUSE seconds."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, context: ToolContext) -> None:
         self._loop = loop
@@ -421,7 +421,7 @@ def _is_async(value: object) -> bool:
 
 
 async def _async_result(value: Any, context: ToolContext) -> ToolResult:
-    """Await an awaitable or collect an async generator; return the result. Must not run on the engine's event loop."""
+    """Await an awaitable or collect an async generator, and return the result. Must not run on the engine's loop."""
     if inspect.isawaitable(value):
         value = await value
     if isinstance(value, AsyncIterator):
@@ -430,7 +430,7 @@ async def _async_result(value: Any, context: ToolContext) -> ToolResult:
 
 
 async def _on_user_loop(work: Callable[[], Awaitable[ToolResult]], context: ToolContext) -> ToolResult:
-    """Run `work` on the event loop for user code. If it continues after a cancellation, set `context.left`."""
+    """Run `work` on the event loop for user code. If `work` continues after a cancellation, set `context.left`."""
     results: list[ToolResult] = []
 
     async def finish() -> ToolResult:
@@ -450,7 +450,7 @@ async def _on_user_loop(work: Callable[[], Awaitable[ToolResult]], context: Tool
 
 
 def _off_engine(tool: Tool) -> Tool:
-    """Return a copy of a tool that runs on the loop for user code. Return a tool that this module made unchanged."""
+    """Return a copy of a tool that runs on the event loop for user code. A tool made by this module stays as it is."""
     if isinstance(tool.invoke, _Invocation):
         return tool
 
@@ -465,7 +465,7 @@ def _off_engine(tool: Tool) -> Tool:
 
 
 def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine in the main thread, on an event loop that is blocked by a running cell; return its result."""
+    """Run a coroutine in the main thread, on an event loop that a running cell blocks, and return its result."""
     cast("Any", import_module("nest_asyncio2")).apply(loop)
     task = loop.create_task(outcome(lambda: coroutine))
     try:

@@ -1,4 +1,4 @@
-"""Shortens long tool results: the model gets a preview with the call's id, and a tool that reads the rest by this id.
+"""Shortens long tool results. The model gets a preview with the call's id, and a tool that reads the rest by this id.
 
 Nothing is stored twice: the history has every result in full.
 """
@@ -30,10 +30,10 @@ Find = Callable[[str], ToolResult | None]
 
 
 def preview(whole: ToolResult, limit: int, *, media: bool = True) -> ToolResult:
-    """Return a tool result with at most `limit` characters of text: its beginning, how to read the rest, and its end.
+    """Return a tool result with text of at most `limit` characters. A cut text has a note on how to read the rest.
 
-    Images and other media are kept, and the text names them; with `media=False` only their names are kept. A result
-    that needs no change is returned unchanged.
+    The beginning and the end are kept. Images and other media are kept too, and the text names them. With `media=False`
+    only their names are kept. A result that needs no change is returned unchanged.
     """
     text = whole.text
     media_parts = tuple(part for part in whole.content if isinstance(part, Media)) if media else ()
@@ -67,7 +67,7 @@ def find_result(messages: Sequence[Message], call_id: str) -> ToolResult | None:
 def reader(find: Find, limit: int | None = None) -> Tool:
     """Return the tool with which the model reads text that previews leave out.
 
-    `find` returns a result by the id of its call. `limit` is the length limit of results: the tool's own results stay
+    `find` returns a result by the id of its call. `limit` is the length limit of results. The tool's own results stay
     below it, so that they are never replaced by a preview.
     """
     most = MOST if limit is None else min(limit, MOST)
@@ -154,7 +154,7 @@ def _positions(low: str, needle: str, start: int) -> Iterator[int]:
 
 
 def _lower(text: str) -> str:
-    """Return the text in lower case, with the same length: U+0130 is replaced, whose lower case has two characters."""
+    """Return the text in lower case, in the same length. U+0130, whose lower case has two characters, is replaced."""
     return text.replace("\u0130", "I").lower()
 
 

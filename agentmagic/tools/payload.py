@@ -1,6 +1,6 @@
 """Checks the objects that are pickled with a function when it is sent to a worker process.
 
-Secrets and values that cannot be pickled are refused; the user is warned about large values.
+Secrets and values that cannot be pickled are refused. The user is warned about large values.
 """
 
 import dis
@@ -105,7 +105,7 @@ def _global_names(code: CodeType) -> tuple[str, ...]:
 
 
 def _is_importable(obj: Any) -> bool:
-    """Return whether a worker can import a function or class by its module and name. False if a cell defined it."""
+    """Return whether a worker can import a function or class by its module and name. It cannot if a cell defined it."""
     module = getattr(obj, "__module__", None)
     if not isinstance(module, str) or module == "__main__" or _goes_by_value(module):
         return False
@@ -125,9 +125,9 @@ def _goes_by_value(module: str) -> bool:
 
 
 def check(name: str, parts: Iterator[Part], dumps: Callable[[Any], bytes] | None) -> list[tuple[str, int]]:
-    """Return the large values among the objects in `parts`: for each, a phrase that locates it, and its size in bytes.
+    """Return, for each large value in `parts`, a phrase that says where it is, and its size in bytes.
 
-    `dumps` pickles as the executor does; it is None if the executor's way of pickling is not known. Raises ToolError
+    `dumps` pickles as the executor does, or is None if the executor's way of pickling is not known. Raises ToolError
     for a secret, and for a value that cannot be pickled.
     """
     large: list[tuple[str, int]] = []
@@ -169,7 +169,7 @@ def large_notice(name: str, large: Sequence[tuple[str, int]], *, dask: bool) -> 
 
 
 def _is_secret(name: str, value: Any) -> bool:
-    """Return whether a value is or contains a secret: a known one, or one recognized by its pattern or its name."""
+    """Return whether a value is or contains a secret that is known, or is recognized by its pattern or its name."""
     waiting, count = [(name, value)], 0
     while waiting and count < MOST_ITEMS:
         key, item_value = waiting.pop()
@@ -179,7 +179,7 @@ def _is_secret(name: str, value: Any) -> bool:
                 waiting.append((key, bytes(item_value[:MOST_TEXT]).decode("utf-8", "replace")))
             case str():
                 text = item_value[:MOST_TEXT]
-                # The name alone does not prove a secret, as in SORT_KEY = "customer": the text must look random too.
+                # A name alone proves no secret, as in SORT_KEY = "customer". The text must look random too.
                 if (is_secret_name(key) and is_random(text)) or redact(text, keep_likely=True, name=key) != text:
                     return True
             case Mapping():

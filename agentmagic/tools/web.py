@@ -1,4 +1,4 @@
-"""Two tools that the model provider runs on its own servers: search the web, and fetch a web page."""
+"""Two tools that the model provider runs on its own servers: one searches the web, one fetches web pages."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -100,7 +100,7 @@ def why_without(tool: HostedTool | None, model: str, hosts: Callable[[HostedTool
 
 
 def _without_limits(tool: HostedTool | None) -> Iterator[tuple[str, HostedTool]]:
-    """Yield copies of a tool without one or both of its limits, each with the names of the missing limits."""
+    """Yield copies of a tool that lack one or both of its limits, each with the names of the limits that it lacks."""
     if tool is not None:
         yield "domains", replace(tool, domains=())
         yield "max_uses", replace(tool, max_uses=None)

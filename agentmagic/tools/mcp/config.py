@@ -43,7 +43,7 @@ Entry = str | Path | Mapping[str, Any] | ServerObject
 """A command, a URL, a server object, an entry of `mcpServers`, or a table of entries or a file with one."""
 
 CONNECT_TIMEOUT = 20.0  # Seconds from the start of a server to its first answer.
-DOWNLOAD_TIMEOUT = 60.0  # Longer, because commands in `_DOWNLOADERS` download the server first.
+DOWNLOAD_TIMEOUT = 60.0  # For commands in `_DOWNLOADERS`, which download the server first.
 
 _DOWNLOADERS = frozenset({"npx", "uvx", "bunx", "pnpx", "pipx", "docker", "podman"})
 _TABLES = ("mcpServers", "servers")
@@ -76,9 +76,9 @@ _PROBLEMS = {
 
 @dataclass(frozen=True, slots=True)
 class Stdio:
-    """An MCP server that is a program, with messages on its standard input and output.
+    """An MCP server that is a program. Messages go through its standard input and output.
 
-    The program gets the environment variables in `env`, and only a few of this process (HOME, PATH, proxy settings).
+    The program gets the environment variables in `env`, and only a few of this process's (HOME, PATH, proxy settings).
     """
 
     command: str
@@ -91,9 +91,9 @@ class Stdio:
 class Http:
     """An MCP server at a URL. It uses streamable HTTP, or with `sse` the protocol of 2024 with server-sent events.
 
-    The other fields are for OAuth. `client_id` and `client_secret` are those with which agentmagic was registered at
-    the authorization server, if it was. `callback_port` is the port of the registered redirect address; 0 means any
-    port. `client_metadata_url` is the URL of a document about the client, for clients that use this URL as their id.
+    The other fields are for OAuth. If agentmagic was registered at the authorization server, `client_id` and
+    `client_secret` are from this registration. `callback_port` is the port of the registered redirect address, or 0 for
+    any port. `client_metadata_url` is the URL of a document about the client, for clients whose id is this URL.
     """
 
     url: str
@@ -116,7 +116,7 @@ class InProcess:
 class Unreadable:
     """Stands for an MCP server whose entry in a configuration file is invalid. `problem` is the reason.
 
-    `again` parses the same entry once more: an environment variable that was missing may be set by then.
+    `again` parses the same entry once more, because an environment variable that was missing may be set now.
     """
 
     problem: str
@@ -210,7 +210,7 @@ def parse(entry: Entry, *, workspace: Path | None = None) -> ServerConfig:
 def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str, ServerConfig]:
     path = path.expanduser()
     try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))  # Editors on Windows write a byte order mark.
+        data = json.loads(path.read_text(encoding="utf-8-sig"))  # Some Windows editors write a byte order mark.
     except FileNotFoundError:
         raise ConfigError(f"There is no file {path}. Check the path, or write the file. {_CORRECTION}") from None
     except OSError as error:
@@ -278,7 +278,7 @@ class _Inputs:
         self._values: dict[str, str] = {}
 
     def value(self, name: str) -> str | None:
-        """Return the value of an `${input:NAME}`, or None. The first call asks the user; without `ask`, a default."""
+        """Return an input's value, or None. The first call asks the user. Without `ask`, the value is the default."""
         entry = self._inputs.get(name)
         if entry is None:
             return None
@@ -306,7 +306,7 @@ def _input(entry: Mapping[str, Any]) -> Input:
 
 @dataclass(frozen=True, slots=True)
 class _EntrySource:
-    """Where a server's entry was read: names the entry in error messages, and replaces its `${...}` placeholders."""
+    """The place of a server's entry. It names the entry in error messages, and replaces its `${...}` placeholders."""
 
     where: str
     workspace: Path

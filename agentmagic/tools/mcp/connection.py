@@ -40,7 +40,7 @@ class Connection:
     """The connection to one MCP server. All methods must be called on one event loop.
 
     `name` is the user's name for the server. `state` is "failed" if the server could not be reached, and "died" if a
-    ready connection was lost; in both cases the next request connects once more. It is "needs approval" if the server
+    ready connection was lost. In both cases the next request connects once more. It is "needs approval" if the server
     comes from a file and the user has not approved it yet. `error` is the last error, or "". `failed_before` is true
     from a failed start until the server is ready or closed. `host` asks the user questions on the server's behalf.
     """
@@ -89,7 +89,7 @@ class Connection:
 
     @property
     def unauthorized(self) -> bool:
-        """Whether there is no valid token for the server. The next start may then ask the user to authorize."""
+        """Whether there is no valid token for the server. Then the next start may ask the user to authorize."""
         return self._session is not None and self._session.unauthorized != ""
 
     @property
@@ -109,7 +109,7 @@ class Connection:
         return session.client if session is not None and self.state == "ready" and not session.over else None
 
     async def list_tools(self) -> "Sequence[types.Tool]":
-        """Return the server's tools, connecting to the server if needed.
+        """Return the server's tools. If necessary, connect to the server first.
 
         The list is cached until the server reports a change or is connected again. Raises ServerError if the server
         cannot be started, or does not answer in time.
@@ -126,7 +126,7 @@ class Connection:
         return tools
 
     async def ask_for(self, what: str, send: "Callable[[Client], Awaitable[T]]") -> T:
-        """Send a read-only request and return the answer. Connect to the server if needed.
+        """Send a read-only request and return the answer. If necessary, connect to the server first.
 
         The time limit is that of a tool call. If the connection turns out to be lost, the server is connected again and
         the request is repeated once. `what` completes the words "it did not" in an error message, for example "list its
@@ -164,7 +164,7 @@ class Connection:
         """Call a tool once. A call that the server may have executed is never sent again.
 
         If the server refuses a call because the session has expired, the call is sent once more in a new session. This
-        method has no time limit; if its task is cancelled, the server is notified. Raises ToolError if the call failed,
+        method has no time limit. If its task is cancelled, the server is notified. Raises ToolError if the call failed,
         and ServerError if the connection was lost and the server cannot be connected again.
         """
         _check_text(arguments)
@@ -188,7 +188,7 @@ class Connection:
     async def _call(
         self, session: SessionTask, tool: str, arguments: Mapping[str, Any], context: ToolContext
     ) -> "types.CallToolResult":
-        """Send a tool call. Raises ToolError if it fails, _SessionExpired if it was not run and can be sent again."""
+        """Send a tool call. Raises _SessionExpired if it was not run and can be sent again, ToolError if it fails."""
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             context.progress(progress, total, single_line(message or "", limits.PROGRESS))
@@ -225,7 +225,7 @@ class Connection:
         return f"{message}{'' if message.endswith('.') else '.'} {retry}%mcp remove {name} forgets the server."
 
     async def _usable(self) -> SessionTask:
-        """Return the current session when it is ready; open a new one if there is none or it has ended.
+        """Return the current session once it is ready. Open a new one if there is none or it has ended.
 
         Raises ServerError if the server cannot be connected.
         """
@@ -344,7 +344,7 @@ class Connection:
 
 
 def _with_notes(answer: "types.CallToolResult", notes: Sequence[str]) -> "types.CallToolResult":
-    """Return a server's answer to a call with notes appended, which say which requests of the server were refused."""
+    """Return a server's answer to a call with notes appended. They say which requests of the server were refused."""
     from mcp import types
 
     answer.content += [types.TextContent(type="text", text=f"[agentmagic: {note}]") for note in notes]
@@ -352,7 +352,7 @@ def _with_notes(answer: "types.CallToolResult", notes: Sequence[str]) -> "types.
 
 
 def _check_text(arguments: Mapping[str, Any]) -> None:
-    """Raise ToolError if the arguments of a call cannot be encoded in UTF-8: sending them would end the connection."""
+    """Raise ToolError if arguments cannot be encoded in UTF-8, because sending them would end the connection."""
     try:
         json.dumps(arguments, ensure_ascii=False).encode()
     except UnicodeEncodeError:

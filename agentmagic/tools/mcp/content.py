@@ -1,4 +1,4 @@
-"""Converts results, prompts and resources of an MCP server to agentmagic's types, limited in size and safe to show."""
+"""Converts results, prompts and resources of an MCP server to agentmagic's types. It limits sizes and cleans texts."""
 
 import base64
 import binascii
@@ -56,7 +56,7 @@ class ResourceEntry:
 def clean_lines(text: str) -> str:
     """Return a server's text without unsafe characters. Each kind of line end becomes a line feed.
 
-    The line ends are converted first, because `clean` would remove those that are no line feed.
+    The line ends are converted first, because `clean` would remove all line ends except line feeds.
     """
     return clean(_LINE_END.sub("\n", text))
 
@@ -84,7 +84,7 @@ BESIDE = "[The structured content of this result, beside the text above:]"
 
 
 def _is_in_texts(structured_content: Any, texts: Sequence[str]) -> bool:
-    """Return whether the texts of a result contain its structured content: as JSON, or one text per item of a list.
+    """Return whether the texts of a result contain its structured content, as JSON or as one text per list item.
 
     A server with the Python SDK wraps a value that is not an object as `{"result": value}`, and writes the bare value
     as text.
@@ -102,7 +102,7 @@ def _is_in_texts(structured_content: Any, texts: Sequence[str]) -> bool:
 
 
 def _values_in(text: str) -> list[Any]:
-    """Return the values that a text can mean: the text itself, and the parsed JSON, if it is or contains JSON."""
+    """Return the values that a text can mean: the text itself and, if it is or contains JSON, the parsed JSON."""
     bare, values = text.strip(), list[Any]([text])
     with suppress(ValueError, RecursionError):
         return [*values, json.loads(bare)]
@@ -184,7 +184,7 @@ def _resource_part(contents: "types.TextResourceContents | types.BlobResourceCon
 
 
 def _audience(block: Any) -> str:
-    """Return for whom a content block is meant: "user", "assistant" (the model), or "" for both."""
+    """Return the reader for whom a content block is meant: "user", "assistant" (the model), or "" for both."""
     audience = getattr(getattr(block, "annotations", None), "audience", None) or ()
     return str(audience[0]) if len(audience) == 1 else ""
 
@@ -204,7 +204,7 @@ def _media_type(value: str | None) -> str:
 
 
 async def _all_pages(fetch: Callable[[str | None], Awaitable[Any]], items: str) -> list[Any]:
-    """Request all pages of a server's list, within the limits. Return the items. A repeated cursor ends the list."""
+    """Request all pages of a server's list, within the limits. Return their items. A repeated cursor ends the list."""
     entries: list[Any] = []
     cursor: str | None = None
     cursors: set[str | None] = set()
@@ -224,7 +224,7 @@ async def list_tools(client: "Client") -> "list[types.Tool]":
 
 
 async def list_prompts(client: "Client", server: str) -> list[Prompt]:
-    """Return the prompts of a server; the list is empty if the server does not support prompts."""
+    """Return the prompts of a server. The list is empty if the server does not support prompts."""
     if client.server_capabilities.prompts is None:
         return []
     entries = await _all_pages(lambda cursor: client.list_prompts(cursor=cursor), "prompts")
@@ -232,7 +232,7 @@ async def list_prompts(client: "Client", server: str) -> list[Prompt]:
 
 
 async def list_resources(client: "Client", server: str) -> list[ResourceEntry]:
-    """Return the resources of a server, then its templates; the list is empty if it does not support resources."""
+    """Return the resources of a server, then its templates. The list is empty if it does not support resources."""
     from mcp import MCPError, types
 
     if client.server_capabilities.resources is None:

@@ -1,7 +1,7 @@
-"""Elicitation in MCP: during a tool call, a server asks the user to fill in a form or to visit a web page.
+"""Implements elicitation in MCP: during a tool call, a server asks the user to fill in a form or visit a web page.
 
 The protocol allows only flat forms of strings, numbers, booleans and choices. It forbids servers to ask for passwords
-and keys in a form; for them, a server asks the user to visit its own web page.
+and keys in a form. To get one, a server asks the user to visit its own web page.
 """
 
 import math
@@ -72,7 +72,7 @@ def _field(name: str, entry: Any, required: bool) -> Field:
     )
     kind, choices = _kind(name, schema)
     label = ": ".join(filter(None, (title, description))) or single_line(name, limits.FORM_LABEL)
-    # The description is searched for secrets only in a text field: a number's can say "(please not your pin)".
+    # Only a text field's description is searched for secrets: a number's can say "(please not your pin)".
     telling = f"{_WORD_BREAK.sub(' ', name)} {title} {description if kind == 'text' else ''}"
     if schema.get("format") == "password" or schema.get("writeOnly") is True or _SECRET.search(telling):
         raise UnusableForm(f"it asks for {label!r}, and secrets are never asked for in a form")
@@ -80,7 +80,7 @@ def _field(name: str, entry: Any, required: bool) -> Field:
 
 
 def _default(kind: Kind, choices: Mapping[str, str] | None, default: Any) -> Any:
-    """Return a form field's default if it is valid for the field and can be shown unchanged; otherwise None."""
+    """Return a form field's default, or None if it is invalid for the field or cannot be shown unchanged."""
     values = (choices or {}).values()
     value = default
     match value, kind:
@@ -90,7 +90,7 @@ def _default(kind: Kind, choices: Mapping[str, str] | None, default: Any) -> Any
             fits = value in values
         case list(), "choices":
             fits = all(one in values for one in cast("list[Any]", value))
-        case bool(), _:  # Must precede `int()`, which matches a bool too.
+        case bool(), _:  # This must precede `int()`, which matches a bool too.
             fits = kind == "boolean"
         case (int() | float(), "number") | (int(), "integer"):
             fits = abs(value) < limits.FORM_NUMBER
@@ -112,8 +112,8 @@ def _kind(name: str, schema: Mapping[str, Any]) -> tuple[Kind, dict[str, str] | 
 
 
 def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values that a form field can have, by their labels; empty if the schema allows any value."""
-    # Choices have three forms in versions of the protocol: oneOf or anyOf with const, enum with enumNames, only enum.
+    """Return the values that a form field can have, by label. The dict is empty if the schema allows any value."""
+    # Versions of the protocol write choices in three forms: oneOf or anyOf with const, enum with enumNames, only enum.
     pairs: list[tuple[Any, Any]]
     if variants := _list(schema, "oneOf") or _list(schema, "anyOf"):
         options = [cast("Mapping[str, Any]", one) for one in variants if isinstance(one, Mapping)]
@@ -145,7 +145,7 @@ class _NoAnswer(Exception):
 
 
 async def ask_agreement(question: str, call: ToolContext) -> Refusal | None:
-    """Ask the user a yes-or-no question. Return None for yes, "cancel" without an answer, or "decline" otherwise."""
+    """Ask the user a yes-or-no question. Return None for yes, "cancel" for no answer, or "decline" otherwise."""
     try:
         answer = (await call.ask(question)).strip().lower()
     except ToolError:
@@ -217,7 +217,7 @@ def _question(field: Field) -> str:
 
 
 def read_answer(field: Field, answer: str) -> str | int | float | bool | list[str]:
-    """Convert the user's typed answer to the field's type. Raises ValueError, with a sentence, for a wrong answer."""
+    """Convert the user's typed answer to the field's type. For a wrong answer, raises ValueError with a sentence."""
     match field.kind:
         case "text":
             return answer

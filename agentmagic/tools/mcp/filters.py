@@ -1,4 +1,4 @@
-"""Filters between an MCP server and the mcp library: repair, drop or delay messages that the library cannot handle.
+"""Filters between an MCP server and the mcp library. They repair, drop or delay messages it cannot handle.
 
 A filter sees every message in both directions. It repairs each tool in a list of tools, treats a result of protocol
 2026-07-28 without `resultType` as complete, drops answers that no request waits for, and reduces floods of
@@ -84,14 +84,14 @@ class MessageFilter:
         return request is not None and request.method == "tools/list"
 
     def withdraw(self, params: Mapping[str, Any]) -> bool:
-        """Remove a request that the server itself has cancelled from `requests`; return whether it was in there."""
+        """Remove from `requests` a request that the server itself has cancelled. Return whether it was in there."""
         key = _key(params.get("requestId"))
         is_open = key in self.requests
         self.requests.discard(key)
         return is_open
 
     def repair_answer(self, message: Any) -> bool:
-        """Repair the server's answer in place; return False if no open request has its id."""
+        """Repair the server's answer in place. Return False if no open request has the answer's id."""
         request = self._sent_requests.pop(_key(message.id), None)
         if request is None:
             return False
@@ -178,7 +178,7 @@ class _IncomingStream(MessageStream):
         self._refusal_wait = limits.PAUSE
 
     async def receive(self) -> "SessionMessage | Exception":
-        """Return the next message that passes the filter. At the end, raises the exception of the wrapped stream."""
+        """Return the next message that passes the filter. At its end, raises the exception of the wrapped stream."""
         import anyio
 
         if self._next is not None:
@@ -207,7 +207,7 @@ class _IncomingStream(MessageStream):
         """Answer a dropped request of the server with an error, so that the server does not wait for a result.
 
         This waits up to `limits.PAUSE` seconds for the server to read the error. If the server does not read it, later
-        refusals do not wait: with thousands of requests, the waits would delay the server's other messages too long.
+        refusals do not wait, because thousands of waits would delay the server's other messages too long.
         """
         from mcp import types
         from mcp.shared.message import SessionMessage
@@ -223,7 +223,7 @@ class _IncomingStream(MessageStream):
             self._refusal_wait = limits.PAUSE
 
     def _sift(self, item: "SessionMessage | Exception") -> "SessionMessage | Exception | None":
-        """Return what to pass on for a received item: the item, a held notification that must precede it, or None."""
+        """Return what to pass on when an item is received: the item, a held notification to send before it, or None."""
         if isinstance(item, Exception):
             return item
         message: Any = item.message
@@ -236,7 +236,7 @@ class _IncomingStream(MessageStream):
         return self._thin_out(item)
 
     def _thin_out(self, item: "SessionMessage") -> "SessionMessage | None":
-        """Return a notification if its rate limit allows it now; otherwise hold it back or drop it, and return None."""
+        """Return a notification if its rate limit allows it now. Otherwise hold it back or drop it, and return None."""
         kind = self._kind(item.message)
         if kind is None:
             return None
@@ -265,9 +265,9 @@ class _IncomingStream(MessageStream):
         return None if kind is None else self._held_messages.pop(kind)
 
     def _after_progress(self, item: "SessionMessage") -> "SessionMessage":
-        """Return an answer to pass on, or the held progress notification of its call, which must precede the answer.
+        """Return an answer, or the held progress notification of its call, which must be passed on before the answer.
 
-        The answer is then kept for the next `receive`. The SDK ignores progress that comes after the answer.
+        In that case, the answer is kept for the next `receive`. The SDK ignores progress that comes after the answer.
         """
         last = self._held_messages.pop(f"progress {_key(getattr(item.message, 'id', None))}", None)
         if last is None:
@@ -276,7 +276,7 @@ class _IncomingStream(MessageStream):
         return last
 
     def _admits(self, request: Any) -> bool:
-        """Return whether a request of the server is passed on: False if too many are open, or they come too fast."""
+        """Return whether a request of the server is passed on. It is not if too many are open or come too fast."""
         pending, key = self._filter.requests, _key(request.id)
         too_many = key in pending or len(pending) >= limits.OPEN_REQUESTS
         if too_many or not self._requests.take(request.method if request.method in _METHODS else "other"):
@@ -297,7 +297,7 @@ class _IncomingStream(MessageStream):
 
 
 class _OutgoingStream(MessageStream):
-    """The stream of messages to an MCP server; it records the requests and answers in the filter."""
+    """The stream of messages to an MCP server. It records the requests and answers in the filter."""
 
     def __init__(self, inner: Any, messages: MessageFilter) -> None:
         super().__init__(inner)
@@ -307,16 +307,16 @@ class _OutgoingStream(MessageStream):
         """Send a message to the server, and record it in the filter."""
         is_answer = not hasattr(item.message, "method")
         if not is_answer:
-            self._filter.record_request(item.message)  # Record it first, because the answer can come at once.
+            self._filter.record_request(item.message)  # Recorded first, because the answer can come at once.
         await self._inner.send(item)
         if is_answer:
             self._filter.record_answer(item.message)
 
 
 def is_sound(method: str, params: Mapping[str, Any]) -> bool:
-    """Return whether the SDK can parse a notification, or does not know its method.
+    """Return whether a notification can be passed on: the SDK can parse it, or does not know its method.
 
-    A notification that it cannot parse must be dropped, because the SDK would log a long traceback.
+    Any other notification must be dropped, because the SDK would log a long traceback.
     """
     from mcp.types.methods import MONOLITH_NOTIFICATIONS
     from pydantic import ValidationError
@@ -381,7 +381,7 @@ def _repair_tool(entry: Any) -> tuple[dict[str, Any], list[str]]:
 
 
 def _repair_schema(value: Any) -> tuple[dict[str, Any], list[str]]:
-    if not value or value is True:  # No schema, or `true`, which allows any arguments.
+    if not value or value is True:  # There is no schema, or it is `true`, which allows any arguments.
         return {"type": "object", "properties": {}}, []
     if not isinstance(value, Mapping):
         raise _UnusableTool("Its schema is no JSON object.")
@@ -409,7 +409,7 @@ def _key(identifier: Any) -> str:
 
 
 def clean_schema(value: Any, key: str = "") -> Any:
-    """Return a JSON Schema, or the value of a key in one, without unsafe characters in descriptions and titles.
+    """Return a JSON Schema, or a value in it, without unsafe characters in descriptions and titles.
 
     The values under `enum`, `const` and similar keywords are not changed, because arguments are compared with them.
     """

@@ -12,9 +12,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-MARK = "AGENTMAGIC_SERVER"  # The environment variable that marks a server's processes, even outside its group.
+MARK = "AGENTMAGIC_SERVER"  # The environment variable that marks a server's processes, even those outside its group.
 GRACE = 0.5  # Seconds from SIGTERM to SIGKILL.
-ROUNDS = 3  # How many times marked processes are searched: one can start another just before it is killed.
+ROUNDS = 3  # How many times marked processes are searched: each can start another just before it is killed.
 
 
 class Guardian:
@@ -41,7 +41,7 @@ class Guardian:
         self._send(f"-{pid}\n")
 
     def _send(self, lines: str) -> bool:
-        """Send lines to the guardian process, which ends servers that are left. Return whether it runs."""
+        """Send lines to the guardian process. Return whether that process is running."""
         try:
             return self._pipe is not None and os.write(self._pipe, lines.encode()) > 0
         except OSError:  # The guardian was killed.

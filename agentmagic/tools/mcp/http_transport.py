@@ -75,7 +75,7 @@ async def limit_body(response: "httpx2.Response", longest: int | None = None) ->
     inner = response.stream
     if not isinstance(inner, httpx2.AsyncByteStream):
         return
-    # Without this header, the library does not decompress the body, of which a few bytes can become gigabytes.
+    # Without this header, the library does not decompress the body: a few bytes could become gigabytes.
     is_compressed = response.headers.pop("Content-Encoding", "identity") != "identity"
 
     class Bounded(httpx2.AsyncByteStream):
@@ -91,7 +91,7 @@ async def limit_body(response: "httpx2.Response", longest: int | None = None) ->
                 if rest := body.rest():
                     yield rest
             except BodyTooLarge as error:
-                # With a StreamError, the library ends only this response; with other types, the whole connection.
+                # On a StreamError, the library ends only this response. On others, it ends the whole connection.
                 raise httpx2.StreamError(str(error)) from None
 
         async def aclose(self) -> None:
@@ -103,18 +103,18 @@ async def limit_body(response: "httpx2.Response", longest: int | None = None) ->
 def replace_answer(response: "httpx2.Response", error: Mapping[str, Any]) -> None:
     """Put a JSON-RPC error into an HTTP response in place of its body.
 
-    It is used for responses that are not MCP, for which the mcp library's own error is vague.
+    This is for responses that are not MCP, because the mcp library's own error for them is vague.
     """
     import httpx2
 
     response.stream = httpx2.ByteStream(json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
     response.headers["Content-Type"] = "application/json"
-    # The library reads the error in the body only if the status is an error.
+    # The library reads the error in the body only if the HTTP status is an error.
     response.status_code = max(response.status_code, HTTPStatus.BAD_REQUEST)
 
 
 async def _failure(response: "httpx2.Response", url: str) -> dict[str, Any] | None:
-    """Return None for an HTTP response that can be MCP. Otherwise close the response and return a JSON-RPC error."""
+    """Return None if an HTTP response can be MCP. If not, close the response and return a JSON-RPC error."""
     import httpx2
 
     status = response.status_code
@@ -192,7 +192,7 @@ async def connect(server: Http, auth: "httpx2.Auth | None" = None) -> AsyncGener
 async def _connect_sse(server: Http, auth: "httpx2.Auth | None") -> AsyncGenerator["TransportStreams"]:
     """Yield two streams of messages, from and to a server that uses HTTP with server-sent events.
 
-    Such an older server answers all POST requests on one stream of events. If a POST fails, the mcp library only logs
+    An SSE server answers all POST requests on one stream of events. If a POST fails, the mcp library only logs
     that, and the caller would wait forever. Therefore an error for the request is added to the server's messages.
     """
     import anyio

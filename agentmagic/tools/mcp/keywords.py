@@ -69,12 +69,12 @@ def _generic(head: str, inner: str) -> Json:
 
 
 def union(words: Sequence[Any]) -> Json:
-    """Return the schema of a value that has one of several types, each written as text; None is the type null."""
+    """Return the schema of a value that has one of several types. Each is written as text, or is None for null."""
     if not words or not all(one is None or isinstance(one, str) for one in words):
         raise Meaningless
     parts = [type_schema("null" if one is None else one) for one in words]
     if not all("type" in part for part in parts):
-        return {}  # If one of the types allows any value, the union does.
+        return {}  # If one of the types allows any value, the union allows it too.
     kinds = list(dict.fromkeys(kind for part in parts for kind in kinds_of(part)))
     more = {keyword: value for part in parts for keyword, value in part.items() if keyword != "type"}
     return {"type": kinds[0] if len(kinds) == 1 else kinds} | more
@@ -97,7 +97,7 @@ def string(value: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """Return a description or a similar keyword's value as a text; a number or a list of lines becomes text."""
+    """Return the value of a keyword such as `description` as text. A number or a list of lines becomes text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, list) and value:
@@ -106,7 +106,7 @@ def text(value: Any) -> str:
 
 
 def number(value: Any) -> int | float:
-    """Return a keyword's value as a number; a text such as "5" becomes a number."""
+    """Return the value of a keyword as a number. A text such as "5" is converted."""
     if isinstance(value, str):
         try:
             value = int(value) if re.fullmatch(r"\s*[+-]?\d{1,30}\s*", value) else float(value[:100])
@@ -134,14 +134,14 @@ _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 
 def flag(value: Any) -> bool:
-    """Return a keyword's value as a boolean; 1, 0, and texts such as "true" and "no" become booleans."""
+    """Return the value of a keyword as a boolean. 1, 0, and texts such as "true" and "no" are converted."""
     if isinstance(value, str | int) and (result := _FLAGS.get(str(value).strip().lower())) is not None:
         return result
     raise Meaningless
 
 
 def _values(value: Any) -> list[Any]:
-    """Return the value of `enum` as a list without duplicates; a single value becomes a list of one."""
+    """Return the value of `enum` as a list without duplicates. A single value becomes a list of one item."""
     if isinstance(value, Mapping):
         raise Meaningless
     items = cast("list[Any]", value) if isinstance(value, list) else [value]
@@ -152,7 +152,7 @@ def _values(value: Any) -> list[Any]:
 
 
 def names(value: Any) -> list[str]:
-    """Return a list of names without duplicates, for a list, a single name, or an object such as {name: true}.
+    """Return a list of names without duplicates. The value is a list, a single name, or an object like {name: true}.
 
     A name with a false value in such an object is left out.
     """
@@ -191,7 +191,7 @@ def _branches(value: Any) -> list[Any]:
 
 
 def schema(value: Any) -> Mapping[str, Any] | bool:
-    """Return the schema for a value: an object, a boolean, or the name of a type. null and [] allow any value."""
+    """Return the schema that a value means: an object, a boolean or the name of a type. null and [] allow any value."""
     if isinstance(value, Mapping | bool):
         return cast("Json", value)
     if value is None or value == []:

@@ -20,7 +20,7 @@ MESSAGE_ENDS = 4096  # Bytes kept from each end of a dropped message: enough to 
 STDERR_BYTES = 64 * 1024
 STDERR_SHOWN = 4000  # Characters.
 
-# How many messages a server can send in a time. Further messages are dropped or delayed.
+# How many messages a server can send in a given time. Further messages are dropped or delayed.
 PER_SECOND = 20.0  # Messages of each kind. The progress notifications of each call count as one kind.
 BURST = 5  # Messages of one kind that can come at once.
 LOG_BURST = 200
@@ -28,7 +28,7 @@ KINDS = 256  # Kinds of messages that one `Rate` counts separately. The server c
 HELD_KINDS = 64  # Kinds whose last notification is held back while notifications come too fast.
 OPEN_REQUESTS = 32  # Requests of one server that are not answered yet. Each one needs an asyncio task.
 PAUSE_AFTER = 500  # After this many dropped messages of a server, reading from it pauses.
-PAUSE = 0.05  # Seconds of the pause. A server that sends a flood of messages has to wait for this time.
+PAUSE = 0.05  # Length of the pause in seconds. A server that floods us with messages has to wait this long.
 LOG_LINES = 1000
 
 # Lists that a server sends.
@@ -49,9 +49,9 @@ RESULT_LISTS = {  # Maximum number of entries in each list of one result. The SD
 TOOL_NAME = 200  # Characters.
 TOOL_DESCRIPTION = 10_000  # Characters. Each request to the model contains the description.
 SCHEMA_SIZE = 100_000  # Characters of JSON.
-SCHEMA_NODES = 5000  # Subschemas, with references followed. A failing check of arguments takes 0.1 ms for each.
+SCHEMA_NODES = 5000  # Subschemas, with references followed. If arguments are invalid, a check takes 0.1 ms for each.
 PATTERN_SIZE = 50_000  # Characters of all regular expressions in a schema, with their repetitions written out.
-PATTERN_SECONDS = 1.0  # To compile all patterns in one list of tools. It holds the GIL: "\\p{L}{1,500}" took 0.17 s.
+PATTERN_SECONDS = 1.0  # To compile a tool list's patterns, which holds the GIL: "\\p{L}{1,500}" took 0.17 s.
 DROPPED_KEYWORDS = 20  # How many of the keywords removed from a schema are reported to the user.
 
 # One whole tool result, in characters of text, bytes of media, and number of parts.
@@ -98,7 +98,7 @@ REDIRECT_SECONDS = 5.0
 # Times of a connection, in seconds.
 START_WAIT = 10.0  # A turn waits this long for a server. A slower server continues to start.
 RETRY = 2.0  # A turn waits this long for a server that failed before.
-HTTP_SECONDS = 30.0  # To connect or write. With a limit for reading, one slow call would end the connection (mcp 2.3).
+HTTP_SECONDS = 30.0  # To connect or write. A limit for reading would end the connection at one slow call (mcp 2.3).
 CLOSE_SECONDS = 4.0  # For a connection to close. After this time, its task is cancelled.
 CANCEL_SECONDS = 0.5  # For a connection's task to end after it was cancelled.
 # The sum of EXIT_SECONDS and TERM_SECONDS must be below the 2.5 seconds that Jupyter gives a kernel to shut down.
@@ -194,7 +194,7 @@ class CostlySchema(ValueError):
 
 
 def schema_problem(schema: Mapping[str, Any]) -> str | None:
-    """Return why it would take too long to check a tool call's arguments against a schema, or None.
+    """Return why a check of arguments against a schema would take too long, or None if it would not.
 
     With a schema of a few hundred bytes, a check can take hours. A chain of n definitions, in which each refers twice
     to the next, has 2^n parts (16 steps took 14 s). A schema that refers to itself never ends, and nested repetitions
@@ -213,7 +213,7 @@ def schema_problem(schema: Mapping[str, Any]) -> str | None:
 
 
 class _SchemaCost:
-    """Counts the parts of a JSON Schema as if each `$ref` were replaced by its target, without replacing them."""
+    """Counts the parts of a JSON Schema as if each `$ref` were replaced by its target, but replaces none."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -223,7 +223,7 @@ class _SchemaCost:
     def nodes(self, pointer: str, within: frozenset[str]) -> int:
         """Return the number of subschemas in the target of a `$ref`.
 
-        `within` has those of the references that led here whose targets check the same value as this target.
+        Of the references that led here, `within` has those whose targets check the same value as this target.
         """
         if pointer in within:
             raise CostlySchema(f"its reference {pointer[:100]} leads back to itself")

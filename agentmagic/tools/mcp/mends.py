@@ -1,7 +1,7 @@
 """Repairs the schemas of MCP tools that are not valid JSON Schema 2020-12. Each kind of mistake has one function.
 
-Servers are written in many languages and for many drafts of the standard. Go writes null for a missing value, and PHP
-an empty list for an empty object. Older drafts put `"required": true` beside a type, and people write `"type": "str"`.
+Servers are written in many languages and for many drafts of the standard. Go writes null for a missing value. PHP
+writes [] for an empty object. Older drafts put `"required": true` beside a type, and people write `"type": "str"`.
 A value with one clear meaning is converted to JSON Schema 2020-12. A keyword without a meaning is dropped and reported:
 a tool without a constraint is better than no tool, because the server checks its arguments too.
 """
@@ -71,7 +71,7 @@ class _Mender:
     patterns: int = 0
 
     def repair(self, schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Json:
-        """Return a schema in which first its own keywords, and then the schemas inside it, are repaired."""
+        """Return a repaired schema: its own keywords are repaired first, and then the schemas inside it."""
         place = _Place(self, dict(schema), path)
         for row in MENDS:
             row(place)
@@ -101,7 +101,7 @@ class _Mender:
             self.dropped_keywords.append(f"{single_line(f'{what} {text}', 100)}{where}")
 
     def accepts(self, pattern: str) -> bool:
-        """Return whether a regular expression compiles and, with those accepted before, is within the size limit."""
+        """Return whether a regular expression compiles, and fits in the size limit with those accepted before."""
         if self.check is None:
             return True
         size = limits.unrolled_size(pattern)
@@ -114,7 +114,7 @@ class _Mender:
 class _Place:
     """A schema under repair, at `path` in the tool's whole schema.
 
-    The functions in `MENDS` replace values in `node`, but never modify a value, which belongs to the original schema.
+    The functions in `MENDS` replace values in `node`. They never modify a value, because it is part of the original.
     """
 
     mender: _Mender
@@ -194,7 +194,7 @@ def _arrays(place: _Place) -> None:
 
 
 def _dependencies(place: _Place) -> None:
-    """Split `dependencies` of drafts before 2019 into `dependentRequired` (names) and `dependentSchemas` (schemas)."""
+    """Split `dependencies` of drafts before 2019: `dependentRequired` gets names, `dependentSchemas` gets schemas."""
     if "dependencies" not in place.node:
         return
     place.read("dependencies", keywords.schemas)
@@ -205,7 +205,7 @@ def _dependencies(place: _Place) -> None:
 
 
 def _addresses(place: _Place) -> None:
-    """Remove `$id` and similar keywords of inner schemas: with them, a `$ref` inside would have another meaning."""
+    """Remove `$id` and similar keywords of inner schemas, because they would change the meaning of a `$ref` inside."""
     for keyword in ("$id", "id") if place.path else ():
         if isinstance(place.node.get(keyword), str):
             del place.node[keyword]
@@ -263,7 +263,7 @@ def _values(place: _Place) -> None:
 
 
 def _choices(place: _Place) -> None:
-    """Correct values that do not match `type`: convert `enum` texts to numbers or booleans, drop a `const` of null."""
+    """Correct values that do not match `type`: convert `enum` texts to numbers or booleans, and drop a null `const`."""
     kinds = kinds_of(place.node)
     if kinds and "null" not in kinds and place.node.get("const", "") is None:
         del place.node["const"]
@@ -324,7 +324,7 @@ def _patterns(place: _Place) -> None:
         place.mender.drop("patternProperties", pattern, place.path)
     if unusable:
         place.node["patternProperties"] = {one: value for one, value in by_pattern.items() if one not in unusable}
-        place.node.pop("additionalProperties", None)  # It would refuse properties that match a dropped pattern.
+        place.node.pop("additionalProperties", None)  # This would refuse properties that match a dropped pattern.
 
 
 MENDS: tuple[Callable[[_Place], None], ...] = (

@@ -1,7 +1,7 @@
 """The names of MCP servers, and the names by which the model calls their tools.
 
 A tool keeps its own name if every provider accepts the name and no other server has a tool of that name. Otherwise the
-name becomes `alias__name`, with the user's alias of the server, and never with the server's own name for itself. A tool
+name becomes `alias__name`. The alias is the user's name for the server, never the server's name for itself. A tool
 whose own name begins with the alias of another server is renamed too, so that it cannot pass for a tool of that server.
 """
 
@@ -37,7 +37,7 @@ _PROGRAM = re.compile(r"\.(?:py|js|mjs|cjs|ts|exe|cmd|sh)$")
 
 
 def visible_names(listings: Mapping[str, Iterable[str]]) -> dict[tuple[str, str], str]:
-    """Return, for each pair (alias, tool), the unique name of the tool that the model sees.
+    """Return the unique name that the model sees for each tool, by pairs (alias, tool).
 
     An alias is the user's name for a server. `listings` has the names of each server's tools, by alias. The result does
     not depend on the order of the servers and tools.
@@ -61,7 +61,7 @@ def visible_names(listings: Mapping[str, Iterable[str]]) -> dict[tuple[str, str]
 
 
 def _may_stay(alias: str, tool: str, aliases: Iterable[str]) -> bool:
-    """Return whether a tool may keep its own name: it is valid, and does not begin with another server's alias."""
+    """Return whether a tool may keep its own name: the name is valid, and begins with no other server's alias."""
     passes = any(tool.startswith(_with_alias(other, "")) for other in aliases if other != alias)
     return _LEGAL.fullmatch(tool) is not None and not passes
 
@@ -131,7 +131,7 @@ def _from_command(words: Sequence[str]) -> str:
 
 
 def _base(word: str) -> str:
-    """Return the part of a path that identifies a server; for a general name such as "server.py", a folder above it."""
+    """Return the part of a path that names a server. For a general name such as "server.py", it is a folder above."""
     *folders, last = PurePosixPath(word.replace("\\", "/")).parts or ("",)
     parts = [*folders, _PROGRAM.sub("", _VERSION.sub("", last))]
     while len(parts) > 1 and _ANYWHERE.issuperset(_parts(parts[-1].lower())):

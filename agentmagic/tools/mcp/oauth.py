@@ -4,7 +4,7 @@ The mcp library runs the protocol, and this module asks the user. The library fi
 RFC 8414), registers agentmagic there (RFC 7591), and uses PKCE (RFC 7636) and resource indicators (RFC 8707). It does
 so in a generator that yields HTTP requests. This module sends these requests with an HTTP client and limits of its own.
 The library itself would send them through the connection to the MCP server, and hold a lock until each call is
-answered, so that one slow call would block all others.
+answered. One slow call would then block all others.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ _NOTHING = b"Nothing is waited for here."
 
 
 class NotAuthorized(Exception):
-    """Raised when no access token can be got. The message is a phrase to complete "the server cannot be used: ..."."""
+    """Raised when no access token can be obtained. The message completes the words "the server cannot be used: "."""
 
 
 class CallerLeft(NotAuthorized):
@@ -62,8 +62,8 @@ class CallerLeft(NotAuthorized):
 class Authorization:
     """Adds the access token to each request of one connection, and gets a new token if the server refuses the old one.
 
-    `problem` says why there was no token for the last request; it is "" if there was one or the server needs none.
-    `failed_attempt` says why an authorization failed after the user was asked; it is "" otherwise.
+    `problem` says why there was no token for the last request, or is "" if there was one or the server needs none.
+    `failed_attempt` says why an authorization failed after the user was asked, or is "" otherwise.
     """
 
     def __init__(self, grant: Grant, pending: PendingCallers) -> None:
@@ -88,7 +88,7 @@ class Authorization:
         return Auth()
 
     async def flow(self, request: "httpx2.Request") -> "AsyncGenerator[httpx2.Request, httpx2.Response]":
-        """Send a request. If the server refuses the token, get a new one and send the request again."""
+        """Send a request. If the server refuses the token, get a new token and send the request again."""
         for _ in range(limits.TOKEN_ATTEMPTS):
             token = self._grant.access
             if token:
@@ -131,7 +131,7 @@ class Authorization:
             prompt = _AuthorizationPrompt(self._pending, self._grant.url)
             provider = self._provider(prompt)
             if refusal.status_code == _REFUSED:
-                provider.context.token_expiry_time = 1.0  # Long ago, so that the library refreshes the token first.
+                provider.context.token_expiry_time = 1.0  # This is long ago, so the library refreshes the token first.
             flow = await stack.enter_async_context(aclosing(provider.async_auth_flow(request)))
             outgoing = await anext(flow)
             # The mcp library yields the original request when it has a token. If the server has refused that token,
@@ -233,7 +233,7 @@ class _AuthorizationPrompt:
         self._scope = single_line(" ".join(parse_qs(urlsplit(url).query).get("scope", ())), limits.SCOPE)
 
     async def wait(self) -> "AuthorizationCodeResult":
-        """Return the authorization code, sent by the browser or pasted by the user. Raises NotAuthorized without it."""
+        """Return the authorization code that the browser sends or the user pastes. Raises NotAuthorized without it."""
         from mcp.shared.auth import AuthorizationCodeResult
 
         answer = await self._first_answer()
@@ -315,7 +315,7 @@ def read_redirect(address: str) -> RedirectAnswer:
 
 
 class Redirect:
-    """A context manager that listens on a port of 127.0.0.1, by default a free port, for the redirected browser.
+    """A context manager that waits for the redirected browser on a port of 127.0.0.1, by default a free port.
 
     `answer` is set by the first request with the expected `state` parameter. Other requests get a 404 response.
     """
@@ -373,8 +373,8 @@ class Redirect:
 def address_problem(url: str, server: str) -> str | None:
     """Return why an address that a server names for OAuth must not be used, or None if it can be used.
 
-    The address must use https. It may use http only if the address and the MCP server are both on this machine: a
-    remote server must not make us send requests to services here that use http.
+    The address must use https. It may use http only if the address and the MCP server are both on this machine, because
+    a remote server must not make us send requests to services here that use http.
     """
     return text.address_problem(url, limits.AUTH_ADDRESS, https=not (is_loopback(url) and is_loopback(server)))
 

@@ -1,4 +1,4 @@
-"""The calls that wait for an MCP server, and `ServerHost`, which asks the user questions on the server's behalf.
+"""Tracks the code that waits for an MCP server. `ServerHost` asks the user questions on the server's behalf.
 
 A caller is code that waits for the server. Authorization prompts are shown only while there is a caller. While a prompt
 is open, the timeouts of the callers are paused.
@@ -62,11 +62,11 @@ async def complete_by_turn(request: SamplingRequest, call: ToolContext) -> Sampl
 
 @dataclass(frozen=True, slots=True)
 class ServerHost:
-    """Asks the user questions on behalf of MCP servers; the user types the answers.
+    """Asks the user questions on behalf of MCP servers. The user types the answers.
 
-    All methods run on the engine's event loop. `complete` gets an answer from a model; without it, servers are told
+    All methods run on the engine's event loop. `complete` gets an answer from a model. Without it, servers are told
     that requests to the model ("sampling") are not supported. `confirm` asks the user whether a server from a file may
-    start; without it, only servers that were approved before can start.
+    start. Without it, only servers that were approved before can start.
     """
 
     complete: Callable[[SamplingRequest, ToolContext], Awaitable[SamplingAnswer]] | None = complete_by_turn
@@ -118,7 +118,7 @@ class ServerHost:
 
 
 def _message_text(message: Message) -> str:
-    """Return as text, for the user's approval, a message that a server wants to send to the model.
+    """Return the text of a message that a server wants to send to the model. The user reads it before approval.
 
     Labels stand for images and sound, which are sent to the model too.
     """
@@ -128,7 +128,7 @@ def _message_text(message: Message) -> str:
 class Timer:
     """Calls a function once, after a number of seconds. The clock can be paused.
 
-    It must be created on the event loop. A `Deadline` cancels a task, and a timer does not: callers can thus get an
+    It must be created on the event loop. Unlike a `Deadline`, a timer does not cancel a task. Callers can thus get an
     error before the connection is closed.
     """
 
@@ -149,14 +149,14 @@ class Timer:
         self._handle = asyncio.get_running_loop().call_later(max(0.0, self._remaining), self._call)
 
     def cancel(self) -> None:
-        """Cancel the timer: the function is not called."""
+        """Cancel the timer, so that the function is not called."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
 
 
 class PendingCallers:
-    """Counts the callers, the code that waits for one MCP server: for its connection, its lists or a tool call."""
+    """Counts the callers of one MCP server: code that waits for its connection, its lists or a tool call."""
 
     def __init__(self, server: str, host: ServerHost) -> None:
         self.server = server
@@ -196,7 +196,7 @@ class PendingCallers:
 
     @contextmanager
     def prompt(self) -> Generator[None]:
-        """Pause the clocks of all callers while the `with` block runs, in which the user is asked a question."""
+        """Pause the clocks of all callers while the `with` block runs. The user is asked a question in this block."""
         # All clocks are paused, because the protocol does not say for which call a server asks a question.
         self._prompts += 1
         if self._prompts == 1:

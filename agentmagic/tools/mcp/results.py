@@ -1,4 +1,4 @@
-"""Repairs the results of MCP servers so that the mcp library accepts them: only an invalid field is lost.
+"""Repairs the results of MCP servers so that the mcp library accepts them. Only invalid fields are lost.
 
 The library refuses a whole result, or a whole list, for one invalid field of one entry: for example null in place of a
 list (from Go), a block without its text, or a priority of 5.
@@ -36,7 +36,7 @@ LISTS = {
 
 
 def repair_result(method: str, result: Json, *, modern: bool) -> None:
-    """Repair an MCP server's result in place: its fields, and the entries of the list in it, which `LISTS` names.
+    """Repair, in place, the fields of an MCP server's result and the entries of its list, which `LISTS` names.
 
     The entries of a list of tools are not repaired here, but in the module `filters`. `modern` says whether the
     connection uses the protocol of 2026-07-28.
@@ -62,7 +62,7 @@ def repair_result(method: str, result: Json, *, modern: bool) -> None:
             single = _single_blocks(entries) if method == "prompts/get" else entries
             repairs = (_repair_entry(list_name, entry) for entry in islice(single, limits.RESULT_LISTS[list_name]))
             entries = [entry for entry in repairs if entry is not None]
-        result[list_name] = []  # `_repair` need not see the entries: each was repaired above.
+        result[list_name] = []  # `_repair` need not see the entries, which were repaired above.
     _repair(result, *_models_of_result(method, modern=modern))
     if list_name:
         result[list_name] = entries
@@ -94,7 +94,7 @@ def _repair_call(result: Json, *, modern: bool) -> None:
 
 
 def _block(entry: Any) -> Json:
-    """Return a content block that the mcp library accepts. In place of an invalid block, it is a text that says so."""
+    """Return a content block that the mcp library accepts. An invalid block is replaced by a text that says so."""
     if not isinstance(entry, Mapping):
         return _text(entry)
     block = {name: value for name, value in cast("Json", entry).items() if value is not None}
@@ -128,7 +128,7 @@ def _as_text(value: Any) -> str:
 
 
 def _repair_entry(kind: str, entry: Any) -> Json | None:
-    """Return an entry of a list without its invalid fields, or None if the mcp library refuses the rest too."""
+    """Return a list's entry without its invalid fields, or None if the mcp library refuses the remaining fields too."""
     fields = cast("Json", entry) if isinstance(entry, Mapping) else {}
     result = {name: value for name, value in fields.items() if value is not None}
     if kind == "messages" and "content" in fields:
@@ -179,7 +179,7 @@ def _repair_errors(value: Json, error: "ValidationError") -> bool:
 
 
 def _follow(value: Json, path: Sequence[int | str]) -> tuple[Any, tuple[int | str, ...]]:
-    """Follow a path into a value as far as possible. Return the value at that point, and the path up to it."""
+    """Follow a path into a value as far as possible. Return the value reached, and the path up to it."""
     target: Any = value
     for count, step in enumerate(path):
         try:
@@ -212,7 +212,7 @@ The argument is the object without the field. The result is None if there is no 
 def _models_of_result(method: str, *, modern: bool) -> "Iterator[type[BaseModel]]":
     """Yield the pydantic models that the result of an MCP method must match.
 
-    One is for the version of the protocol, the other is the mcp library's own for all versions.
+    One model is for the version of the protocol. The other is the mcp library's own model for all versions.
     """
     from mcp.types import methods
 
@@ -220,14 +220,14 @@ def _models_of_result(method: str, *, modern: bool) -> "Iterator[type[BaseModel]
     models: tuple[Any, ...] = (methods.SERVER_RESULTS.get((method, version)), methods.MONOLITH_RESULTS.get(method))
     for model in models:
         if model is not None:
-            yield (get_args(model) or (model,))[0]  # Further models are for a question in place of a result.
+            yield (get_args(model) or (model,))[0]  # The union's other models are for a question in place of a result.
 
 
 @lru_cache(maxsize=1)
 def _models() -> "dict[str, type[BaseModel]]":
     """Return the mcp library's pydantic models for the entries of lists.
 
-    The key is the type of a content block, or for other entries the name of the list.
+    The key for a content block is its type. For other entries, the key is the name of the list.
     """
     from mcp import types
 

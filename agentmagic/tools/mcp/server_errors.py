@@ -111,7 +111,7 @@ def failure(status: int, problem: str) -> dict[str, Any]:
 
 
 def http_problem(url: str, status: int, headers: Mapping[str, str]) -> str | None:
-    """Return what is wrong with an HTTP response, by its status and content type, or None if it can be MCP."""
+    """Return what the status and content type show to be wrong with an HTTP response, or None if it can be MCP."""
     kind = headers.get("Content-Type", "").partition(";")[0].strip().lower()
     if status in _REFUSED:
         why = f"refused the connection (HTTP {status}); check the headers of its entry: {_REFUSED[status]}"

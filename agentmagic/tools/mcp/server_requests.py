@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of an MCP server's log. `level` is a log level of MCP, and `logger` can be empty."""
+    """One line of the log of an MCP server. `level` is a log level of MCP, and `logger` can be ""."""
 
     level: str
     logger: str
@@ -50,7 +50,7 @@ class RunningCall:
     questions: set[asyncio.Task[Any]] = field(default_factory=set[asyncio.Task[Any]])
 
     def note(self, text: str) -> None:
-        """Add a note unless it is there already, because a server can repeat a refused request without end."""
+        """Add a note, but only once, because a server can repeat a refused request without end."""
         if text not in self.notes:
             self.notes.append(text)
 
@@ -66,7 +66,7 @@ class ServerRequests:
         self._samples = self._tokens = self._questions = 0
 
     def new_turn(self) -> None:
-        """Set the counts of the server's requests to 0, because the limits hold for one turn."""
+        """Set the counts of the server's requests to 0. Their limits hold for one turn."""
         self._samples = self._tokens = self._questions = 0
 
     @contextmanager
@@ -151,7 +151,7 @@ class ServerRequests:
     async def visit_first(self, error: BaseException) -> str:
         """If a call failed because the user must visit web addresses first, ask the user to visit them.
 
-        Return a sentence on the outcome, or "" for another error. The model reads the sentence and decides whether to
+        Return a sentence on the outcome, or "" for any other error. The model reads the sentence and decides whether to
         call the tool again.
         """
         from mcp import MCPError, types

@@ -65,7 +65,7 @@ class ServerState:
 
 @dataclass(slots=True)
 class _ListedServer:
-    """An MCP server and its tools. `listing` is the list that it sent. `is_disconnected`: the user disconnected it."""
+    """An MCP server and its tools. `listing` is its list. `is_disconnected` says that the user disconnected it."""
 
     connection: Connection
     listing: "Sequence[types.Tool]" = ()
@@ -98,10 +98,10 @@ class _ListedServer:
             raise ServerError(f"The MCP server {connection.name!r} {how}") from None
 
     async def list(self) -> "list[types.Tool]":
-        """Return the usable tools, connecting to the server if needed. Raises ServerError."""
+        """Return the usable tools. If necessary, connect to the server first. Raises ServerError on any failure."""
         listing = await self.connection.list_tools()
         if listing is not self.listing:
-            # The tools are checked in a thread: to compile hundreds of schemas would block the event loop too long.
+            # The tools are checked in a thread: compiling hundreds of schemas would block the event loop too long.
             self.tools, left_out, dropped_keywords = await asyncio.to_thread(_usable_tools, listing)
             self.left_out = {**self.connection.left_out, **left_out}
             before = self.connection.dropped_keywords
@@ -212,7 +212,7 @@ class McpServers:
         await server.list()
 
     async def disconnect(self, name: str) -> None:
-        """Disconnect a server until `restart`; turns run without it. Raises UsageError for an unknown name."""
+        """Disconnect a server. Turns run without it until `restart`. Raises UsageError for an unknown name."""
         server = self._server(name)
         server.is_disconnected = True
         await server.connection.aclose()
@@ -261,7 +261,7 @@ class McpServers:
     def enable(self, name: str, patterns: Sequence[str] = ("*",)) -> None:
         """Offer disabled tools again, from the next turn on. Raises UsageError for an unknown server.
 
-        Only tools whose names match one of `patterns` are enabled, even if one wider pattern disabled others with them.
+        Only tools whose names match one of `patterns` are enabled. Others that a wider pattern disabled stay disabled.
         """
         server = self._server(name)
         away = [tool.name for tool in server.tools if server.is_disabled(tool.name)]
@@ -323,7 +323,7 @@ class McpServers:
         return content.to_contents(answer.contents)
 
     async def tools(self) -> Sequence[Tool]:
-        """Return the tools of all servers, in the order of the servers, connecting to the servers if needed.
+        """Return the tools of all servers, in the order of the servers. Servers are connected if necessary.
 
         All servers are tried. If some cannot be reached, raises ServersUnreachable, which has the tools of the others.
         """
@@ -447,7 +447,7 @@ def _some(items: Sequence[str]) -> str:
 
 
 def _usable_tools(listing: "Sequence[types.Tool]") -> "tuple[list[types.Tool], dict[str, str], dict[str, list[str]]]":
-    """Return the usable tools, each once; and by tool name: why others are unusable, and removed schema keywords."""
+    """Return the usable tools, each once, and two dicts by tool name: why others are unusable, and removed keywords."""
     left_out: dict[str, str] = {}
     dropped_keywords: dict[str, list[str]] = {}
     usable: dict[str, types.Tool] = {}
@@ -490,7 +490,7 @@ def _tool(connection: Connection, visible_name: str, tool: "types.Tool") -> Tool
 
     async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
         answer: Any = await connection.call(tool.name, call.arguments, context)
-        # Converted in a thread: to clean millions of characters would block the engine's event loop too long.
+        # It is converted in a thread: cleaning millions of characters would block the engine's event loop too long.
         return await asyncio.to_thread(content.to_result, call, answer)
 
     trusted = connection.config.trust

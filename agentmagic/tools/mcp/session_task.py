@@ -1,4 +1,4 @@
-"""One session with an MCP server, owned by a task that opens and closes the mcp library's client.
+"""Implements a session with an MCP server. One task owns it, and opens and closes the mcp library's client.
 
 The library's `Client` is a context manager that the same task must enter and leave, and it cancels that task if the
 transport breaks. Therefore one task owns the client. Any other task can send requests with the client.
@@ -57,7 +57,7 @@ def warm() -> None:
 class SessionTask:
     """One session with an MCP server. It starts on the running event loop when the object is created.
 
-    `state` is "failed" if the session never became ready, and "died" if it ended after it was ready; `error` is the
+    `state` is "failed" if the session never became ready, and "died" if it ended after it was ready. `error` is the
     reason. `on_change` is called with the session when `state` and `error` change, and `on_tools_changed` when the
     server reports that its tools changed. `unwatched` is true if changes of the tools are not reported.
     """
@@ -83,7 +83,7 @@ class SessionTask:
         self._authorization = Authorization(grant, self._pending) if grant else None
         self._on_change = on_change
         self._on_tools_changed = on_tools_changed
-        # The thread in which an in-process server runs; None for other servers.
+        # The thread in which an in-process server runs, or None for other servers.
         self._thread = UserLoop() if isinstance(config.transport, InProcess) else None
         self._has_cancelled_call = False
         self._is_expired = False
@@ -92,7 +92,7 @@ class SessionTask:
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         # The callback retrieves the exception, which asyncio would log if no other code waits for the future.
         self._ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
-        # An empty context: the task outlives the cell that opened the session, and must not see its context variables.
+        # The context is empty: the task outlives the cell that opened the session and must not see its variables.
         name = f"agentmagic-mcp-{self._pending.server}"
         self.owner = asyncio.create_task(self._own(), name=name, context=contextvars.Context())
 
@@ -108,7 +108,7 @@ class SessionTask:
 
     @property
     def unauthorized(self) -> str:
-        """Why there was no valid token for the last request; "" if there was one, or the server needs no token."""
+        """The reason why the last request had no valid token, or "" if it had one or the server needs none."""
         return self._authorization.problem if self._authorization else ""
 
     @property
@@ -156,7 +156,7 @@ class SessionTask:
             await asyncio.wait(tuple(self._calls), timeout=limits.CLOSE_SECONDS)
 
     def end(self) -> None:
-        """Tell the owner task to end the session; return at once."""
+        """Tell the owner task to end the session, and return at once."""
         self._end.set()
 
     async def leave(self) -> None:
@@ -177,7 +177,7 @@ class SessionTask:
         return ServerError(redact(f"The MCP server {self._pending.server!r} cannot be used: {reason}.{last}"))
 
     def reason(self, error: Exception) -> str:
-        """Return a phrase that says why the server cannot be used: no access token, or the given error."""
+        """Return a phrase that says why the server cannot be used: no access token exists, or `error` occurred."""
         return self.unauthorized or server_errors.reason(self._config.transport, error)
 
     async def _own(self) -> None:
@@ -256,7 +256,7 @@ class SessionTask:
         )
 
     async def _watch_tools(self, client: "Client") -> None:
-        """Listen for changes of the tools: a server with protocol 2026-07-28 sends them only to clients that listen."""
+        """Listen for changes of the tools. Servers with protocol 2026-07-28 report them only to clients that listen."""
         capability = client.server_capabilities.tools
         if capability is None or not capability.list_changed or not _is_modern(client):
             return
@@ -267,7 +267,7 @@ class SessionTask:
         self.unwatched = True
 
     def _give_up(self) -> None:
-        """Set the state "failed" because the start took too long, then end the session, which can take some seconds."""
+        """Set the state "failed" because the start took too long. Then end the session, which can take some seconds."""
         if self._ready.done():
             return
         self._fail(f"it did not answer within {self._config.connect_timeout:g} s")
@@ -361,7 +361,7 @@ async def _ask_for_log(client: "Client") -> None:
 
 
 async def _accept(name: str, result: "types.CallToolResult") -> None:
-    """Accept any tool result. Replaces the mcp library's check of results against a schema from the server.
+    """Accept any tool result. This replaces the mcp library's check of results against a schema from the server.
 
     A regular expression in such a schema could hold the GIL for seconds.
     """

@@ -1,4 +1,4 @@
-"""Runs an MCP server as a child process: messages are lines of JSON on its standard input and output.
+"""Runs an MCP server as a child process. Messages are lines of JSON on its standard input and output.
 
 The process and its children are started and ended as in the mcp library. This module reads the pipes itself, because a
 server can do anything: print a banner, send a line of 50 MB (for which the library needs 79 s), send bytes that are not
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Outgoing = MemoryObjectReceiveStream[SessionMessage]
     Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
-# JSON-RPC error codes: TOO_LONG is our own, in the range for implementations; UNREADABLE is the standard parse error.
+# JSON-RPC error codes. TOO_LONG is our own, in the range for implementations. UNREADABLE is the standard parse error.
 TOO_LONG = -32010
 UNREADABLE = -32700
 
@@ -45,9 +45,9 @@ _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 NETWORK = (*_PROXIES, *map(str.lower, _PROXIES), *_CERTIFICATES)
 
-_UNSENT = 256  # Messages that are buffered for a server that has stopped reading.
+_UNSENT = 256  # How many messages are buffered for a server that has stopped reading.
 
-# Matches in JSON an escaped backslash, a surrogate pair in \u escapes, or half of such a pair.
+# Matches, in JSON, an escaped backslash, or a surrogate pair in \u escapes, or half of such a pair.
 _SURROGATES = re.compile(
     rb"\\\\|\\u[dD](?:[89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[89a-fA-F][0-9a-fA-F]{2})"
 )
@@ -104,7 +104,7 @@ class Lines:
         self._values: limits.ValueCounter | None = None
 
     def feed(self, chunk: bytes) -> Iterator[bytes | TooLong]:
-        """Add a chunk of bytes, and yield the lines that are then complete."""
+        """Add the next bytes, and yield the lines that are then complete."""
         *whole, rest = chunk.split(b"\n")
         for part in whole:
             self._add(part)
@@ -116,7 +116,7 @@ class Lines:
         self._size += len(part)
         if self._values is not None:
             self._values.feed(part)
-        elif self._size > limits.MESSAGE_VALUES:  # A shorter line cannot have too many JSON values.
+        elif self._size > limits.MESSAGE_VALUES:  # A shorter line cannot contain too many values.
             self._values = limits.ValueCounter()
             self._values.feed(b"".join(self._parts))
         if self._is_over():  # The two ends of the line are kept: one may have the id of the request.
@@ -142,7 +142,7 @@ class Tail:
         self._bytes = bytearray()
 
     def write(self, data: bytes) -> None:
-        """Append bytes, and remove the oldest ones."""
+        """Append bytes, and remove the oldest bytes over the limit."""
         self._bytes += data[-self._size :]
         del self._bytes[: -self._size]
 
@@ -151,7 +151,7 @@ class Tail:
         return redact(clean(bytes(self._bytes).decode("utf-8", "replace")).strip())
 
     def gist(self, lines: int = 3, most: int = 300) -> str:
-        """Return the last lines of the output that are not indented: of a traceback, the line with the error."""
+        """Return the last lines of the output that are not indented. In a traceback, that is the line of the error."""
         texts = [line.strip() for line in self.text().splitlines() if line[:1].strip()]
         return " / ".join(line for line in texts[-lines:] if not line.startswith("Traceback "))[-most:]
 
@@ -212,7 +212,7 @@ def locate(command: str, path: str | None = None) -> str | None:
 
 
 def environment_of(program: Stdio) -> dict[str, str]:
-    """Return a program's environment variables: those in its entry, and this process's for proxies and certificates."""
+    """Return a program's environment variables: its entry's, and this process's for proxies and certificates."""
     network = {name: os.environ[name] for name in NETWORK if name in os.environ}
     # On Windows, `Path` and `PATH` are the same variable. If a program got both, either could be used.
     if sys.platform == "win32":
@@ -272,7 +272,7 @@ async def stop(process: "Process", mark: str) -> None:
 
 
 async def _watch(process: "Process", reader: "asyncio.Task[None]", end: Callable[[], None]) -> None:
-    """Call `end` when a server's output ends, or soon after the server ends: its children may keep the output open."""
+    """Call `end` when a server's output ends, or soon after the server ends. Its children may keep the output open."""
     ending = asyncio.create_task(process.wait())
     try:
         await asyncio.wait((reader, ending), return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Stores the access tokens for MCP servers: in the system's keyring, or in memory if no keyring can be used."""
+"""Stores access tokens for MCP servers in the system's keyring, or in memory if no keyring can be used."""
 
 import asyncio
 import json
@@ -92,7 +92,7 @@ class Grant:
 
 
 def grant_for(transport: Transport) -> Grant | None:
-    """Return a `Grant`, which will have the access token, for a server over HTTP. It is empty at first.
+    """Return an empty `Grant` for a server over HTTP. Later, it will have the access token.
 
     Return None for a server that is not over HTTP, or for which the user has set an Authorization header.
     """
@@ -111,7 +111,7 @@ def hide(*records: object) -> None:
 
 
 async def read(url: str) -> str | None:
-    """Return the stored record for a server's URL, a JSON text with the token and its data, or None."""
+    """Return the record stored for a server's URL, or None. It is a JSON text with the token and its data."""
     return _in_memory.get(url) or await _patiently(lambda keyring: keyring.get_password(SERVICE, url) or None, None)
 
 

@@ -49,7 +49,7 @@ class TrustStore(ApprovalFile):
             ) from None
 
     def before(self, server: str, origin: Origin) -> str:
-        """Return the text of the earlier version of a server's entry that the user has approved, or ""."""
+        """Return, as text, the version of a server's entry that the user approved earlier, or "" without one."""
         return str(self.entry_before({"server": server, "file": str(origin.file)}).get("command", ""))
 
 

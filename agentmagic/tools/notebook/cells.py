@@ -99,7 +99,7 @@ class _Look:
 
 
 def _cell_texts(cells: Sequence[NotebookCell], figures: int) -> Iterator[str]:
-    """Yield each cell as text; `figures` is the number of the first figure in these cells."""
+    """Yield each cell as text. `figures` is the number of the first figure in these cells."""
     only_schema = schema_only()
     for cell in cells:
         now = ", running now" if cell.running else ""

@@ -62,7 +62,7 @@ def program_tool(notebook: RunningNotebook) -> Tool:
 
 
 def _function_list(tools: Sequence[ToolDef], namespace: Mapping[str, Any]) -> str:
-    """Return the part of the description of `run_python` that lists the tools which the code can call as functions."""
+    """Return a list of the tools that code can call as functions, as text for the description of `run_python`."""
     if not tools:
         return ""
     name = next((one for one in TOOL_NAMESPACES if one not in namespace), TOOL_NAMESPACES[-1])
@@ -105,7 +105,7 @@ def by_python_name(tools: Sequence[ToolDef]) -> dict[str, ToolDef]:
 class ToolFunctions:
     """An object whose attributes are the tools of a turn as functions: `tools.search_flights(city="Oslo")`.
 
-    In the name of an attribute, _ replaces characters that Python does not allow; `tools["search-flights"]` accepts
+    In the name of an attribute, _ replaces characters that Python does not allow. `tools["search-flights"]` accepts
     the tool's original name.
     """
 

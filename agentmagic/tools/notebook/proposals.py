@@ -1,4 +1,4 @@
-"""Proposed cells: the tool that proposes a cell to the user, and the report to the model on what the user decided."""
+"""Makes the tool that proposes a cell to the user, and the report that tells the model what the user decided."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -83,7 +83,7 @@ def proposal_tool(notebook: RunningNotebook) -> Tool:
 
 
 def _completed_proposal(proposal: CellProposed, target: NotebookCell) -> CellProposed:
-    """Return a copy of a proposal with its target cell's id and, unless it inserts, the cell's kind and old source."""
+    """Return a copy of a proposal with its cell's id. Unless it inserts a cell, add the cell's kind and old source."""
     if proposal.action == "insert":
         return replace(proposal, cell=target.id)
     kind = "markdown" if target.kind == "markdown" else "code"
