@@ -118,7 +118,7 @@ def _print(lines: Iterable[str]) -> bool:
 
 
 def _doctor(_options: Any) -> int:
-    """Print what `doctor` found on this machine. Return 1 if a thing is missing that every cell needs, else 0."""
+    """Print what `doctor` found on this machine. Return 1 if something is missing that every cell needs, else 0."""
     from agentmagic import doctor
 
     findings = list(doctor.examine())
@@ -234,10 +234,11 @@ def _scrub(options: Any) -> int:
 
 
 def report_on(notebook: Path, *, is_agreed: bool = False) -> int:
-    """Run a notebook twice with the model answers of its cassette; print how the runs differ from it or each other.
+    """Run a notebook twice with the model answers of its cassette, and print how the runs differ.
 
-    Returns 0 if nothing differs, else 1; also 1 if the user refuses. Asks the user first unless `is_agreed`, since the
-    notebook's tools really run. Raises UsageError if there is no user to ask.
+    The differences are those between a run and the cassette, and those between the two runs. Returns 0 if there are
+    none, and 1 if there are some or the user refuses. Asks the user first, since the notebook's tools really run; with
+    `is_agreed`, does not ask. Raises UsageError if there is no user to ask.
     """
     if not is_agreed and not _agrees(f"{notebook} is run twice, and its tools really run, with all they do."):
         return 1
@@ -284,7 +285,7 @@ def _execute(client: Any, variables: dict[str, str]) -> list[str]:
 
 
 def _mismatch(outputs: Iterable[Any]) -> str:
-    """Return the error text in a cell's outputs that says how the cell differs from its recording, else ""."""
+    """Return the error in a cell's outputs that says how the cell differs from its recording, or "" if none does."""
     errors = [one for one in outputs if one.output_type == "error" and one.ename in ("ReplayMismatch", "CassetteError")]
     return str(errors[0].evalue) if errors else ""
 

@@ -1,4 +1,4 @@
-"""`Agent`: a frozen description of an agent that sessions can share; `Connections`: what a session opens for agents."""
+"""`Agent`, a frozen description of an agent that sessions share, and `Connections`, what a session opens for agents."""
 
 import asyncio
 import json
@@ -84,8 +84,8 @@ class RetrySettings:
     """Settings for sending a failed model request again: at most `tries` attempts, the first one included.
 
     `first_wait` is the wait in seconds before the second attempt. It doubles for each later attempt, up to
-    `longest_wait`, with up to a second of jitter. A wait that the server asks for (`Retry-After`) is used instead if
-    it is at most `longest_retry_after` seconds; if it is longer, the turn fails at once. `statuses` are the HTTP
+    `longest_wait`, with up to a second of jitter. If the server asks for a wait (`Retry-After`), that wait is used
+    instead, but if it is longer than `longest_retry_after` seconds, the turn fails at once. `statuses` are the HTTP
     statuses after which a request is sent again; None means 408, 409, 429, and 500 or higher. Failures without a
     status, such as a broken stream, do not depend on `statuses`. Raises UsageError for an invalid value.
     """
@@ -111,22 +111,22 @@ class Agent:
     `model` is "provider:model", a `Model`, or None for the first provider whose key is set. `tools` are functions,
     `Tool`s, toolsets and other agents (`as_tool`). `mcp` are MCP servers: a command, a URL, an entry or a whole object
     in the `mcpServers` format, a file in that format (read when first needed), or a server object. `max_iterations`
-    limits the model requests of a turn, `timeout` its seconds (None for no limit). At `max_iterations`, a turn gets one
-    last request for an answer if `on_limit` is "answer", or just ends if it is "stop". `tool_choice` is auto, none,
-    required or a tool's name; required and a name apply to the first step of a turn only. `permission` decides which
-    tool calls may run: "allow", "ask" or "deny" as the default, a `Policy` with rules, or a function that gets the call
-    and the tool's definition. Tools get `deps` as `ToolContext.deps`.
+    limits the model requests of a turn, and `timeout` limits its seconds (None for no limit). At `max_iterations`, a
+    turn gets one last request for an answer if `on_limit` is "answer", or just ends if it is "stop". `tool_choice` is
+    auto, none, required or a tool's name; required and a name apply to the first step of a turn only. `permission`
+    decides which tool calls may run: "allow", "ask" or "deny" as the default, a `Policy` with rules, or a function that
+    gets the call and the tool's definition. Tools get `deps` as `ToolContext.deps`.
 
     When `max_cost` (US dollars) or `max_tokens` (input and output) is used up, the turn ends before its next request.
-    `max_repeats` is how often in a row the model may make the same call before the result also warns the model.
-    `before_finish` gets the final answer, and may return a prompt with which the turn continues, at most 3 times a
-    turn. `output` is a type that pydantic can validate or a JSON Schema: the answer is then JSON, and the result's
-    `value` is the validated answer. `compact_at` is the share of the context window at which older turns are summarised
-    (None for never). `max_result` is how many characters of a tool result are sent to the model (None for all); the
-    model can read the rest with a tool. `settings` has temperature, output limit, reasoning and so on; `retry` says
-    which failed requests are sent again, and when. With `rules`, the model gets the AGENTS.md and the skills of the
-    project, once the user has approved them. Raises UsageError for an invalid value. Creating an agent connects
-    nothing, reads no file and looks for no key.
+    The model may make the same call `max_repeats` times in a row before the result also warns it. `before_finish` gets
+    the final answer. At most 3 times a turn, it may return a prompt with which the turn continues. `output` is a type
+    that pydantic can validate or a JSON Schema: the answer is then JSON, and the result's `value` is the validated
+    answer. `compact_at` is the share of the context window at which older turns are summarised (None for never).
+    `max_result` is how many characters of a tool result are sent to the model (None for all); the model can read the
+    rest with a tool. `settings` has temperature, output limit, reasoning and so on; `retry` says which failed requests
+    are sent again, and when. With `rules`, the model gets the AGENTS.md and the skills of the project, once the user
+    has approved them. Raises UsageError for an invalid value. Creating an agent connects nothing, reads no file and
+    looks for no key.
     """
 
     model: str | Model | None = None
@@ -187,7 +187,7 @@ class Agent:
         return self.instructed(())
 
     def instructed(self, project: Sequence[ProjectText]) -> str:
-        """Return, in this order, the instructions, the texts of a project's files (AGENTS.md), the answer's form."""
+        """Return the instructions, then the texts of a project's files (AGENTS.md), then the answer's form."""
         schema, text = self.output_schema, with_project(self.instructions, project)
         return text if schema is None else f"{text}\n\n{schema.instructions}".lstrip()
 
@@ -258,7 +258,7 @@ class AgentTool:
         return ToolDef(self.name, self.description, PROMPT_SCHEMA)
 
     def tool(self, invoke: Invoke, now: Callable[[], ToolDef]) -> Tool:
-        """Return a tool that runs this agent by a call of `invoke`; `now` returns the tool's present definition."""
+        """Return a tool that runs this agent by calling `invoke`. `now` returns the tool's present definition."""
         # No timeout for the tool itself: the called agent's turn has one, and ends cleanly when it is cancelled.
         return Tool(self.definition, invoke, timeout=None, ask=self.ask, now=now, agent=True)
 
@@ -383,7 +383,7 @@ def _convert(adapter: "TypeAdapter[Any] | None", is_wrapped: bool, data: Any) ->
 
 
 def _check_class(agent: Agent, model: Model) -> None:
-    """Raise UsageError if a teacher's or administrator's settings forbid the model, or its object may fake its name."""
+    """Raise UsageError if a teacher or administrator forbids the model, or if its object could fake its name."""
     bounds = class_settings()
     choice = settings.model_override() or agent.model
     # An outside agent is a command. Its model's `name` lacks the command's folders, so the text of `choice` is checked.
@@ -417,7 +417,7 @@ def _check_extra(names: Sequence[str]) -> None:
 
 
 class Connections:
-    """The models and servers that a session has opened, each once, and the event loop for the user's coroutines.
+    """The models and servers that a session has opened, each only once, and the event loop for the user's coroutines.
 
     This object is separate from the session, so that it can close them after the session was garbage-collected.
     """
@@ -446,7 +446,7 @@ class Connections:
         return model
 
     def notes(self, agent: Agent, model: Model) -> list[str]:
-        """Return the notes about an agent's model that the session has not shown before.
+        """Return those notes about an agent's model that the session has not shown before.
 
         A note names a setting that the model ignores, a permission that class settings override, or the model's advice.
         """
@@ -466,7 +466,7 @@ class Connections:
         return new
 
     def toolsets(self, agent: Agent) -> tuple[Toolset, ...]:
-        """Return an agent's tools (without other agents) and servers as toolsets. Raises ConfigError for a bad file."""
+        """Return an agent's tools (except agents) and its servers as toolsets. Raises ConfigError for a bad file."""
         own = agent.own_tools()
         sources = [source for source in agent.tools if isinstance(source, Toolset)]
         servers = [self._servers_for(agent.mcp)] if agent.mcp else []

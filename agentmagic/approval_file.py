@@ -1,7 +1,8 @@
 """The user's approvals of project files (MCP servers, rules, skills), stored in one file in the user's data folder.
 
-A project may come from a download, so its files are not trusted. If a project file starts a server or gives a text to
-a model, the user sees the server or the text in full and must approve it, once and again after each change.
+A project may come from a download, so its files are not trusted. If a project file starts a server or gives a text to a
+model, the user sees the server or the text in full and must approve it. After each change, the user must approve it
+again.
 """
 
 import json
@@ -19,7 +20,7 @@ Entry = Mapping[str, Any]
 
 
 class ApprovalFile:
-    """The file of approvals; each entry is stored under the hash of its approved content.
+    """The file of approvals, in which each entry is stored under the hash of its approved content.
 
     `path` is a file to use instead of the usual file. A file that cannot be read counts as empty.
     """
@@ -51,7 +52,7 @@ class ApprovalFile:
             move_over(beside, self.path)
 
     def entry_before(self, subject: Entry) -> Entry:
-        """Return the approval that is stored for the same server and file as `subject` has, {} if there is none."""
+        """Return the stored approval for the server and file that `subject` names, or {} if there is none."""
         nothing: Entry = {}
         return next((one for one in self.read().values() if _subject(one) == _subject(subject)), nothing)
 

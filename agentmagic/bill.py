@@ -1,4 +1,4 @@
-"""Costs of models: the ledger of paid requests, budgets for a day or a month, and cost reports on saved sessions.
+"""What models cost: the ledger of paid requests, the budgets for a day or a month, and reports on saved sessions.
 
 The ledger is one file a month in the user's state folder. All kernels of the user append to it, one line for each
 request that cost something, whether the session is saved or not. A cost report (`FolderBill`) is computed from the
@@ -62,7 +62,7 @@ class CostSum:
 
 
 class PaidRequests:
-    """The ledger: what all kernels of the user have paid this month, and what this process has used, without replays.
+    """The ledger: what all kernels of the user have paid this month, and what this process has used, replays left out.
 
     For each paid request, one line is appended to a file. Before a sum is computed, the lines that other kernels have
     appended in the meantime are read. A line that a crash cut off, or that has another format, is skipped.
@@ -74,7 +74,7 @@ class PaidRequests:
         self.shown_warnings: set[tuple[str, str]] = set()
         """The budgets about which the user was warned, each with the day or month of the warning."""
         self.problem = ""
-        """Why the ledger could not be written or read, "" if it could."""
+        """Why the ledger could not be written or read, or "" if it could."""
         self._guard = threading.RLock()
         self._path: Path | None = None
         self._locked: tuple[Path, BaseFileLock] | None = None
@@ -275,8 +275,8 @@ class PeriodCap:
     """The budget of a day or a month.
 
     `limit` is in US dollars. `setting` is the name of the setting or variable that sets the budget. `folder` is the
-    folder to which it applies, None for all folders, as for a classroom budget. `class_setting` names the setting and
-    its file if classroom settings have set the budget, "" if an environment variable has.
+    folder to which it applies, or None if it applies to all folders, as a classroom budget does. `class_setting` names
+    the setting and its file if classroom settings have set the budget. It is "" if an environment variable has set it.
     """
 
     period: Period
@@ -295,13 +295,13 @@ class PeriodCap:
         return ledger().costs(self.period, self.folder)
 
     def problem(self) -> str:
-        """Return why the budget cannot be enforced, "" if it can."""
+        """Return why the budget cannot be enforced, or "" if it can."""
         if not (why := ledger().problem):
             return ""
         return f"{why}, so {self.setting} cannot be kept and no request was sent. Make the file writable and try again."
 
     def warning(self) -> str:
-        """Return a warning if 80% (WARN_AT) of the budget is spent, but only once in each day or month; else ""."""
+        """Return a warning if 80% (WARN_AT) of the budget is spent, but only once a day or month, or else return ""."""
         total, key = self.costs(), (f"{self.setting} {self.limit}", today()[: 10 if self.period == "day" else 7])
         if total.cost < WARN_AT * self.limit or key in ledger().shown_warnings:
             return ""
@@ -352,11 +352,12 @@ COLUMNS = ("day", "notebook", "session", "model", "requests", "tokens", "cached"
 
 @dataclass(frozen=True, slots=True)
 class FolderBill:
-    """The cost report on a folder's saved sessions, with a row for each set of day, notebook, session and model.
+    """The cost report on a folder's saved sessions. Each row is for one day, notebook, session and model.
 
-    In a row, `cost` is in US dollars, None if the price of a request is unknown; `failures` counts turns that ended in
-    an error, ran out of time, or were cut off with their kernel. `files` counts the journals that were read, `damaged`
-    the lines that could not be read, and `left_out` the journals that were skipped: too many files, or too many bytes.
+    In a row, `cost` is in US dollars, or None if the price of a request is unknown; `failures` counts turns that ended
+    in an error, ran out of time, or were cut off with their kernel. `files` counts the journals that were read,
+    `damaged` the lines that could not be read, and `left_out` the journals that were skipped because there were too
+    many files or bytes.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -376,7 +377,7 @@ class FolderBill:
         return frame
 
     def sums(self, *names: str) -> dict[tuple[str, ...], "UsedTogether"]:
-        """Group the rows by the named columns. Return the total usage of each group by its values, sorted by these."""
+        """Group the rows by the named columns. Return the total usage of each group, sorted by the groups' values."""
         totals: dict[tuple[str, ...], UsedTogether] = {}
         for row in self.rows:
             key = tuple(str(row[name]) for name in names)
@@ -386,7 +387,7 @@ class FolderBill:
 
 @dataclass(frozen=True, slots=True)
 class UsedTogether:
-    """The total usage in several rows of a `FolderBill`; `unpriced` counts requests in rows whose `cost` is None."""
+    """The total usage in several rows of a `FolderBill`. `unpriced` counts requests in rows whose `cost` is None."""
 
     requests: int = 0
     tokens: int = 0
@@ -446,7 +447,7 @@ def _row(key: tuple[str, ...], total: Usage, failures: int) -> Mapping[str, Any]
 
 
 def _notebook(folder: Path, place: Path) -> str:
-    """Return the name of the notebook whose saved conversations are in the folder `place`, "" if there is none."""
+    """Return the name of the notebook whose saved conversations are in the folder `place`, or "" if there is none."""
     if place.parent.name != FOLDER or place == folder:
         return ""
     try:

@@ -33,7 +33,7 @@ OFFLINE_MODES: tuple[Replay, ...] = ("replay", "replay-model")
 
 
 def windows_folder(hive: Literal["HKEY_LOCAL_MACHINE", "HKEY_CURRENT_USER"], name: str) -> Path | None:
-    """Return a folder from the Windows registry, not from environment variables; None on another system."""
+    """Return a folder that the Windows registry names (not an environment variable), or None on another system."""
     if sys.platform != "win32":
         return None
     import winreg
@@ -76,10 +76,10 @@ class ClassSettings:
     requests) and `timeout` (seconds) limit each turn; `session_max_cost` and `session_max_tokens` limit each session,
     and all sessions of a kernel together. `daily_budget` and `monthly_budget` (US dollars) limit the user's costs in a
     day and a month, in all folders. With `permission` "ask", a server's tool, or a tool that asks by default, never
-    runs without asking the user; with "deny", it never runs. `code` is the same for tools that run programs, `web` for
-    web searches and pages, where one approval is enough for a session. If `rules` is false, a project's files are not
-    sent to the model; if `agents` is, no agent may ask another agent; if `serve` is, no other program may use the
-    notebook; if `save` is, no conversation is saved; if `keyring` is, no key is stored in the system's keyring. If
+    runs without asking the user; with "deny", it never runs. `code` does the same for tools that run programs, and
+    `web` for web searches and pages, where one approval is enough for a session. `rules` says whether a project's files
+    may be sent to the model, `agents` whether an agent may ask another, `serve` whether other programs may use the
+    notebook, `save` whether conversations may be saved, and `keyring` whether the system's keyring may store keys. If
     `schema_only` is true, prompts send no values. `replay` is the only allowed mode of cassettes (recordings). `file`
     has the settings. If there are several files, `parts` has the settings of each, the outermost first, and the other
     fields are the strictest; `wider` has a sentence for each setting that an outer file does not allow.
@@ -113,7 +113,7 @@ class ClassSettings:
 
     @property
     def policy(self) -> "ClassSettings | None":
-        """The settings of the administrator's policy file alone, None if there is no such file."""
+        """The settings of the administrator's policy file alone, or None if there is no such file."""
         return next((one for one in self._parts if one.file == POLICY_FILE), None)
 
     @property
@@ -174,7 +174,7 @@ class ClassSettings:
         return all(is_among(address, one.addresses) for one in self._parts)
 
     def price(self, name: str) -> Prices | None:
-        """Return the price that the administrator sets for a model, None if there is none."""
+        """Return the price that the administrator sets for a model, or None if there is none."""
         prices = (self.prices or {}).items()
         return next((price for pattern, price in prices if fits_pattern(name, pattern)), None)
 
@@ -184,14 +184,14 @@ class ClassSettings:
             raise UsageError(f"{refusal}: {self.scope(name)} has {self.setting_with_file(name)}.")
 
     def server_problem(self, entry: EntryPattern) -> str:
-        """Return why these limits forbid an MCP server, "" if they allow it."""
+        """Return the reason why these limits forbid an MCP server, or "" if they allow it."""
         for one in self._parts:
             if one.servers is not None and not any(pattern.allows(entry) for pattern in one.servers):
                 return f"{entry} is not among those of {one.scope('servers')}: {one.setting_with_file('servers')}."
         return ""
 
     def cap(self, name: str, value: float | None, *, session: bool = False) -> float | None:
-        """Return a notebook's limit `value`; if None, the settings' limit. Raises UsageError if `value` is higher."""
+        """Return a notebook's limit `value`, or the settings' limit if None. Raises UsageError if `value` is higher."""
         own = f"session_{name}" if session else name
         most = cast("float | None", getattr(self, own))
         if most is None or value is None or value <= most:
@@ -223,12 +223,12 @@ class ClassSettings:
         return self.permission if asks else None
 
     def verdict_reason(self, verdict: Literal["ask", "deny"], *, code: bool, web: bool = False) -> str:
-        """Return why the user must approve a tool call, or why it is denied. No path is named, since models read it."""
+        """Return why the user must approve a tool call, or why it is denied. Names no path, since models read it."""
         name = "permission" if self.permission == verdict or not (code or web) else "code" if code else "web"
         return f'The settings of {self.scope(name)} have {name} = "{verdict}".'
 
     def check_mode(self, mode: str, chosen_by: str = "") -> None:
-        """Raise UsageError if a replay mode is not the only allowed one; `chosen_by` is the setting that chose it."""
+        """Raise UsageError if another replay mode is required here; `chosen_by` is the setting that chose `mode`."""
         if self.replay not in (None, mode):
             by = f", which {chosen_by} names," if chosen_by else ""
             raise UsageError(
@@ -246,7 +246,7 @@ class ClassSettings:
         return f"{_file_spelling(name)} = {text!r}"
 
     def scope(self, name: str) -> str:
-        """Return who sets `name`, in words for a message: "this machine" (the administrator) or "this class"."""
+        """Return in words who sets `name`, for a message: "this machine" (the administrator) or "this class"."""
         is_set = getattr(self, name) is not None  # `code` counts as "ask" in a class that does not set it
         return "this machine" if is_set and self._source(name).file == POLICY_FILE else "this class"
 
@@ -290,7 +290,7 @@ def notebook_of(variables: Mapping[str, Any]) -> Path | None:
 
 
 def _start_folders() -> Iterator[Path]:
-    """Yield the folders where the search for settings files starts: that of the kernel or script, the notebook's."""
+    """Yield the folders where the search for settings files starts: the kernel's or script's, then the notebook's."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     began = _FOLDER if shell is None else Path(shell.starting_dir)
     if began is not None:
@@ -300,12 +300,12 @@ def _start_folders() -> Iterator[Path]:
 
 
 def own_folder() -> Path | None:
-    """Return the notebook's folder, else the folder where the kernel or script began; None if that was deleted."""
+    """Return the notebook's folder, else the folder where the kernel or script began, or None if that was deleted."""
     return next(reversed(list(_start_folders())), None)
 
 
 def _settings_files() -> list[Path]:
-    """Return the files that may set limits, the outermost folder's first; that of `AGENTMAGIC_CLASS` is the last."""
+    """Return the files that may set limits, from the outermost folder inwards, and last that of `AGENTMAGIC_CLASS`."""
     above = [folder for start in _start_folders() for folder in (start, *start.parents)]
     in_order = sorted(dict.fromkeys(above), key=lambda folder: len(folder.parts))
     class_file = os.environ.get(VARIABLE)

@@ -90,7 +90,7 @@ def _reason(error: Exception) -> str:
 
 
 def _install_command(error: Exception) -> str:
-    """Return the command that installs or reinstalls the package of the module in an import error, else ""."""
+    """Return the command that (re)installs the package whose module an import error names, or "" if it names none."""
     module = (getattr(error, "name", None) or "").partition(".")[0]
     if not module:
         return ""
@@ -100,7 +100,7 @@ def _install_command(error: Exception) -> str:
 
 
 def _import_problem(module: str) -> str:
-    """Return why an installed module cannot be imported, "" if it can be imported."""
+    """Return why an installed module cannot be imported, or "" if it can be imported."""
     try:
         import_module(module)
     except Exception as error:  # noqa: BLE001  (see `examine`)
@@ -142,7 +142,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _required_by_source() -> list[str]:
-    """Return the requirements in pyproject.toml of the git clone from which agentmagic runs, [] without a clone."""
+    """Return the requirements in pyproject.toml if agentmagic runs from a git clone, or [] if it does not."""
     with suppress(OSError, ValueError, KeyError):
         text = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
         return tomllib.loads(text)["project"]["dependencies"]
@@ -150,14 +150,14 @@ def _required_by_source() -> list[str]:
 
 
 def _is_needed(line: str) -> bool:
-    """Return whether a requirement of agentmagic applies on this operating system, without any extra of agentmagic."""
+    """Return whether a requirement of agentmagic applies on this system if no extra of agentmagic is requested."""
     marker = line.partition(";")[2]
     system = _SYSTEM.fullmatch(marker)
     return not marker or (system is not None and (system[1] == "==") == (system[2] == sys.platform))
 
 
 def _version_of(name: str) -> str:
-    """Return the version of a package, "" if it is not installed."""
+    """Return the version of a package, or "" if it is not installed."""
     with suppress(PackageNotFoundError):
         return version(name)
     return ""
@@ -250,7 +250,7 @@ def _provider(row: "Provider") -> Finding:
         return _extra(f"{row.name}: has a key, but its SDK" if key else f"{row.name}: its SDK", row.extra)
     if not key:
         return Finding("note", f"{row.name}: has no key here.", f"set {names}, if you mean to use it")
-    if row.package and (why := _import_problem(row.package)):  # only with a key: an import takes up to a second
+    if row.package and (why := _import_problem(row.package)):  # only if it has a key: an import takes up to a second
         name = _PACKAGES.get(row.package.partition(".")[0], row.package)
         about = f"{row.name}: has a key, but its SDK cannot be imported: {why}."
         return Finding("note", about, f"{_PIP} --force-reinstall {name}")
@@ -260,7 +260,7 @@ def _provider(row: "Provider") -> Finding:
 
 
 def _key(row: "Provider") -> str:
-    """Return the provider's API key, "" if none is set. The system keyring is not read, since it may ask the user."""
+    """Return the provider's API key, or "" if none is set. Does not read the keyring, since it may ask the user."""
     return settings.find_key(row.keys, keyring=False) or ""
 
 
@@ -280,7 +280,7 @@ _ODD_KEYS = (
 
 
 def _key_problem(key: str) -> str:
-    """Return why an API key is probably wrong, "" if it looks right. The reason never contains a part of the key."""
+    """Return why an API key is probably wrong, or "" if it looks right. The reason never contains a part of the key."""
     return next((problem for odd, problem in _ODD_KEYS if re.fullmatch(odd, key, re.DOTALL)), "")
 
 
@@ -296,7 +296,7 @@ def _mcp() -> Iterator[Finding]:
 
 
 def _agents() -> Iterator[Finding]:
-    """Check the outside agents (other agent programs on this machine) that are installed or lack only their adapter."""
+    """Check those outside agents (other agent programs on this machine) that are installed or lack only an adapter."""
     from agentmagic.acp import agents
     from agentmagic.tools.mcp.stdio import locate
 

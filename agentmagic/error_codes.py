@@ -1,4 +1,4 @@
-"""A general explanation of each error code, with advice. The message of an error describes the single case."""
+"""A general explanation of each error code, with advice. The message of an error describes only the single case."""
 
 from collections.abc import Mapping
 
@@ -238,7 +238,7 @@ MEANINGS: Mapping[str, str] = {
 
 
 def find_code(text: str = "") -> str:
-    """Return the error code for a code (also in brackets) or an error class that a user typed, "" if unknown."""
+    """Return the code for what a user typed: a code (also in brackets) or an error class. Return "" if unknown."""
     code = _codes_of_classes().get(text, text.strip("[].,"))
     return code if code in MEANINGS else ""
 

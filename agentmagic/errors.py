@@ -54,7 +54,7 @@ def describe_group(error: BaseException) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Return the message of an error, "" if its `__str__` raises."""
+    """Return the message of an error, or "" if its `__str__` raises."""
     try:
         return str(error).strip()
     except Exception:  # noqa: BLE001  (a __str__ of other code)
@@ -92,10 +92,10 @@ def with_code(error: BaseException) -> str:
 class AgentMagicError(Exception):
     """The root of every error of agentmagic.
 
-    `code` is a short name for the kind of failure. Users see it after the message; it is not part of `str(error)`,
-    which models, journals and cassettes get. `result` is the partial `RunResult` if a turn failed because of this
-    error, else None. `is_shown` says that the output of the notebook cell has shown the message already, and need not
-    show it again at the end.
+    `code` is a short name for the kind of failure. Users see it after the message. It is not part of `str(error)`, the
+    text that models, journals and cassettes get. `result` is the partial `RunResult` if a turn failed because of this
+    error, else None. `is_shown` says that the output of the notebook cell already shows the message, so that it need
+    not be shown again at the end.
     """
 
     code = "turn-failed"
@@ -132,7 +132,7 @@ def _maker_of(error: BaseException) -> str:
 
 
 class UnknownModel(UsageError):
-    """Raised for a model name for which there is no provider or model."""
+    """Raised if no provider or model has the given name."""
 
     code = "unknown-model"
 
@@ -171,7 +171,7 @@ class ReplayMismatch(AgentMagicError):
 def requirement(extra: str) -> str:
     """Return the requirement for `pip install` that adds an extra of agentmagic.
 
-    agentmagic is not on PyPI. If it is already installed, its name is enough; else pip needs its source folder.
+    agentmagic is not on PyPI. If it is already installed, its name is enough. Otherwise, pip needs its source folder.
     """
     try:
         distribution("agentmagic")
@@ -208,8 +208,8 @@ class ProviderError(AgentMagicError):
 
     `retryable` says whether the same request may succeed later, `retry_after` is the wait in seconds that the provider
     asked for, `status` the HTTP status if there was one. `usage` is the usage of the failed attempts if the provider
-    reported it, else None. `mended` is a sentence that names what the model object leaves out of its requests from now
-    on, so that the request can be sent again at once; else "".
+    reported it, else None. `mended` is "" or a sentence: it names what the model object leaves out of its requests from
+    now on, so that the request can be sent again at once.
     """
 
     code = "provider"

@@ -12,7 +12,7 @@ The agent loop emits the events of a turn in this order:
 
 `PromptAdded` and `Compacted` come between steps; `Compacted` also comes within a step if its request did not fit.
 `ProposalSettled` comes when the user decides about a proposed cell. If that is between two turns, it is put into the
-event log before the `TurnFinished` of the earlier turn. `Fold` makes the same messages of a log without `PartDelta`s.
+event log before the `TurnFinished` of the earlier turn. `Fold` makes the same messages if the `PartDelta`s are missing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -59,8 +59,8 @@ class PromptValue:
     """A value that a prompt names with `{...}` or `@...`, and the text that the model gets for it, secrets blanked.
 
     `written` is the name as it stands in the prompt, `shown` a description of the value in one line, `tokens` an
-    estimate of its size. `text` is the text for the model, "" for an image, which is a part of the prompt itself. If
-    the prompt was made from a command file of the project, that file is a value of the kind "command".
+    estimate of its size. `text` is the text for the model; it is "" for an image, which is a part of the prompt. If the
+    prompt was made from a command file of the project, that file is a value of the kind "command".
     """
 
     type: ClassVar[str] = "prompt_value"
@@ -72,7 +72,7 @@ class PromptValue:
 
     @property
     def in_place(self) -> bool:
-        """Whether the value's text is in the prompt's own text, as for `{...}`, and not in a separate part."""
+        """Whether the value's text stands in the prompt's own text, as for `{...}`, and not in a separate part."""
         return self.kind == "command" or (self.written.startswith("{") and bool(self.text))
 
 
@@ -92,7 +92,7 @@ class TurnStarted:
 
     @property
     def client(self) -> str:
-        """The name of the MCP client that calls a tool of the notebook in this turn, "" if a model answers a prompt."""
+        """The name of the MCP client that calls a notebook's tool in this turn, or "" if a model answers a prompt."""
         return self.model.removeprefix(SERVED) if self.model.startswith(SERVED) else ""
 
 
@@ -166,9 +166,9 @@ class StepFinished:
 
 @value_class
 class StepRetried:
-    """A model request failed and is sent again after `delay` seconds. Its parts, emitted since `StepStarted`, are void.
+    """A model request failed and is sent again after `delay` seconds. The parts since `StepStarted` no longer count.
 
-    `attempt` is the number of tries that failed so far; `tries` is the maximum.
+    `attempt` is the number of tries that have failed so far, and `tries` is the maximum.
     """
 
     type: ClassVar[str] = "step_retried"
@@ -186,8 +186,8 @@ class ApprovalAsked:
     `reason` says why the user is asked, unless the policy's rule for the tool is the cause. `step` marks a pause of
     step mode before a call that is already allowed. `effects` describes, line by line, what the call would do, such as
     the files that a program would write, if the tool can predict it. `optional` has the JSON Schemas of the arguments
-    that the model left out, by name. The arguments of a `fixed` call cannot be changed. A `hosted` approval is not
-    about one call: it asks whether the provider may run the tool on its servers in this session.
+    that the model left out, by name. If the call is `fixed`, its arguments cannot be changed. If `hosted` is true, the
+    question is not about one call, but whether the provider may run the tool on its servers in this session.
     """
 
     type: ClassVar[str] = "approval_asked"
@@ -286,8 +286,8 @@ class ToolFinished:
     """A tool call has its result, from the tool or from the agent loop (for a denied, unknown or interrupted call).
 
     `traceback` is the traceback of an exception in the user's function. `rich` has, for each part of the content, the
-    HTML that the user sees instead of the part, "" for none. Neither is sent to a model. The HTML is not yet sanitised;
-    for an image it contains only the width of the displayed image.
+    HTML that the user sees instead of the part, or "". Neither is sent to a model. The HTML is not yet sanitised; for
+    an image it contains only the width of the displayed image.
     """
 
     type: ClassVar[str] = "tool_finished"
@@ -359,7 +359,7 @@ class TaskFinished:
 class Planned:
     """The turn has a plan from now on; a second plan replaces the first. `usage` is the cost of making the plan.
 
-    `resumed` marks a plan that an earlier turn left unfinished; `finished` has the tasks of it that are over already.
+    `resumed` marks a plan that an earlier turn left unfinished; `finished` has those of its tasks that are over.
     """
 
     type: ClassVar[str] = "planned"
@@ -397,8 +397,8 @@ class TaskStarted:
 class TaskJudged:
     """The model checked the tool result of a task of a plan.
 
-    With `retry`, the task is tried again, with new `parameters` unless they are None. `result` is what later tasks get
-    instead of the tool result ("" for the tool result itself), `summary` a sentence for the user.
+    With `retry`, the task is tried again, with new `parameters` unless they are None. Later tasks get `result` instead
+    of the tool result, unless it is "". `summary` is a sentence for the user.
     """
 
     type: ClassVar[str] = "task_judged"
@@ -453,7 +453,7 @@ class Compacted:
 class VariableChange:
     """One change of a notebook variable.
 
-    `before` and `after` describe the value's type and size, "" if the variable did not exist then.
+    `before` and `after` describe the value's type and size, or "" if the variable did not exist then.
     """
 
     type: ClassVar[str] = "variable_change"
@@ -515,7 +515,7 @@ class ProposalSettled:
 
 @value_class
 class Notice:
-    """A message to the user, in a sentence or two."""
+    """A message of one or two sentences to the user."""
 
     type: ClassVar[str] = "notice"
     level: Level
@@ -527,11 +527,11 @@ class RunResult:
     """The result of a turn.
 
     `history_delta` has the messages that the turn added, the prompt first. `events` lacks only `TurnFinished`.
-    `seconds` is wall time without the time that the user took to answer. `error` says in a sentence what failed, ""
-    if nothing did, and `error_code` is the `code` of the error. `value` is the validated answer if the turn has an
-    `output` type, else None. Providers accept only JSON objects as answers, so a value that is not an object, such as
-    a list, is wrapped in an object with one property; `wrapped_in` is the name of this property, else "". `trace` is
-    the id of the OpenTelemetry trace, "" if OpenTelemetry is not set up.
+    `seconds` is wall time without the time that the user took to answer. `error` says in a sentence what failed, or is
+    "", and `error_code` is the `code` of the error. `value` is the validated answer if the turn has an `output` type,
+    else None. Providers accept only JSON objects as answers, so a value that is not an object, such as a list, is
+    wrapped in an object with one property; `wrapped_in` is the property's name, else "". `trace` is the id of the
+    OpenTelemetry trace, or "" if OpenTelemetry is not set up.
     """
 
     type: ClassVar[str] = "run_result"
@@ -587,8 +587,8 @@ class TurnFinished:
 class HistoryCut:
     """The history was changed between turns: from now on, it has only the first `turns` turns of the session.
 
-    With an empty `step`, the user edits a turn, and the next turn replaces the turns that were cut, or `cleared` says
-    that all were cut. Else the last change was undone or redone, so that `turns` may also be more than before.
+    If `step` is empty, the user edits a turn, and the next turn replaces the turns that were cut, or `cleared` says
+    that all were cut. If `step` is set, the last change was undone or redone, so `turns` may be more than before.
     """
 
     type: ClassVar[str] = "history_cut"
@@ -604,12 +604,12 @@ MapEnd = Literal["", "done", "stopped", "budget", "failed"]
 class MapProgress:
     """The progress of a map: one prompt over many rows, each row a turn of its own.
 
-    `total` is the number of rows, None while it is unknown. `answered`, `failed` and `running` count rows. `kept` is
+    `total` is the number of rows, or None while it is unknown. `answered`, `failed` and `running` count rows. `kept` is
     the number of answered rows whose answer is from an earlier run. `in_doubt` counts rows whose request was sent and
-    perhaps charged, but whose answer was lost. `usage` is the cost of all rows so far, kept rows included;
-    `projected` is the estimated cost of all rows in US dollars, None if unknown. `rate` is in rows a minute, `seconds`
-    the duration of this run so far, `left` the estimated remaining seconds, None if unknown. `errors` has the first
-    kinds of error, each with the number of its rows. `ended` says why the map is over, "" while it runs.
+    perhaps charged, but whose answer was lost. `usage` is the cost of all rows so far, kept rows included; `projected`
+    is the estimated cost of all rows in US dollars, or None if unknown. `rate` is in rows a minute, `seconds` the
+    duration of this run so far, `left` the estimated remaining seconds, or None if unknown. `errors` has the first
+    kinds of error, each with the number of its rows. `ended` says why the map is over, or "" while it runs.
     """
 
     type: ClassVar[str] = "map_progress"
@@ -675,7 +675,7 @@ TurnEvent = (
 
 @value_class
 class InnerEvent:
-    """An event of an inner turn: the turn of an agent that was called as a tool.
+    """An event of an inner turn, which is the turn of an agent that was called as a tool.
 
     `path` has the ids of the tool calls in which the inner turn runs, the outermost first: an agent that is a tool can
     call another agent. The result in an inner `TurnFinished` lacks its events and messages, because the earlier inner
@@ -766,7 +766,7 @@ NOT_RUN = "Interrupted before it was run."
 
 
 class Fold:
-    """A converter of events into messages; call `feed` with each event, and `messages` grows.
+    """A converter of events into messages: each call of `feed` with an event may add to `messages`.
 
     The agent loop uses it for a running turn, and the journal reader for a saved turn, with the same result.
     """
@@ -890,7 +890,7 @@ def _interrupted_result(call: ToolCall, text: str) -> ToolResult:
 
 
 def fold(events: Iterable[Event]) -> tuple[Message, ...]:
-    """Return the messages that the events of a turn make. If the last events are missing, `Fold.closing` adds them."""
+    """Return the messages that result from the events of a turn. If the last are missing, `Fold.closing` adds them."""
     state = Fold()
     for event in events:
         state.feed(event)

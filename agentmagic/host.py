@@ -29,7 +29,7 @@ class Person(Protocol):
         ...
 
     def ask(self, question: str) -> str:
-        """Ask the user, and return the answer, "" for none. The typed text is not visible, and it is not saved."""
+        """Ask the user, and return the answer, or "" if there is none. The typed text is neither visible nor saved."""
         ...
 
 
@@ -45,11 +45,11 @@ class Capture(Protocol):
         ...
 
     def draw(self) -> None:
-        """Capture the matplotlib figures that the tool has opened and left open, and close them."""
+        """Capture the matplotlib figures that the tool has opened and not closed, and close them."""
         ...
 
     def leave_out(self, value: Any, parts: Sequence[Content]) -> None:
-        """Drop captured figures that the tool's return `value` contains too; `parts` is the value as message parts."""
+        """Drop captured figures that the tool's return `value` also contains. `parts` is `value` as message parts."""
         ...
 
     def parts(self) -> Sequence[Output]:
@@ -62,7 +62,7 @@ class NotebookCell:
     """A cell of the notebook, with its text and its outputs.
 
     `number` is its position in the notebook, or in the shell's history if the notebook file cannot be read. `running`
-    says that the cell is running now. `id` is the cell's id in the notebook file, "" if unknown.
+    says that the cell is running now. `id` is the cell's id in the notebook file, or "" if unknown.
     """
 
     number: int
@@ -130,15 +130,15 @@ class MapView(Protocol):
 class ServedView(Protocol):
     """The display of the tool calls of MCP clients, in the output of the cell that serves the notebook to them.
 
-    `place` is the name of the notebook's file, "" if unknown, and its folder. `attended` and `begin` can be used from
-    any thread except the engine's.
+    `place` is the name of the notebook's file ("" if unknown) and the file's folder. `attended` and `begin` can be used
+    from any thread except the engine's.
     """
 
     place: tuple[str, Path]
 
     @property
     def attended(self) -> bool:
-        """Whether the user can answer in this display now. The browser page is queried; this may take two seconds."""
+        """Whether the user can answer in this display now. Asks the browser page, which may take two seconds."""
         ...
 
     def show(self, *, recorded: bool) -> None:
@@ -150,17 +150,17 @@ class ServedView(Protocol):
         ...
 
     def close(self, why: str) -> None:
-        """Replace the live display by the final output. If `why` is not "", show it: why no more calls appear."""
+        """Replace the live display by the final output, and show `why` no more calls appear, unless it is ""."""
         ...
 
 
 class Host(Protocol):
-    """What a front end does for the rest of agentmagic; an attribute that it does not support is None.
+    """What a front end does for the rest of agentmagic. An attribute that a front end does not support is None.
 
     `takes_tools` says that synchronous tools run in the main thread, as in a kernel. `wake` schedules a callback in the
     main thread for the next time that no code blocks it. `person` answers questions that are not part of a turn. `cell`
-    is the id of the running notebook cell, and the number of cell executions so far. The number shows when two sessions
-    of the same name are made within one execution: the second then gets a recording of its own.
+    is the id of the running notebook cell, and the number of cell executions so far. If two sessions of the same name
+    have the same number, they were made within one execution, and the second gets a recording of its own.
     """
 
     takes_tools: bool
@@ -171,7 +171,7 @@ class Host(Protocol):
 
     @property
     def folder(self) -> Path:
-        """The notebook's folder, or else the working directory. May block: not for the engine's (background) thread."""
+        """The notebook's folder, or the working directory. May block, so the engine's (background) thread avoids it."""
         return Path.cwd()
 
     def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture | None:

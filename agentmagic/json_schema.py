@@ -139,7 +139,7 @@ def _flatten_partial(function: Callable[..., Any]) -> Callable[..., Any]:
 def split_examples(text: str) -> tuple[tuple[tuple[str, dict[str, Any]], ...], str]:
     """Return the (question, arguments) pairs in a docstring's `Example:` lines, and the docstring without these lines.
 
-    Raises ValueError if the arguments are not valid JSON; its message is the text of the arguments.
+    Raises ValueError if the arguments are not valid JSON. The message of the error is the text of the arguments.
     """
     examples: list[tuple[str, dict[str, Any]]] = []
     for match in _EXAMPLE.finditer(text):
@@ -246,17 +246,17 @@ def _refusal(function: str, misfits: Sequence[str], hints: Mapping[str, Any], er
 
 
 def _beyond_json(hint: Any) -> tuple[type, ...]:
-    """Return the classes in a type hint, such as `DataFrame`, if JSON can represent none of them; else ()."""
+    """Return the classes in a type hint, such as `DataFrame`, if JSON can represent none of them, or else ()."""
     hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     classes = tuple(get_origin(part) or part for part in parts if part is not NoneType)
-    # Types of the modules in `_TOO_WIDE` are left out, as too many variables have them: all functions are Callable.
+    # Types of the modules in `_TOO_WIDE` are left out, since too many variables fit: all functions are Callable.
     checks = (isinstance(one, type) and one.__module__ not in _TOO_WIDE and not _fits_json(one) for one in classes)
     return classes if all(checks) else ()
 
 
 def any_of(classes: Iterable[type]) -> str:
-    """Return classes as text for a model or a user: "a pandas.DataFrame or a polars.DataFrame"."""
+    """Return the names of classes for a model or a user: "a pandas.DataFrame or a polars.DataFrame"."""
     homes = ((one.__module__.partition(".")[0], one.__qualname__) for one in classes)
     names = [name if home == "__main__" else f"{home}.{name}" for home, name in homes]
     return " or ".join(f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}" for name in names)
@@ -265,7 +265,7 @@ def any_of(classes: Iterable[type]) -> str:
 def with_names(signature: Signature, names: Mapping[str, Sequence[str]]) -> tuple[dict[str, Any], str | None]:
     """Return the tool's JSON Schema, in which each parameter of `names` accepts only the variable names given for it.
 
-    The second value is None, or a required parameter for which there is no variable. An optional parameter without a
+    The second value is a required parameter for which there is no variable, or None. An optional parameter without a
     variable is left out of the schema, or can only be null.
     """
     schema = deepcopy(signature.parameters)

@@ -115,7 +115,7 @@ def pack(
 
 
 def _source_requirement(source: Path) -> str:
-    """Return what pip fetches: agentmagic from `source` if that is a git clone, else the release that is installed."""
+    """Return what pip should fetch: the folder `source` if it is a git clone, else agentmagic's installed release."""
     if lessons.is_clone(source):
         return f"{source.absolute()}[{EXTRA}]"
     version = own_version()
@@ -148,7 +148,7 @@ def gather(folder: Path, source_requirement: str, requirement: str, targets: Seq
 
 
 def place(models: str) -> None:
-    """Copy the local model's weights from a kit's folder `models` to the cache folder, unless they are there."""
+    """Copy the local model's weights from a kit's folder `models` to the cache folder, if they are not there yet."""
     if downloads.find() is None:
         downloads.cache().mkdir(parents=True, exist_ok=True)
         shutil.copyfile(Path(models) / downloads.FILE, downloads.cache() / downloads.FILE)

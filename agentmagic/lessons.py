@@ -16,7 +16,7 @@ _SOLUTION = "solution-"
 
 
 def course(clone: Path | None = None) -> Path:
-    """Return the folder that has `notebooks` and `docs`: the git clone, by default that in or around this package.
+    """Return the folder with `notebooks` and `docs`: the git clone, which is by default that in or around this package.
 
     Raises UsageError if `clone` is not a clone of agentmagic, or if agentmagic was installed without notebooks.
     """
@@ -80,7 +80,7 @@ def _but_walkthroughs(folder: str, names: list[str]) -> set[str]:
 def strip_solutions(path: Path) -> str:
     """Return the text of a notebook without its solutions and outputs.
 
-    Raises UsageError if an exercise contains its solution: then somebody solved it in the original notebook.
+    Raises UsageError if an exercise contains its solution, because somebody solved it in the original notebook.
     """
     notebook: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     cells: list[dict[str, Any]] = notebook["cells"]

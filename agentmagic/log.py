@@ -66,8 +66,8 @@ class Redacting(logging.Filter):
 class Tap(logging.Handler):
     """A handler that stores the records of `logger` at or above `level`, or none if `level` is None.
 
-    It also passes the records on to the handlers of the parent loggers, but records of agentmagic's work only from
-    WARNING on. The other handlers of `logger` get the same records as without this handler.
+    It also passes records on to the handlers of the parent loggers, but those about agentmagic's work only from WARNING
+    on. For the other handlers of `logger`, nothing changes.
     """
 
     def __init__(self, logger: logging.Logger, level: int | None, lines: "deque[LogEntry]") -> None:
@@ -100,7 +100,7 @@ class Tap(logging.Handler):
         super().close()
 
     def _passing(self, parent: logging.Logger, record: logging.LogRecord) -> int:
-        """Return the lowest level at which the handlers of the parent loggers get this record.
+        """Return the lowest level from which the handlers of the parent loggers get this record.
 
         If the user has set a level for this handler's logger, before or after the handler was added, it is that level.
         """
@@ -127,7 +127,7 @@ _taps: list[Tap] = []
 
 
 def keep(*, detailed: bool = False) -> None:
-    """Start to store log records from INFO on, the last 500 (MOST_RECORDS); `detailed` adds DEBUG and SDK records."""
+    """Start to store the last 500 log records (MOST_RECORDS) from INFO on. `detailed` adds DEBUG and SDK records."""
     stop()
     _taps.append(Tap(logger, _DEBUG if detailed else _INFO, _lines))
     _taps.extend(Tap(logging.getLogger(name), _DEBUG if detailed else None, _lines) for name in SDKS)
@@ -169,7 +169,7 @@ class Audit:
     """The audit entry of one tool call: who allowed or refused it, and how it ended.
 
     `arguments` are the arguments with which the tool ran; only their hash is logged. `seconds` is the run time of the
-    tool itself. `caller` is the outside program that made the call, "" for the session's own model.
+    tool itself. `caller` is the outside program that made the call, or "" if the session's own model made it.
     """
 
     server: str

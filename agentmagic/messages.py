@@ -1,9 +1,9 @@
 """The frozen classes of a conversation: messages and their parts, tools, usage.
 
-A `Message` has parts. Messages of the user and the assistant have `Text`, `Reasoning`, `Media`, `Resource` and
-`ToolCall` parts. A message of role "tool" has the `ToolResult` parts for the calls of the assistant message before
-it, in the order of the calls. A call that the provider carried out itself within an answer is part of the assistant
-message, as a `HostedCall` and its `HostedResult`.
+A `Message` has parts. In messages of the user and the assistant, these are `Text`, `Reasoning`, `Media`, `Resource` and
+`ToolCall`. A message of role "tool" has the `ToolResult` parts for the calls of the assistant message before it, in the
+order of the calls. A call that the provider carried out itself within an answer is part of the assistant message, as a
+`HostedCall` and its `HostedResult`.
 """
 
 import re
@@ -40,9 +40,9 @@ def value_class(kind: type[T]) -> type[T]:
 
 
 def brief(value: object) -> str:
-    """Return the `repr` of a value, with a few thousand characters at most and secrets blanked.
+    """Return the `repr` of a value with secrets blanked, and with a few thousand characters at most.
 
-    A field with `repr=False` is shown only if it differs from its default. Fields that are newer than their class have
+    A field with `repr=False` is shown only if it differs from its default. Fields that were added to a class later have
     this mark, so that outputs in older notebooks stay the same.
     """
     return redact(_Brief().write(value))
@@ -78,7 +78,7 @@ class _Brief:
                 return self._count(clip(repr(value), LONGEST_STRING))
 
     def _join(self, items: Iterable[T], write: Callable[[T], str]) -> str:
-        self._left -= FRAME  # counted, so that the text of a value that contains itself also ends
+        self._left -= FRAME  # counted, so that writing ends even if a value contains itself
         texts: list[str] = []
         for item in items:
             if self._left < 0:
@@ -106,7 +106,7 @@ class ProviderData:
 
 @value_class
 class Citation:
-    """The source of a span of a text: a web page, and the quoted words of the page, "" if unknown.
+    """The source of a span of a text: a web page, and the words of the page that are quoted ("" if unknown).
 
     `start` and `end` count characters of the text; `end` is exclusive.
     """
@@ -121,7 +121,7 @@ class Citation:
 
 @value_class
 class Source:
-    """A web page that an answer cites: its number in the answer, and the words of the page that the provider quoted."""
+    """A web page that an answer cites, with its number in the answer and the words that the provider quoted from it."""
 
     number: int
     url: str
@@ -168,7 +168,7 @@ class Media:
 
 @value_class
 class Resource:
-    """A resource of an MCP server, or a web page, named by its URI, with its text if that was sent too."""
+    """A resource of an MCP server, or a web page. `uri` names it, and `text` is "" if its text was not sent."""
 
     type: ClassVar[str] = "resource"
     uri: str
@@ -194,7 +194,7 @@ class ToolResult:
 
     `done` is the message of a tool that ended the turn (`TaskComplete`, `Done`), else None. `structured` is a JSON
     value that a tool returned in addition to the content. `server` is the alias of the MCP server that wrote the
-    content, "" if it is not from a server. `in_doubt` says that the worker process of the call was lost, so that the
+    content, or "" if it is not from a server. `in_doubt` says that the worker process of the call was lost, so that the
     call may have run in part or completely.
     """
 
@@ -356,7 +356,7 @@ class HostedTool:
     """A tool that a provider carries out on its own servers.
 
     `name` is "web_search" or "web_fetch". If `domains` is not empty, the tool can reach only these domains. `max_uses`
-    limits its uses in one request, None for as many as the provider allows.
+    limits its uses in one request; if it is None, only the provider limits them.
     """
 
     name: str
@@ -365,7 +365,7 @@ class HostedTool:
 
 
 def sources_of(citations: Iterable[Citation], earlier: Iterable[Source] = ()) -> tuple[Source, ...]:
-    """Return the web pages in `citations`, each once, numbered in this order; `earlier` pages keep their numbers."""
+    """Return each web page in `citations` once, numbered in this order. Pages in `earlier` keep their numbers."""
     numbers = {source.url: source.number for source in earlier}
     sources: dict[str, Source] = {}
     for one in citations:

@@ -34,7 +34,7 @@ class EntryPattern:
         )
 
     def __str__(self) -> str:
-        # shows only the names in `pairs`: the values of variables and headers may be secrets
+        # `pairs` gives only names here: the values of variables and headers may be secrets
         return ", ".join([self.address, *([f"cwd {self.cwd}"] if self.cwd else []), *self.pairs])
 
 
@@ -44,7 +44,7 @@ def fits_pattern(text: str, pattern: str) -> bool:
 
 
 def lower_host(url: str) -> str:
-    """Return a URL with its scheme and host in lower case, to compare URLs without regard to the case of these."""
+    """Return a URL with its scheme and host in lower case, because case does not matter there in a comparison."""
     return _ORIGIN.sub(lambda match: match[0].lower(), url)
 
 

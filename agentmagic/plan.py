@@ -110,14 +110,14 @@ class Checklist:
 
     @property
     def open_plan_message(self) -> str:
-        """The error message for a turn that cannot start, because it neither resumes nor drops the unfinished plan."""
+        """The error message for a turn that cannot start because it neither resumes nor drops the unfinished plan."""
         return (
             f"The last turn left a plan with {self.open_tasks}. Go on with it by %agent resume (resume=True in code), "
             "or drop it with %%agent --drop (drop=True)."
         )
 
     def ready(self) -> list[TaskProgress]:
-        """Return the tasks that have not run and can run now: all tasks that they name in `after` are done."""
+        """Return the tasks that have not run and can run now, because all tasks that they name in `after` are done."""
         return [
             row
             for row in self.rows.values()

@@ -33,13 +33,13 @@ class SchemaProblem:
 
 
 class Checker:
-    """A validator for one schema. It has only that method of a `jsonschema_rs` validator that agentmagic calls."""
+    """A validator for one schema. Unlike a `jsonschema_rs` validator, it has only the method that agentmagic calls."""
 
     def __init__(self, validator: Any) -> None:
         self._validator = validator
 
     def iter_errors(self, value: Any) -> Iterator[SchemaProblem]:
-        """Yield the schema violations in a value. Raises UnicodeEncodeError for a lone surrogate, invalid in JSON."""
+        """Yield the schema violations in a value. Raises UnicodeEncodeError for a lone surrogate (invalid in JSON)."""
         try:
             json.dumps(value, ensure_ascii=False).encode()
             for error in self._validator.iter_errors(value):
@@ -150,9 +150,9 @@ _VALUES = ("default", "const", "enum", "examples")
 
 
 def _resolve(dialect: Any, as_resource: Any, resolver: Any, schema: Any, seen: set[int]) -> None:
-    """Resolve each `$ref` that data can reach, to find invalid references early.
+    """Resolve each `$ref` that a check of data can reach, to find invalid references early.
 
-    `jsonschema` itself would fail only when data reaches the `$ref`.
+    `jsonschema` itself would fail only when a check reaches the `$ref`.
     """
     if not isinstance(schema, dict) or id(cast("Any", schema)) in seen:
         return
@@ -181,7 +181,7 @@ _ORDER: Mapping[str, int] = {keyword: place for place, keyword in enumerate(_IN_
 
 
 def _position(keyword: str, schema: dict[str, Any]) -> float:
-    """Return a keyword's place in the order of checks of `jsonschema-rs`, which does a few checks within others."""
+    """Return a keyword's place in the order in which `jsonschema-rs` checks; it does a few checks within others."""
     if keyword == "required" and len(schema["required"]) == 1 and schema.get("additionalProperties") is False:
         is_combined = "properties" in schema and "patternProperties" not in schema
         return _ORDER["additionalProperties"] + 0.5 if is_combined else _ORDER["required"]
@@ -297,7 +297,7 @@ def _message(error: Any) -> str:
     """Return the message that `jsonschema-rs` would have for an error which `jsonschema` found."""
     if error.validator is None:  # the schema is `false`
         return _false_schema_message(error.instance)
-    if error.validator == "oneOf" and not error.context:  # without inner errors, more than one schema fits the value
+    if error.validator == "oneOf" and not error.context:  # if there are no inner errors, more than one schema fits
         return _keyword_message("valid under more than one", "oneOf", error.instance)
     write = _MESSAGES.get(error.validator)
     return error.message if write is None else write(error.validator_value, error.instance)

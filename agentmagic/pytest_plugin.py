@@ -1,7 +1,7 @@
 """The pytest plugin: the fixture `agentmagic_session`, whose turns are recorded, and the option `--agentmagic-replay`.
 
-If a test does not replay a recorded turn, the test fails; if a notebook under nbval does not, the whole test run fails.
-Other modules of agentmagic are imported only when a test uses the fixture, or when such a notebook is reported.
+If a test leaves a recorded turn unreplayed, the test fails. If a notebook under nbval does so, the whole test run
+fails. Other modules of agentmagic are imported only when a test uses the fixture, or when such a notebook is reported.
 """
 
 import os

@@ -47,12 +47,12 @@ Play = Callable[[Channel], Awaitable[Outcome]]
 
 
 class Run:
-    """A turn that has been started: callers can await it, iterate over its events, cancel it and answer its questions.
+    """A turn that has been started. Callers can await it, iterate over its events, cancel it and answer its questions.
 
     The turn starts at once on the engine's thread (agentmagic's own), in a copy of the caller's context variables. Any
-    number of tasks can iterate over the run; each gets all events, however late it starts. `session_listeners` are told
-    after the run's own listeners. If a listener raises an exception at an approval or a question, the run denies it.
-    Tools are bound to the thread and event loop of the calling code, or of `started_by`.
+    number of tasks can iterate over the run, and each gets all events, even if it starts late. `session_listeners` are
+    called after the run's own listeners. If a listener raises an exception at an approval or a question, the run denies
+    it. Tools are bound to the thread and event loop of the calling code, or of `started_by`.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class Run:
         finally:
             if watcher is not None:
                 watcher.cancel()
-            for question in self._open.values():  # unanswered ones: a tool in a thread may still wait for the answer
+            for question in self._open.values():  # still unanswered: a tool in a thread may wait for the answer
                 question.cancel()
             self._wake()
 
@@ -248,7 +248,7 @@ class Run:
             self._wake_for(event)
 
     def _wake_for(self, event: Event) -> None:
-        """Wake the tasks that iterate over the run: at the event loop's next pass for a `PartDelta`, else in 2 ms."""
+        """Wake the tasks that iterate over the run: in 2 ms, or for a `PartDelta` at the event loop's next pass."""
         at_once, alarm = isinstance(innermost(event), PartDelta), self._alarm
         if alarm is not None and not (at_once and isinstance(alarm, asyncio.TimerHandle)):
             return
@@ -270,7 +270,7 @@ class Run:
             self._deny_unshown(event, self._listeners.tell(event, only=listener))
 
     def _deny_unshown(self, event: Event, errors: Sequence[Exception]) -> None:
-        """Deny an approval or question if a listener raised an exception at it: the user may never have seen it."""
+        """Deny an approval or question that made a listener raise an exception: the user may never have seen it."""
         if errors and isinstance(question := innermost(event), ApprovalAsked | QuestionAsked):
             self.send(Deny(question.id, f"it could not be shown: {error_text(errors[0])}"))
 

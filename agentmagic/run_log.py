@@ -1,4 +1,4 @@
-"""A file that a student hands in, about one run of a notebook: turns, tool calls, results, checks, exercises.
+"""The file that a student hands in. It shows a notebook's run: turns, tool calls, results, checks, exercises.
 
 Like a cassette, the file is a series of YAML documents. Each document ends with a digest of its content and of the
 digest of the document before. From the digests, the reader sees that a document was changed or is missing, or that the
@@ -51,7 +51,7 @@ def hand_in(target: Path, sessions: Mapping[str, Session], notebook: str, studen
 
 
 def _user() -> str:
-    """Return the name with which the user is logged in, "" if it is unknown."""
+    """Return the name with which the user is logged in, or "" if it is unknown."""
     with suppress(OSError, KeyError, ImportError):  # raised, depending on the Python version, for an unknown user
         return os.environ.get("JUPYTERHUB_USER") or getpass.getuser()
     return ""
@@ -59,7 +59,7 @@ def _user() -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunLog:
-    """The content of a file that a student handed in; `damage` says how the file is damaged, "" if it is complete."""
+    """The content of a file that a student handed in. `damage` says how it is damaged, or is "" if it is complete."""
 
     documents: tuple[Json, ...]
     damage: str

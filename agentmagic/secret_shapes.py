@@ -93,12 +93,12 @@ _NO_SECRET_TOKEN = re.compile(
 
 
 def is_random(value: str) -> bool:
-    """Return whether a value looks random: upper case, lower case and digits alternate often."""
+    """Return whether a value looks random because upper case, lower case and digits alternate often."""
     return len(value) >= _LEAST_RANDOM and len(_SWITCH.findall(value)) * 3 >= len(value)
 
 
 def _value(match: re.Match[str]) -> str:
-    """Return the value from a match of a name and its value; "" if it is code, a plain word or a placeholder."""
+    """Return the value in a match of a name and its value, or "" if it is code, a plain word or a placeholder."""
     value = str(match["quoted"] or match["bare"])
     is_code = match["bare"] and (_CODE.fullmatch(value) or match.string[match.end() : match.end() + 1] in tuple("([{"))
     return "" if is_code or " " in value or _PLACEHOLDER.match(value) or PLAIN.fullmatch(value) else value
@@ -298,7 +298,7 @@ SHAPES: tuple[Shape, ...] = (
     _beside(
         "signature", "sig", r"(?<=[?&;, -])sig(?:nature)?(?==)", _is_token, ("?sv=2024&sig=", "Zx81kLmN", "q7Rt5Vw3%3D")
     ),
-    # -- keys of services: name, first characters, pattern of the characters that follow, their least number --
+    # -- keys of services: name, first characters, pattern and least number of the characters that follow --
     _special(
         "JSON web token",
         "eyj",

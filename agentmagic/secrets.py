@@ -1,4 +1,4 @@
-"""Secrets: text that is never shown, logged or saved. One registry for the whole process.
+"""Secrets: texts that are never shown, logged or saved. The whole process shares one registry of them.
 
 A secret is recognized by its value or by its shape, and `redact` replaces it by `[redacted]`. It is also recognized if
 escapes, colour codes or invisible characters stand in it or beside it, and if it is written in base64 or hexadecimal.
@@ -97,7 +97,7 @@ class _Registry:
         self.beginnings: set[str] = set()
 
     def add(self, value: str, *, certain: bool) -> None:
-        with self._lock:  # otherwise two threads could overwrite each other's values
+        with self._lock:  # without the lock, two threads could overwrite each other's values
             if value in self.values[certain]:
                 return
             for only in (True, False) if certain else (False,):
@@ -123,7 +123,7 @@ def register_secret(value: str) -> None:
 
 
 def register_names(names: Iterable[str]) -> None:
-    """Treat the values of variables with exactly these names as secrets, whatever the names are."""
+    """Treat the values of variables with exactly these names as secrets, even if the names do not suggest it."""
     _names.update(names)
 
 
@@ -131,7 +131,7 @@ def learn(name: str, value: str, *, certain: bool = False) -> None:
     """Register the value of a variable, header or option as a secret, if its name says so or it is `certain`.
 
     Short values, plain words, numbers, paths and addresses are not registered. The password in an address is registered
-    under any name. Of a value with several words, such as "Bearer ...", the last word is registered too.
+    under any name. If a value has several words, such as "Bearer ...", the last word is registered too.
     """
     for address in ADDRESS.finditer(value) if "://" in value else ():
         learn("password", address["secret"])
@@ -190,7 +190,7 @@ def holds_secret(data: bytes) -> bool:
 
 
 def safe_length(text: str, start: int = 0) -> int:
-    """Return up to where a growing text can be shown; the rest may become a secret when more text arrives.
+    """Return how many characters of a growing text can be shown. The rest may become a secret when more arrives.
 
     The result is the length of the text if all of it can be shown, and never less than `start`. The text before
     `start` is used only to recognize a secret after it, for example by its name.
@@ -353,7 +353,7 @@ def _spans_beside(name: str, text: str) -> Iterator[Span]:
 
 
 def _secret_start(text: str) -> int:
-    """Return where a part at the end of the text starts that may become a secret, or the text's length."""
+    """Return where the end part that may become a secret starts in the text, or the text's length if there is none."""
     plain = text.encode("ascii", "replace")
     lower = plain.lower().decode()
     word = max(text.rfind(" "), text.rfind("\n")) + 1
@@ -385,7 +385,7 @@ def _shape_start(text: str, shape: Shape, find: Callable[[int], int], start: int
 
 
 def _literal_start(text: str) -> int:
-    """Return where the text's end may begin a literal of `SHAPES` or a registered value; else the text's length."""
+    """Return where a literal of `SHAPES` or a registered value may begin at the text's end, or the text's length."""
     for at in range(max(0, len(text) - _LONGEST_START), len(text)):
         end = text[at:]
         if end in _registry.beginnings or end.lower() in _NAMED_BEGINNINGS:

@@ -136,7 +136,7 @@ class _NoJson(Exception):
 
 
 def _copy_json(value: Any, levels: int = DEEPEST - 10) -> Any:
-    """Return a copy of JSON data made of `dict`, `list` and so on, not of subclasses, whose content could still change.
+    """Return a copy of JSON data made only of plain `dict`s, `list`s and so on. Subclasses could still change.
 
     Raises _NoJson if there are more than `levels` levels, or if a value is not JSON data.
     """
@@ -264,7 +264,7 @@ def _values() -> "SchemaValidator":
 
 
 def decoder(*classes: Any) -> "SchemaValidator":
-    """Return a decoder for objects of these classes, which "type" distinguishes. Field values are not converted."""
+    """Return a decoder for objects of these classes. "type" says which class it is. Field values are not converted."""
     from pydantic_core import SchemaValidator
 
     return SchemaValidator(_union_schema(*classes))
@@ -359,7 +359,7 @@ def own_version() -> str:
 
 
 def begins_journal(path: Path, line: bytes) -> bool:
-    """Return whether a file's first line is the header of a journal, False if it is empty or was cut off.
+    """Return True if a file's first line is a journal's header, and False if the line is empty or was cut off.
 
     Raises JournalError, which names `path`, if the file is not a journal, or has a newer format.
     """
@@ -466,7 +466,7 @@ def _blank_secrets(value: Any, name: str) -> Any:
 
 
 def shrink(record: T) -> tuple[T, tuple[str, ...]]:
-    """Return a journal record with notes in place of the parts that are too large, and a description of each part.
+    """Return a record with notes in place of the parts that are too large, and a description of each such part.
 
     The returned record takes only milliseconds to write. Values that JSON cannot represent are replaced too.
     """
@@ -475,7 +475,7 @@ def shrink(record: T) -> tuple[T, tuple[str, ...]]:
 
 
 class _Shrinker:
-    """Replaces what is too large in one journal record. Its limits are for all parts of the record together."""
+    """Replaces what is too large in one journal record. The limits apply to all parts of the record together."""
 
     def __init__(self) -> None:
         self.lost: list[str] = []

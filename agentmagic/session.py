@@ -104,19 +104,19 @@ It must stay one object: a `RequestView` is rebuilt when its model facts are a d
 class Session:
     """One conversation of an agent: its history, its open connections, its totals.
 
-    `messages` is an earlier conversation to continue, with any provider; an invalid history is repaired. With a
-    `path`, every event is saved to that file as it happens; an existing file at that path is kept under another name
-    (use `Session.load` to continue it). `max_cost` (US dollars) and `max_tokens` are caps on the whole session, in
-    addition to the agent's caps on each turn. `in_doubt` names, by server and tool, the tools that were running when
-    an earlier process was killed: the user is asked before any of them runs again. `undone` is the outcome of the last
-    undo or redo. `traffic` has the requests that were sent to models in the last turns, for the inspector.
-    `cassette` is the file of a recording, and `replay` says how the file is used: "record", "replay", "auto",
-    "replay-model", "replay-tools", or "live", which does not use it. A `timed` replay takes as long as the recording
-    did. `namespace` holds the variables that the session's tools change; by default the notebook's variables, in a
-    script those of `__main__`. `name` is the notebook variable that holds the session, "" in a script; traces and the
-    ledger of costs call the session by this name.
+    `messages` is an earlier conversation to continue, with any provider; an invalid history is repaired. With a `path`,
+    every event is saved to that file as it happens; an existing file at that path is kept under another name (use
+    `Session.load` to continue it). `max_cost` (US dollars) and `max_tokens` are caps on the whole session, in addition
+    to the agent's caps on each turn. `in_doubt` names, by server and tool, the tools that ran when an earlier process
+    was killed. The user is asked before any of them runs again. `undone` is the outcome of the last undo or redo.
+    `traffic` has the requests that were sent to models in the last turns, for the inspector. `cassette` is the file of
+    a recording, and `replay` says how the file is used: "record", "replay", "auto", "replay-model", "replay-tools", or
+    "live", which does not use it. A `timed` replay takes as long as the recording did. `namespace` holds the variables
+    that the session's tools change. By default, it has the notebook's variables, in a script those of `__main__`.
+    `name` is the notebook variable that holds the session ("" in a script). Traces and the ledger of costs show this
+    name.
 
-    Turns never interleave: starting a turn while another is running raises SessionBusy. Use the session as an async
+    Turns never overlap: SessionBusy is raised if a turn is started while another runs. Use the session as an async
     context manager, or call `close()`. A session that is left open is closed when the process ends.
     """
 
@@ -207,7 +207,7 @@ class Session:
 
     @property
     def answer(self) -> str:
-        """The text of the model's answer in the last turn, "" if there is no answer."""
+        """The text of the model's answer in the last turn, or "" if there is no answer."""
         return self.last.final_text if self.last else ""
 
     @property
@@ -246,18 +246,18 @@ class Session:
 
     @property
     def tools(self) -> tuple[ToolDef, ...]:
-        """The tools as the last turn or `connect` found them; before the first, only those that need no MCP server."""
+        """The tools that the last turn or `connect` found, or only those without an MCP server if there was neither."""
         own = (*self.agent.own_tools(), *self.agent.agent_tools)
         return self._last_tools or tuple(tool.definition for tool in own)
 
     @property
     def tool_calls(self) -> int:
-        """How many tool calls of the session's turns have a result."""
+        """The number of tool calls in the session's turns that have a result."""
         return self.history.tool_calls
 
     @property
     def tool_failures(self) -> int:
-        """How many tool calls of the session's turns did not succeed."""
+        """The number of tool calls in the session's turns that did not succeed."""
         return self.history.tool_failures
 
     @property
@@ -356,7 +356,7 @@ class Session:
 
     @spell_out(TurnOptions, TurnSettings)
     def edit(self, turn: int, prompt: Prompt | None = None, **options: Unpack[TurnOptions]) -> Run:
-        """Run an earlier turn again, with a new prompt or its old one. The old turn and all later turns are forgotten.
+        """Run an earlier turn again, with its own or a new prompt. The old turn and all later turns are forgotten.
 
         `turn` is an index into `turns`, -1 for the last turn. Accepts the options of `start`, and raises its errors.
         """
@@ -390,7 +390,7 @@ class Session:
 
     @property
     def last_map(self) -> MapResult | None:
-        """The results so far of the last map (one prompt for many rows), which may still run; None without a map."""
+        """The results so far of the last map (one prompt for many rows), which may still run, or None without a map."""
         return None if self._map is None else self._map.so_far()
 
     def begin_map(
@@ -480,7 +480,7 @@ class Session:
         return engine().call(preview(replace(turn, prompt=first.prompt))), first.values
 
     def _caps(self, model: str, *, is_paid: bool = True) -> tuple[Budget, ...]:
-        """Return the budgets that many turns share: of the session, the kernel in a classroom, the day, and the month.
+        """Return the budgets that many turns share: those of the session, a classroom's kernel, the day, and the month.
 
         The budgets of day and month do not limit a model that costs nothing. They are left out if the turn is replayed
         (`is_paid` is false).
@@ -653,7 +653,7 @@ class Session:
     # -- the history ---------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Forget the conversation; `undo` restores it. Connections, approvals and the agent stay."""
+        """Forget the conversation, which `undo` can restore. Connections, approvals and the agent stay."""
         with self._between_turns():
             self.history.clear()
         self._tell_cut()
@@ -688,7 +688,7 @@ class Session:
 
     @property
     def context_tokens(self) -> int:
-        """About how many tokens the history takes in the next request, from the last count of the provider."""
+        """The approximate number of tokens of the history in the next request, from the provider's last count."""
         run = self.running
         logs = chain([run.events] if run is not None else [], (turn.events for turn in reversed(self.turns)))
         sizes = (_size_of(event) for log in logs for event in reversed(log))
@@ -708,7 +708,7 @@ class Session:
         return self._step_and_report(redo=True)
 
     def _step_and_report(self, *, redo: bool) -> Message | None:
-        """Undo or redo. The front end shows the user the outcome; if it cannot, problems with it are logged."""
+        """Undo or redo. The front end shows the user the outcome. If it cannot, the problems are logged."""
         outcome = self.step_back(redo=redo)
         is_shown = current_host().tell_undone(self, redo=redo)
         if outcome is None:
@@ -740,9 +740,9 @@ class Session:
     def _undoes_further(self) -> bool:
         """Return whether undo should go one turn further back.
 
-        It should if an MCP client only read the notebook in the turn that was just undone, and the turn before is also
-        a call of an MCP client. Clients often read the result of a change that they made; the user wants to undo the
-        change, not the reading. A denied call counts as reading, since it ran no tool.
+        This is so if the turn that was just undone only read the notebook for an MCP client, and the turn before is
+        also a call of an MCP client. Clients often read the result of a change that they made; the user wants to undo
+        the change, not the reading. A denied call counts as reading, since it ran no tool.
         """
         changes = self.history.changes
         change, before = changes.last_change, changes.done[-1:]
@@ -772,7 +772,7 @@ class Session:
 
     @property
     def cleared(self) -> int:
-        """How many turns `clear` has forgotten, if it was the last change of the history, else 0."""
+        """The number of turns that `clear` has forgotten if it was the last change of the history, else 0."""
         last = self.history.changes.done[-1:]
         return len(last[0].before) if last and last[0].kind == "clear" else 0
 
@@ -800,7 +800,7 @@ class Session:
         """Show the chat panel in this cell: the conversation, updated live, with a box for the next prompt.
 
         A second call moves the same panel to its cell. In nbconvert and papermill, the output is the conversation so
-        far; in a terminal, a sentence says where panels work. Raises UsageError in a script.
+        far. In a terminal, it says where panels work. Raises UsageError in a script.
         """
         current_host().show_panel(self)
 
@@ -815,7 +815,7 @@ class Session:
         return notices
 
     def save(self, path: str | Path) -> None:
-        """Save the conversation to a new file. If it had no file before, later turns are saved there too.
+        """Save the conversation to a new file. If the session had no file before, later turns are saved there too.
 
         Raises UsageError if the file exists or cannot be written.
         """
@@ -848,7 +848,7 @@ class Session:
             journal = self._journal(place)
             journal_content = journal.resume()
             self.history = History.from_journal(journal_content, journal)
-            self._approvals = Approvals(self.in_doubt)  # earlier approvals were for the conversation before
+            self._approvals = Approvals(self.in_doubt)  # earlier approvals were for the previous conversation
             self._client_approvals.clear()
             self._agent_approvals.clear()
             self.in_doubt.update(journal_content.in_doubt)
@@ -996,7 +996,7 @@ class Session:
         return self._run
 
     def _outside_turn(self, recipe: Agent) -> "OutsideTurn | None":
-        """Return the object that runs a turn with an outside agent (another program), None if the turn uses a model."""
+        """Return what runs the turn with an outside agent (another program), or None if the turn uses a model."""
         if not is_outside(model := model_override() or recipe.model):
             return None
         from agentmagic.acp.turn import OutsideTurn
@@ -1004,7 +1004,7 @@ class Session:
         return OutsideTurn(str(model), partial(self.model, recipe))
 
     def _index_of(self, turn: int) -> int:
-        """Return a turn's index from 0, for an index that may be negative. Raises UsageError if no turn has it."""
+        """Return a turn's index, counted from 0. `turn` may be negative. Raises UsageError if no turn has it."""
         if not -len(self.turns) <= turn < len(self.turns):
             raise UsageError(f"There is no turn {turn}: the session has {len(self.turns)}, which count from 0.")
         return turn % len(self.turns)
@@ -1077,10 +1077,10 @@ class Session:
 
     @contextmanager
     def _between_turns(self, *, calls: bool = True) -> Generator[None]:
-        """Let no turn start while a `with` block changes or reads the history. Raises SessionBusy while a turn runs.
+        """Keep turns from starting while a `with` block changes or reads the history. Raises SessionBusy if one runs.
 
-        With `calls`, a replay first plays the recorded calls of MCP clients that come next. Undo and redo set it to
-        False, because they are not part of a recording.
+        With `calls`, a replay first plays the recorded calls of MCP clients that come next. Undo and redo set `calls`
+        to False, because they are not part of a recording.
         """
         if calls:
             self._play_client_turns()
@@ -1119,7 +1119,7 @@ class Session:
 
 
 def _project(recipe: Agent, settings: TurnSettings, *, recorded: Collection[str] | None = None) -> Project:
-    """Return the project files that a turn uses. MCP clients and outside agents get none, as they have own rules."""
+    """Return the project files that a turn uses. MCP clients and outside agents get none: they have their own rules."""
     is_ours = settings.driver is None and not is_outside(model_override() or recipe.model)
     asks = bool(settings.attended)
     project = project_here(rules=recipe.rules and is_ours, asks=asks, recorded_names=recorded)
@@ -1150,7 +1150,7 @@ def _size_of(event: Event) -> int:
 
 
 def _budget(of: str, max_cost: float | None, max_tokens: int | None, before: Usage = Usage()) -> Budget:  # noqa: B008
-    """Return a budget. Classroom settings replace a limit that is None. Raises UsageError if a limit is above theirs.
+    """Return a budget. Classroom limits replace limits that are None. Raises UsageError for a limit above theirs.
 
     `of` names the budget: "turn", "session" or "kernel". `before` is the usage that already counts towards it.
     """

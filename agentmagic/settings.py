@@ -66,7 +66,7 @@ def permission_override() -> Permission | None:
 
 
 def replay_override() -> Replay | None:
-    """Return the replay mode that overrides all others, from `AGENTMAGIC_REPLAY` or the classroom settings, or None.
+    """Return the replay mode from `AGENTMAGIC_REPLAY` or the classroom settings, which overrides all others, or None.
 
     Raises UsageError if the variable is not a mode, or not the mode that the classroom settings require.
     """
@@ -81,7 +81,7 @@ def replay_override() -> Replay | None:
 
 
 def shows_runs() -> bool:
-    """Return whether to show a run that a cell starts by code, not by magic: True unless `AGENTMAGIC_VIEW` is "off"."""
+    """Return whether to show runs that a cell's code starts without a magic: True unless `AGENTMAGIC_VIEW` is "off"."""
     return not _is_off(VIEW)
 
 
@@ -100,8 +100,8 @@ def schema_only() -> bool:
 def override_notes(model: str | None) -> list[str]:
     """Return a sentence for each environment variable that overrides a choice of the cell or of the code.
 
-    `model` is the name of the turn's model, None to leave out the sentence about the model. Raises UsageError if a
-    variable has an invalid value.
+    `model` is the name of the turn's model; if it is None, the sentence about the model is left out. Raises UsageError
+    if a variable has an invalid value.
     """
     sentences: list[str] = []
     if model is not None and model_override():
@@ -119,7 +119,7 @@ def override_notes(model: str | None) -> list[str]:
 
 
 def _read(path: Path, reader: Callable[[Path], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return what `reader` makes of a file, {} if it cannot be read. The result is cached until the file changes."""
+    """Return what `reader` reads from a file, or {} if it cannot. The result is cached until the file changes."""
     try:
         return _parse_cached(path, reader, path.stat().st_mtime_ns)
     except (OSError, ValueError):  # a missing file, not text, or invalid TOML
@@ -167,7 +167,7 @@ def _secret_names() -> Iterator[str]:
 
 
 def learn_secrets() -> None:
-    """Register all secrets in the environment, in `.env` and in typed keys, as a tool may print any of them."""
+    """Register all secrets in the environment, in `.env` and in typed keys, since a tool may print any of them."""
     secrets.register_names(_secret_names())
     for place in (os.environ, _typed_keys, _dotenv()):
         for name, value in place.items():
@@ -187,8 +187,9 @@ def find_key_with_place(names: Sequence[str], *, keyring: bool = True) -> tuple[
     """Return an API key and the place where it was found, or None.
 
     `names` are the variables that may hold the key. The places are the environment, the keys that the user typed,
-    `.env` and the system keyring, in this order. All names are looked up in one place before the next. The keyring may
-    ask the user for a password. The key is registered as a secret, so that agentmagic never shows or saves it.
+    `.env` and the system keyring, in this order. All names are looked up in one place before the next place is tried.
+    The keyring may ask the user for a password. The key is registered as a secret, so that agentmagic never shows or
+    saves it.
     """
     secrets.register_names(names)
     places: dict[str, Callable[[str], str | None]] = {
@@ -218,7 +219,7 @@ def type_key(name: str, key: str) -> None:
 
 
 def keyring_problem() -> str:
-    """Return why API keys cannot be stored in the system keyring, "" if they can."""
+    """Return why API keys cannot be stored in the system keyring, or "" if they can."""
     if (bounds := class_settings()).keyring is False:
         return f"The system keyring is not used: {bounds.scope('keyring')} has {bounds.setting_with_file('keyring')}."
     try:

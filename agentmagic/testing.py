@@ -93,7 +93,7 @@ class Stalled:
 
 
 class Faulty:
-    """A model whose first requests each raise the next of the given errors; it answers all later requests.
+    """A model that fails: each of its first requests raises the next given error. It answers all later requests.
 
     Each failing request first streams `text`, like an answer that breaks off midway. `requests` holds all requests.
     """
@@ -213,8 +213,8 @@ class Check:
     def called(self, name: str, /, **arguments: Any) -> Self:
         """Check that a tool ran with at least these arguments, and did not fail.
 
-        Each argument is a value to be equal to, a compiled pattern to be found in the text of the value, or `...` for
-        any value.
+        Each argument is the value that it must have, a compiled pattern that its text must contain, or `...` for any
+        value.
         """
         calls = [call for call in self._ran if call.name == name]
         alike = [call for call in calls if not _different_arguments(arguments, call.arguments)]
@@ -310,7 +310,7 @@ class Check:
 def check(run: RunResult | Run | Session) -> Check:
     """Return a `Check` of a turn.
 
-    `run` is the turn's result, or a run, or a session, of which the running turn or else the last turn is checked. The
+    `run` is the turn's result, a run, or a session. Of a session, the running turn is checked, else the last turn. The
     function waits for a turn that is not over. Raises UsageError if the session has no turn.
     """
     if isinstance(run, Session):
@@ -349,7 +349,7 @@ class Exercise:
     def _refusal(self, error: Exception) -> str:
         """Return why the exercise's check failed, with a hint.
 
-        The first hint is that of the error, if it has one. After every two tries, the exercise's next hint replaces it.
+        If the error has a hint, that is the first one. After every two tries, the exercise's next hint replaces it.
         """
         if isinstance(error, CheckFailed):
             words, nudge = error.words, error.hint
@@ -369,7 +369,7 @@ EXERCISES: dict[str, Exercise] = {}
 
 
 def exercise(name: str, *hints: str) -> Callable[[Callable[P, T]], Callable[P, T | None]]:
-    """Return a decorator that makes a function the check of an exercise. The function raises AssertionError to fail.
+    """Return a decorator that makes a function the check of an exercise. To fail, the function raises AssertionError.
 
     The check prints "Solved:", or "Not yet:" with the error and a hint. It raises nothing, so that Run All continues.
     The first hint is that of a failed `expect` or `Check`; after every two more tries, the next of `hints` replaces it.

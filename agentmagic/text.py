@@ -73,7 +73,7 @@ def reveal(text: str, *, strictly: bool = False) -> str:
 
 
 def sanitize(text: str) -> str:
-    """Return text from any source safe to be read: with secrets blanked and without hidden characters."""
+    """Make a text from any source safe to read, and return it: with secrets blanked, without hidden characters."""
     return clean(redact(text))
 
 
@@ -113,7 +113,7 @@ def _same_start(one: str, other: str) -> int:
 
 
 def exact(text: str) -> str:
-    """Return text that the user has to check before approving: secrets blanked, hidden characters as escapes.
+    """Return a text for the user to check before approving: secrets are blanked, hidden characters become escapes.
 
     Each line ends with a line feed only, because a text box in a browser keeps no other line end.
     """
@@ -239,7 +239,7 @@ def cut(text: str, most: int, note: str = "… (the first {most:,} of {whole:,} 
 
 
 def cut_with_note(text: str, most: int) -> tuple[str, str]:
-    """Return the first `most` characters of a text, and a sentence about the cut, "" if the text was not cut."""
+    """Return the first `most` characters of a text, and a sentence about the cut, or "" if the text was not cut."""
     note = f"The first {most:,} of {len(text):,} characters. The whole result is in session.messages."
     return text[:most], note if len(text) > most else ""
 
@@ -262,7 +262,7 @@ def cut_middle(text: str, most: int, note: Callable[[int, int], str]) -> str:
 
 
 def address_problem(url: str, most: int, *, https: bool = False) -> str | None:
-    """Return why a web address must not be shown to the user, or None. `most` is the longest allowed length."""
+    """Return why a web address must not be shown to the user, or None if it may be. `most` limits its length."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -289,7 +289,7 @@ def web_address(url: object) -> str:
 
 
 def _idna(host: str) -> str:
-    """Return the ASCII (IDNA) form of a host name, "" if it is invalid."""
+    """Return the ASCII (IDNA) form of a host name, or "" if it is invalid."""
     if host.isascii():
         return "" if "%" in host else host
     labels = unicodedata.normalize("NFKC", host).lower().replace("\u3002", ".").split(".")
@@ -318,8 +318,8 @@ _WEIGHED = 8
 def close_names(word: str, candidates: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
     """Return up to `n` known names that a misspelt word may mean, the most likely first, ignoring case.
 
-    `cutoff` is the least similarity, as in `difflib`. The names are sorted by the number of typing errors that turn the
-    name into the word: a letter too many, too few or wrong, or two letters swapped.
+    `cutoff` is the least similarity, as in `difflib`. The names are sorted by the number of typing errors that turn a
+    name into the word. An error is a letter too many, too few or wrong, or two letters swapped.
     """
     names_by_key: dict[str, str] = {}
     for name in candidates:
@@ -334,7 +334,7 @@ def close_names(word: str, candidates: Iterable[str], n: int = 1, cutoff: float 
 
 
 def did_you_mean(word: str, candidates: Iterable[str], cutoff: float = 0.6, form: str = "{}") -> str:
-    """Return " Did you mean NAME?" for an unknown name, "" if no known name is similar. `form` formats NAME."""
+    """Return " Did you mean NAME?" for an unknown name, or "" if no known name is similar. `form` formats NAME."""
     close = close_names(word, candidates, cutoff=cutoff)
     return f" Did you mean {form.format(close[0])}?" if close else ""
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans for turns, model requests and tool calls, with the names of its GenAI semantic conventions.
+"""OpenTelemetry spans for turns, model requests and tool calls, named as in its GenAI semantic conventions.
 
 There are no metrics. Nothing is traced, and OpenTelemetry is not imported, before the user has set a tracer provider in
 this process. Each span is the current span while its work runs, so that spans of tools, HTTP clients and MCP become its
@@ -55,7 +55,7 @@ _PROVIDERS = {"gemini": "gcp.gemini", "openai-chat": "openai"}
 
 
 class TraceSpan:
-    """A span that has been started; `inner` is the OpenTelemetry span, None if nothing is traced.
+    """A span that has been started; `inner` is the OpenTelemetry span, or None if nothing is traced.
 
     If `is_exported` is false, the span is never ended, so that it is not exported. This is used for work replayed from
     a cassette (a recording).
@@ -68,7 +68,7 @@ class TraceSpan:
 
     @property
     def trace_id(self) -> str:
-        """The id of the span's trace in hexadecimal digits, "" if the span is not exported."""
+        """The id of the span's trace in hexadecimal digits, or "" if the span is not exported."""
         if self.inner is None or not self.is_exported or not self.inner.is_recording():
             return ""
         return f"{self.inner.get_span_context().trace_id:032x}"
@@ -212,7 +212,7 @@ def record_call(span: TraceSpan, result: ToolResult, error: BaseException | None
 
 
 def kind_of_error(error: BaseException) -> str:
-    """Return a value for the span attribute `error.type`: an HTTP status, or the name of the exception."""
+    """Return what the span attribute `error.type` says about an error: an HTTP status, or the exception's name."""
     status = getattr(error, "status", None)
     return type(error).__name__ if status is None else str(int(status))
 
@@ -223,7 +223,7 @@ def drop() -> None:
 
 
 def with_span(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that calls `function` with the span that is current now, in whichever thread it is called.
+    """Return a function that calls `function`, in any thread, with the span that is current now.
 
     If nothing is traced, `function` itself is returned. Other context variables stay those of the thread.
     """
@@ -240,7 +240,7 @@ def with_span(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def with_span_async(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Return a coroutine function that runs `function` with the span that is current now, in whichever task it runs."""
+    """Return a coroutine function that runs `function`, in any task, with the span that is current now."""
     if _tracer() is None:
         return function
     current = _Current()
@@ -254,7 +254,7 @@ def with_span_async(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitabl
 
 
 def flush(seconds: float = FLUSH) -> None:
-    """Let the user's exporters send the spans that have ended, and wait at most `seconds` for them."""
+    """Let the user's exporters send the spans that have ended. Wait at most `seconds` for them."""
     # Start no thread if there is nothing to send, or if the thread of an earlier call still hangs in an exporter.
     if not _unflushed.is_set() or (_flushing and _flushing[0].is_alive()):
         return

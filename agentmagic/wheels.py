@@ -1,4 +1,4 @@
-"""Fetches wheels (built Python packages) for other Python versions and platforms than the present one.
+"""Fetches wheels (built Python packages) for Python versions and platforms other than this machine's.
 
 pip can fetch wheels for another machine, but it evaluates the markers of requirements ("; sys_platform == 'win32'") for
 the machine on which it runs. So this module evaluates the requirements again for the other machine, and fetches the
@@ -95,7 +95,7 @@ class Target:
 def targets_of(pythons: Sequence[str], platforms: Sequence[str]) -> list[Target]:
     """Return a target for each Python version on each platform.
 
-    If only one of the two lists is empty, this machine's Python or platform is used for it. If both are empty, there
+    If only one of the two lists is empty, it stands for this machine's Python or platform. If both are empty, there
     are no targets. Raises UsageError for an invalid name, or if this machine's platform is needed and is not in
     `PLATFORMS`.
     """
@@ -152,9 +152,9 @@ def fetch(folder: Path, source_requirement: str, requirement: str, targets: Sequ
 
 
 def missing_requirements(folder: Path, requirement: str, target: Target) -> Iterator[str]:
-    """Yield what must still be fetched to install `requirement` on the target from the folder's wheels.
+    """Yield the requirements that must still be fetched before `requirement` can be installed on the target.
 
-    The requirements of the wheels that are found are checked too.
+    Wheels in the folder need not be fetched. The requirements of those that are found are checked too.
     """
     modules = _Packaging()
     wheels = [wheel for wheel in map(modules.wheel, folder.glob("*.whl")) if wheel.fits(target)]
