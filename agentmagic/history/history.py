@@ -117,8 +117,8 @@ class History:
     the proposed cells that the user has neither kept nor rejected. `changes` is the stack for `undo` and `redo`.
 
     Events are written to the `journal` file, if there is one, as they happen. If the history was created with turns
-    that the journal lacks, these turns are written first. Providers also accept a shorter history: the
-    messages of only the first turns, however many.
+    that the journal lacks, these turns are written first. Providers also accept a shorter history, which has the
+    messages of only the first turns, for any number of turns.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class History:
 
     @classmethod
     def of(cls, turns: Iterable[Sequence[Event]], journal: Journal | None = None) -> "History":
-        """Return a history made from logs, one for each turn, as `journal_reader.read` returns them."""
+        """Return a history made from logs. Each log has the events of a turn, as `journal_reader.read` returns them."""
         return cls((turn_of(events) for events in turns), journal)
 
     @classmethod
@@ -236,7 +236,8 @@ class History:
         """Undo the last change. If it added a turn, return the prompt of this turn.
 
         Return None if the change was a `clear`, whose turns are now restored, or if there is no change to undo. If the
-        change was a `cut` that no turn followed, return the prompt of the last turn that `cut` had kept, or None.
+        change was a `cut` that no turn followed, return the prompt of the last turn that `cut` had kept, or None if it
+        had kept no turn.
         """
         change = self.changes.undo(self.turns)
         if change is None:
@@ -310,7 +311,7 @@ class History:
         self.usage = Usage()
         self.compacted: Compacted | None = None
         self.proposals: tuple[CellProposed, ...] = ()
-        # Keep one set and add to it: it must be fast, because a session looks up the id of every tool call.
+        # Keep one set and add to it. This must be fast, because a session looks up the id of every tool call.
         self._call_ids: set[str] = set()
         self.call_ids: AbstractSet[str] = self._call_ids
         self._append(*turns)
@@ -325,7 +326,7 @@ class History:
         events = [event for turn in turns for event in turn.events]
         self.proposals = open_proposals((*self.proposals, *events))
         for event in events:
-            # `covers` and `prompt` are positions of messages. In a damaged file, they can be behind the last message.
+            # `covers` and `prompt` are positions of messages. In a damaged file, they can lie after the last message.
             if isinstance(event, Compacted) and max(event.covers, event.prompt) < len(self.messages):
                 self.compacted = event
 

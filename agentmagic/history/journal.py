@@ -49,15 +49,15 @@ class _FileInUse(JournalError):
 class Journal:
     """The file of one conversation. No file is opened before the first `write` or `resume`.
 
-    `write` hands the record to the operating system before it returns, so the record survives any end of the process.
-    At the beginning and end of a turn and of a tool call, a thread syncs the file to the disk. The caller does not wait
-    for it, so a power failure can lose the last moments.
+    Before `write` returns, it hands the record to the operating system, so the record is not lost, however the process
+    ends. At the beginning and end of a turn and of a tool call, a thread syncs the file to the disk. The caller does
+    not wait for the sync, so a power failure can lose the last moments.
 
-    `write`, `resume` and `close` never raise because the file cannot be written. In this case, `problem` is set to a
-    text that explains it, and `tell` is called once with this text, in any thread. Then nothing more is written, and
+    If the file cannot be written, `write`, `resume` and `close` do not raise. Instead, `problem` is set to a text that
+    explains the reason, and `tell` is called once with it, in any thread. Then nothing more is written, and
     the conversation continues in memory. `taken` is True if another kernel or session writes the file. `begun` is True
     if the file contains this conversation. `replays` is True if later turns cost nothing, because they are replayed
-    from a cassette; `was_replayed` returns the same for a turn that has ended.
+    from a cassette. For a turn that has ended, `was_replayed` returns whether it was replayed.
     """
 
     def __init__(self, path: Path, *, tell: Callable[[str], None]) -> None:
@@ -131,7 +131,7 @@ class Journal:
         self.begun = True
 
     def resume(self) -> Saved:
-        """Return the conversation in the file; later records are appended to it. End its last turn if it was cut off.
+        """Return the conversation in the file. If its last turn was cut off, end it. Later records go to the same file.
 
         Raises JournalError if the file cannot be read or is not a journal, as `read` does.
         """
@@ -276,7 +276,7 @@ class _File:
         append(self._number, line)
 
     def sync(self) -> None:
-        """Request a sync to the disk. Does not wait for it, unless the platform has no threads."""
+        """Request a sync to the disk without waiting for it. If the platform has no threads, sync at once."""
         if not HOME.threads:
             self._sync()
             return
@@ -290,16 +290,19 @@ class _File:
         return os.fstat(self._number).st_size
 
     def close(self) -> None:
-        """Close the file after the syncs that were requested. Wait at most two seconds for the thread that closes."""
+        """Close the file after the syncs that were requested. A thread does this: wait at most two seconds for it."""
         if self._thread is None:
             os.close(self._number)
             return
         self._requests.put(False)
-        if self._thread is not threading.current_thread():  # the thread cannot wait for itself, in `on_failure`
+        if self._thread is not threading.current_thread():  # in `on_failure`, the thread would wait for itself
             self._thread.join(_LONGEST_SYNC)
 
     def _sync_on_request(self) -> None:
-        """Sync the file at every request, until it is closed. Requests that come during a sync share the next one."""
+        """Sync the file at every request, until it is closed.
+
+        All requests that come during a sync are served by the one next sync.
+        """
         going_on = True
         while going_on:
             requests = [self._requests.get()]
@@ -333,7 +336,10 @@ def in_use(path: Path) -> bool:
 
 
 def file_lock(path: Path, wait: float = 0) -> "BaseFileLock":
-    """Return the lock for a file: a lock file `FILE.lock`. Its `acquire` waits `wait` seconds for another process."""
+    """Return the lock for a file: a lock file `FILE.lock`.
+
+    If another process holds the lock, `acquire` waits `wait` seconds for it.
+    """
     from filelock import FileLock
 
     return FileLock(f"{path}.lock", timeout=wait, poll_interval=0.01, thread_local=False)

@@ -39,7 +39,7 @@ class Saved:
     """The content of a journal: whole turns, each from its TurnStarted to its TurnFinished.
 
     `changes` is the stack for undo and redo. `problems` are sentences about lines that could not be read, and about a
-    last turn that was cut off. `closing` are the events that complete such a turn and are missing in the file.
+    last turn that was cut off. `closing` are the events that complete such a turn; the file does not have them.
 
     `spent` is the cost of all turns in the file, undone turns included. `lost_turns` is the number of turns whose
     beginning could not be read; they are not in `turns`.
@@ -61,9 +61,9 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class SavedConversation:
-    """A journal in a folder. `prompt` is the beginning of its first prompt, `modified` a time in seconds since 1970.
+    """A journal in a folder. `prompt` is the beginning of its first prompt.
 
-    `turns` is None if the file was too long to count them.
+    `modified` is a time in seconds since 1970. `turns` is None if the file was too long to count its turns.
     """
 
     name: str
@@ -100,7 +100,7 @@ def holds_journal(path: Path) -> bool:
 
 
 def list_conversations(folder: Path, most: int | None = None) -> list[SavedConversation]:
-    """Return the conversations saved in a folder, the last used first; an empty list if the folder is missing.
+    """Return the conversations saved in a folder, the last used first. If the folder is missing, the list is empty.
 
     The turns in a file of more than `most` bytes are not counted; None means no limit.
     """
@@ -168,9 +168,10 @@ def _unreadable(path: Path, error: OSError) -> JournalError:
 class _Reading:
     """Builds turns from records, one record at a time.
 
-    A turn whose beginning cannot be read is lost, but an empty turn takes its place: a later HistoryCut record says how
-    many turns are kept, and counts the lost turn too. An InDoubt record (tools that may have run) shows that a session
-    resumed the file at this point. That session did not count the lost turns, so the empty turns are dropped.
+    A turn whose beginning cannot be read is lost, but an empty turn takes its place, because a later HistoryCut record
+    says how many turns are kept, and this number includes the lost turn. An InDoubt record (tools that may have run)
+    shows that a session resumed the file at this point. That session did not count the lost turns, so the empty turns
+    are dropped.
     """
 
     def __init__(self) -> None:
@@ -291,7 +292,10 @@ class _Doubts:
 
 
 def _call_key(record: object, call_id: str) -> tuple[str, ...]:
-    """Return a key for a tool call, unique in a turn: the ids of the calls of agents that it is inside, then its id."""
+    """Return a key for a tool call, which is unique in a turn.
+
+    A call can be inside calls of agents: the key has the ids of these calls, then the id of the call itself.
+    """
     return (*record.path, call_id) if isinstance(record, InnerEvent) else (call_id,)
 
 

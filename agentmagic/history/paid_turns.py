@@ -53,7 +53,7 @@ class Journals:
     def turns(self, folder: Path) -> Iterator[tuple[Path, PaidTurn]]:
         """Yield the paid turns of the journals in a folder, and in its `.agentmagic` folder, where notebooks save them.
 
-        A turn that is in several files counts once: a conversation can be saved to another file, or a file copied.
+        A turn that is in several files counts once: a conversation can be saved to another file, and a file copied.
         """
         paths = (path for pattern in _PLACES for path in folder.glob(pattern))
         sizes = {path: (about.st_mtime, about.st_size) for path in paths if (about := _stat(path)) is not None}
@@ -89,7 +89,7 @@ class _JournalTurns:
         """The lines with the usage of the open turn so far. None if no turn is open."""
 
     def take(self, line: bytes) -> Iterator[PaidTurn]:
-        """Process the next line of the journal. Yield the paid turn that ends with this line or was cut off before."""
+        """Process the next line of the journal. Yield the paid turn that it ends, or that was cut off before it."""
         if not line.endswith(b"}\n"):
             self._journals.damaged_lines += 1
         elif line.startswith(_BEGIN):

@@ -75,7 +75,7 @@ def repair(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[str,
 
 @dataclass(slots=True)
 class _Repair:
-    """Repairs a history, message by message. Messages of the user and of tools are held until `answer` places them."""
+    """Repairs a history, message by message. Messages of the user and of tools wait until `answer` places them."""
 
     out: list[Message] = field(default_factory=list[Message])
     _calls: tuple[ToolCall, ...] = ()
@@ -98,7 +98,7 @@ class _Repair:
             self._calls = message.calls
 
     def answer(self) -> None:
-        """Append the messages that followed the last assistant message: first the results of its tool calls."""
+        """Append the messages that followed the last assistant message. The results of its tool calls come first."""
         results = [part for reply in self._replies for part in reply.parts if isinstance(part, ToolResult)]
         answers = tuple(
             self._result(original_id, call, results)
@@ -163,9 +163,9 @@ def _with_own_ids(message: Message) -> Message:
 
 
 def unfold(messages: Sequence[Message], model: str = "") -> tuple[tuple[Event, ...], ...]:
-    """Return the turns of a history, each as events. `fold`, which makes messages from events, gives its messages back.
+    """Return the turns of a history, each as events. `fold` makes the messages of the history from these events.
 
-    The history is repaired first. The events give `model` as the name of the model.
+    The history is repaired first. In the events, the name of the model is `model`.
     """
     turns: list[list[Message]] = []
     for message in repair_messages(messages):
@@ -184,7 +184,7 @@ def _log(messages: Sequence[Message], model: str) -> Iterator[Event]:
         events=tuple(events),
         iterations_used=sum(message.role == "assistant" for message in messages),
         timed_out=False,
-        # Without an answer the reason is "answer" too: for another reason, later requests could omit these messages.
+        # The reason is "answer" even without one, because later requests could omit these messages otherwise.
         stop_reason="cancelled" if answer and answer.interrupted else "answer",
         usage=Usage(),
     )

@@ -58,8 +58,8 @@ class UserLoop:
     """An event loop in its own daemon thread, for coroutine functions of the user.
 
     The methods of this class run on the engine's loop. A user's function that blocks stops only the other functions on
-    the user loop. The loop is started on first use. If the loop did not respond, the next use replaces it. If it
-    responds again by then, it is kept, so that HTTP clients and other objects that are bound to it still work.
+    the user loop. The loop is started on first use. A loop that did not respond is replaced at the next use. But
+    if it responds again by then, it is kept, so that HTTP clients and other objects that are bound to it still work.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class UserLoop:
         answer = self._answer
         if answer is not None and not answer.done():
             await asyncio.wait([answer], timeout=GRACE)
-            if self._answer is answer and not answer.done():  # blocked, and not replaced by another call
+            if self._answer is answer and not answer.done():  # it is blocked, and no other call has replaced it
                 self.close()
         # The thread may have ended: a user's function can stop the loop, and a forked child process has no threads.
         if self._loop is None or self._thread is None or not self._thread.is_alive():
@@ -212,7 +212,7 @@ class Engine:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def submit_from_here(self, coroutine: Coroutine[Any, Any, T], started_by: Caller | None = None) -> Future[T]:
-        """Run a coroutine on the engine. Store a `Caller`, whose event loop tools with `@tool(loop="caller")` use.
+        """Run a coroutine on the engine. Store a `Caller`: tools with `@tool(loop="caller")` use its event loop.
 
         The stored `Caller` is `started_by` or, if that is None, the code that calls this method.
         """
@@ -226,7 +226,7 @@ class Engine:
         """Run a coroutine on the engine and wait for its result. An interrupt cancels the coroutine.
 
         Raises RuntimeError if called on an event loop that must not block, and UsageError in a browser that cannot
-        suspend synchronous code. The coroutine is then not run.
+        suspend synchronous code. In both cases, the coroutine is not run.
         """
         try:
             self.refuse_own_thread()
@@ -269,16 +269,16 @@ class Engine:
             loop.call_soon_threadsafe(_copy_result, job.future, answer)
 
         async with self._pool:
-            # No ThreadPoolExecutor: Python joins its threads at exit, so a tool that hangs would keep Python running.
+            # Do not use a ThreadPoolExecutor: at exit, Python waits for its threads, also for a tool that hangs.
             in_thread(work, "agentmagic-tool")
             return await answer
 
     async def run_user(self, function: Callable[[], T], on_start: Callable[[], None] | None = None) -> T:
-        """Run a synchronous function of the user: in a kernel in the main thread, in a Python script in a pool thread.
+        """Run a synchronous function of the user. A kernel runs it in the main thread, a script in a pool thread.
 
-        A kernel also uses a pool thread if the run was started outside the main thread and the main thread is busy: it
-        may be waiting for the thread that started the run. `on_start` is called in the function's thread just before
-        the function.
+        A kernel also uses a pool thread if the run was started outside the main thread and the main thread is busy:
+        the main thread may be waiting for the thread that started the run. `on_start` is called in the function's
+        thread just before the function.
         """
         if self.main.takes_tools:
             with suppress(Busy):
@@ -413,7 +413,7 @@ def engine() -> Engine:
     """Return the engine of this process. It is started by the first call, and once more in a forked child process."""
     global _engine  # noqa: PLW0603  (one engine per process is the point)
     if (running := _engine) is not None and running.pid == os.getpid() and running.thread.is_alive():
-        return running  # without the lock, because a signal handler may call this while its thread has it
+        return running  # the lock is not taken: a signal handler may call this while its thread has it
     with _lock:
         if _engine is None or _engine.pid != os.getpid() or not _engine.thread.is_alive():
             _engine = Engine()

@@ -72,7 +72,7 @@ def contained_exits() -> Generator[None]:
 
 
 def end_tool(code: object = None) -> None:
-    """Raise SystemExit if a tool calls this, or code in a thread that runs no cells. If a user's cell does, return.
+    """Raise SystemExit if a tool, or code in a thread that runs no cells, calls this. For a user's cell, return.
 
     Raises RuntimeError in a task that a finished tool has left on an event loop, because SystemExit would end the loop.
     """

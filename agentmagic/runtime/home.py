@@ -36,7 +36,7 @@ class Condition(Protocol):
 
 
 class Home(Protocol):
-    """What differs between platforms with and without threads: starting event loops and functions, and waiting."""
+    """Operations that differ between platforms with and without threads: start loops and functions, and wait."""
 
     threads: bool
     """Whether new work runs at the same time as the code that starts it."""
@@ -57,7 +57,7 @@ class Home(Protocol):
         ...
 
     def refuse_to_block(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Raise if synchronous code in this thread must not wait. `loop`: the event loop of this thread, or None."""
+        """Raise if synchronous code in this thread must not wait. `loop` is the event loop of this thread, or None."""
 
 
 RunningLoop = tuple[asyncio.AbstractEventLoop, threading.Thread]
@@ -72,7 +72,7 @@ _Base: type[BaseEventLoop] = asyncio.ProactorEventLoop if sys.platform == "win32
 class EngineLoop(_Base):  # type: ignore[misc, valid-type]
     """An event loop that nest_asyncio cannot patch. nest_asyncio patches the class of the kernel's loop in place."""
 
-    # Methods of BaseEventLoop, because nest_asyncio may already have patched SelectorEventLoop when this line runs.
+    # Use methods of BaseEventLoop: nest_asyncio may already have patched SelectorEventLoop when this line runs.
     # On Windows, ProactorEventLoop has its own `run_forever`.
     run_forever = (_Base if sys.platform == "win32" else BaseEventLoop).run_forever
     run_until_complete = BaseEventLoop.run_until_complete

@@ -120,8 +120,8 @@ class MainThread:
         Cancelling this coroutine interrupts the function, like an interrupt by the user.
 
         `on_start` is called in the main thread just before the function. Raises `asyncio.CancelledError` if the
-        function is interrupted. If `wait` is False, raises Busy if the main thread does not block in `serve`, and has
-        not started the function within a short time (TICK).
+        function is interrupted. With `wait=False`, raises Busy if the main thread is not blocked in `serve` and has not
+        started the function within a short time (TICK).
         """
         job = Job(traces.with_span(function), on_start)
         self._post(job)
@@ -198,7 +198,7 @@ class MainThread:
                     on_interrupt()
                 self._serve(future)
         except KeyboardInterrupt:
-            if self._interrupts is not None:  # not called yet; without this call, the work would continue
+            if self._interrupts is not None:  # `on_interrupt` was not called, so the work would continue
                 on_interrupt()
             raise
         finally:
@@ -237,9 +237,10 @@ class MainThread:
     def mark_busy(self) -> Generator[None]:
         """Mark the main thread as busy in a `with` block, so that jobs queued before `serve` begins are run by `serve`.
 
-        For code that starts work and then waits for it in `serve`: the main thread's event loop is about to block, so
-        jobs must not be scheduled there. An interrupt that comes before `serve` is handled by `serve`, or is raised at
-        the end of the `with` block; a second interrupt is raised at once. Does nothing in another thread.
+        This is for code that starts work and then waits for it in `serve`. The main thread's event loop is about to
+        block then, so jobs must not be scheduled there. An interrupt that comes before `serve` is handled by `serve`,
+        or is raised at the end of the `with` block; a second interrupt is raised at once. Does nothing in another
+        thread.
         """
         if threading.current_thread() is not threading.main_thread():
             yield

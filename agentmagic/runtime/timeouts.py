@@ -20,14 +20,14 @@ GRACE = 0.25
 
 
 async def await_with_grace(work: Coroutine[Any, Any, T]) -> T:
-    """Await a coroutine. If this call is cancelled, cancel the coroutine and wait for its end, but not long (GRACE)."""
+    """Await a coroutine. If this call is cancelled, cancel the coroutine and wait a short time (GRACE) for its end."""
     task = asyncio.ensure_future(work)
     await await_all_with_grace([task])
     return task.result()
 
 
 async def await_all_with_grace(tasks: Collection["asyncio.Task[Any]"], grace: float = GRACE) -> None:
-    """Wait until all tasks have ended. If this call is cancelled, cancel them and wait at most `grace` seconds."""
+    """Wait until all tasks have ended. If this call is cancelled, cancel the tasks and wait at most `grace` seconds."""
     try:
         await asyncio.wait(tasks)
     except asyncio.CancelledError:
@@ -47,9 +47,10 @@ def retrieve_exception(future: "asyncio.Future[Any]") -> None:
 
 
 class Deadline:
-    """An `asyncio.timeout` that can be paused, for `async with`. Raises `TimeoutError` if the time has run out.
+    """A kind of `asyncio.timeout` that can be paused, for `async with`. Raises `TimeoutError` if the time has run out.
 
-    `seconds` is None for no limit. Pauses can be nested and can overlap. A pause also pauses the deadline `outer`.
+    If `seconds` is None, there is no limit. Pauses can be nested and can overlap. A pause also pauses the deadline
+    `outer`.
     """
 
     def __init__(self, seconds: float | None, outer: "Deadline | None" = None) -> None:
@@ -70,7 +71,7 @@ class Deadline:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        self._remaining = None  # no time is stored, so that a late `resume` does not start the clock again
+        self._remaining = None  # forget the time, so that a late `resume` does not start the clock again
         self._over = True
         return await self._timeout.__aexit__(kind, error, trace)
 
@@ -81,7 +82,10 @@ class Deadline:
 
     @property
     def paused_for(self) -> float:
-        """Total seconds of all pauses so far, including a current one. Only for code on the deadline's event loop."""
+        """The total seconds of all pauses so far, including a current one.
+
+        Only code on the deadline's event loop may read it.
+        """
         return self._paused_for + (asyncio.get_running_loop().time() - self._paused_at if self._pauses else 0.0)
 
     def pause(self) -> None:

@@ -17,7 +17,7 @@ class Waiters:
         return bool(self._waiting)
 
     async def wait(self, is_more: Callable[[], bool]) -> None:
-        """Wait until the next `wake`. Return at once if `is_more()`, which says if there is new data, is true."""
+        """Wait until the next `wake`. If there is new data already, so that `is_more()` is true, return at once."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         with self._lock:

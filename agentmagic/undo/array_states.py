@@ -20,9 +20,9 @@ _PART = 2**20
 
 
 class _ArrayView(ObjectState):
-    """The state of an array that uses the memory of its base array: only the form, such as the shape and the type.
+    """The state of an array that uses the memory of its base array. It has only the form.
 
-    `data` ends with the field names and the writeable flag.
+    The form is the shape, the type and so on. `data` ends with the field names and the writeable flag.
     """
 
     def obstacle(self, now: ObjectState) -> str:
@@ -89,7 +89,7 @@ class Memory(_OwnedArray):
         return self
 
     def keep(self, *, copy: bool) -> None:
-        """Store a copy of the memory, or only a digest."""
+        """Store a copy of the memory or, if `copy` is False, only a digest of it."""
         if copy:
             self.copy = self.array.copy(order="K")
             if self.copy.dtype.names is not None:
@@ -98,7 +98,7 @@ class Memory(_OwnedArray):
             self.digest = _digest(self.array)
 
     def is_unchanged(self) -> bool:
-        """Return whether the array has the same form, and the same content if a copy or digest of it is stored."""
+        """Return whether the form is the same and, if a copy or digest of the content is stored, the content too."""
         if self._form() != self.data:
             return False
         if self.copy is not None:
@@ -125,7 +125,7 @@ class Memory(_OwnedArray):
         return self.digest
 
     def obstacle(self, now: ObjectState) -> str:
-        """Return why the memory cannot be restored, or ""."""
+        """Return why the memory cannot be restored, or "" if it can."""
         return super().obstacle(now) or ("" if self.copy is not None else "an array in it was too large to be copied")
 
     def writable_memory(self) -> tuple[MemoryBlock, ...]:

@@ -66,7 +66,7 @@ def arrow_memory(thing: Any) -> list[MemoryBlock]:
 
 
 def memory_writers(states: Collection[ObjectState]) -> dict[int, list[int]]:
-    """Return a dict from the ids of objects to the ids of other objects that can write to the memory they use."""
+    """Return, for the id of an object, the ids of other objects that can write to the memory that it uses."""
     blocks = sorted(
         (start, start + size, id(state.thing)) for state in states for start, size in state.writable_memory() if size
     )

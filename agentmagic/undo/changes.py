@@ -48,8 +48,8 @@ class Changes:
 
     Calls that run at the same time share one `Changes`; `calls` are their ids. `names` are the variables that
     the calls can change, or None for all. When the last call has ended, `ended` is set, the variables are compared with
-    those before, `on_compared` is called, and `settled` is set. If the snapshot before the calls or this comparison
-    `failed`, the changes are unknown.
+    those before, `on_compared` is called, and `settled` is set. `failed` is True if the snapshot before the calls, or
+    this comparison, failed. The changes are then unknown.
     """
 
     namespace: Variables
@@ -95,7 +95,7 @@ class Changes:
 
     @no_garbage_collection()
     def settle(self) -> "Changes":
-        """Compare the variables with those before, because all calls have ended. Return this object."""
+        """Compare the variables with the snapshot `before`, now that all calls have ended. Return this object."""
         self.ended = True
         try:
             self.after = _picture_now(self.namespace, self.names, [self.before], 0)
@@ -111,7 +111,7 @@ class Changes:
         return self
 
     def wait(self, seconds: float) -> None:
-        """Wait up to `seconds` for interrupted calls to end. If they have, wait until the variables are compared."""
+        """Wait up to `seconds` for interrupted calls to end. If they end, also wait for the comparison."""
         if not self.settled.wait(seconds) and self.ended:
             self.settled.wait(LONGEST_LOOK)
 
@@ -132,7 +132,7 @@ class Changes:
     def _with_all_names(self, picture: Picture) -> Picture:
         """Return `picture`, a snapshot of now, with the objects of all other names.
 
-        The small containers for which one `Many` state stands are not read.
+        Small containers that share one state (`Many`) are not read.
         """
         if self.names is None:
             return picture
@@ -236,7 +236,7 @@ def _picture_now(namespace: Variables, names: set[str] | None, earlier: list[Pic
 
 
 class _Undoing:
-    """Decides which variables undo can restore, and restores them. `refused`: the others, each with the reason.
+    """Decides which variables undo can restore, and restores them. `refused` has the others, with the reasons.
 
     `now` is a snapshot of the variables that the code could change, `wide` is a snapshot of all variables.
     """

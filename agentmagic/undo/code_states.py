@@ -43,10 +43,13 @@ class _CellState(ObjectState):
 
 
 class _Cache(NoCopy):
-    """The state of a function with a cache. `data`: what `cache_info` returns. `refs`: attributes, wrapped function."""
+    """The state of a function with a cache. `data` is what `cache_info` returns.
+
+    `refs` are the attributes and the wrapped function.
+    """
 
     def obstacle(self, now: ObjectState) -> str:
-        """Return "" if the cache was empty, because undo can empty it again; else why it cannot be restored."""
+        """Return why the cache cannot be restored, or "" if it was empty: undo can empty it again."""
         return "" if not self.data.currsize else super().obstacle(now)
 
     def restore(self) -> None:
@@ -99,7 +102,7 @@ class _PackageNames(ObjectState):
         return not self._differences(other)
 
     def _differences(self, other: ObjectState) -> dict[str, Any]:
-        """Return the earlier values of attributes that differ in `other`; `UNSET` if only `other` has the attribute."""
+        """Return the earlier values of attributes that differ in `other`: `UNSET` for those that only `other` has."""
         before = dict(zip(self.data, self.refs, strict=False))
         after = dict(zip(other.data, other.refs, strict=False))
         if before == after:  # fast, because dict equality checks identity first
@@ -120,7 +123,7 @@ class _PackageNames(ObjectState):
 def _is_of_packages(value: Any) -> bool:
     """Return whether a package, not the user, set an attribute to this value.
 
-    Such a value is a module, or a function of IPython or the like that replaces another function.
+    Such a value is a module, or a function with which a package such as IPython replaces another function.
     """
     is_function = type(value) is FunctionType
     return isinstance(value, ModuleType) or (is_function and value.__module__.partition(".")[0] in OUTSIDE)
@@ -135,12 +138,12 @@ def _delete(thing: Any, name: str) -> None:
 
 
 def _kind_of(thing: Any) -> Any:
-    """Return the built-in type that sets the attributes of a class or module, so that no code of the user runs."""
+    """Return the built-in type that can set the attributes of a class or module without running user code."""
     return type if isinstance(thing, type) else ModuleType
 
 
 def _is_users(value: Any) -> bool:
-    """Return whether a new attribute with this value was made by the user, not by a package when first used."""
+    """Return whether a new attribute with this value was made by the user, not by a package at its first use."""
     kind = cast("type[Any]", type(value))
     owner = value if isinstance(value, type) or kind is FunctionType else kind
     return is_own(str(owner.__module__)) or (owner is kind and kind.__module__ == "builtins" and not callable(value))
@@ -226,7 +229,7 @@ def _settings(module: Any) -> tuple[Any, ...]:
 
 
 def generators(variables: Mapping[str, Any]) -> list[Any]:
-    """Return the random generators that all callers of `random` and NumPy share, if variables are these modules.
+    """Return the random generators that all callers of `random` and NumPy share, if `variables` have these modules.
 
     Undo must watch them for every call, because any function can draw numbers from them.
     """

@@ -14,7 +14,7 @@ from agentmagic.undo.object_states import HEAP_TYPE, ObjectState, with_attribute
 
 
 class _Compiled(ObjectState):
-    """The state of an object written in C. `data` has the forms of its arrays, and a pickle of all else.
+    """The state of an object written in C. `data` has the forms of its arrays, and a pickle of everything else.
 
     `refs` are the arrays. They are not compared, because `__getstate__` returns new array objects each time.
     """
@@ -49,7 +49,7 @@ def _content(thing: Any, c_class: type[Any]) -> ObjectState:
     arrays, rest = _parts(pickle_state)
     forms = list(map(form_of, arrays))
     if forms != list(map(form_of, _parts(thing.__getstate__())[0])):
-        return ObjectState(thing, problem=_problem(thing))  # `__getstate__` returns copies, of no use to undo
+        return ObjectState(thing, problem=_problem(thing))  # `__getstate__` returns copies, which undo cannot use
     state = _Compiled(thing, tuple(arrays), (forms, pickle.dumps(rest)))
     state.pickle_state = pickle_state
     return state

@@ -22,7 +22,7 @@ LARGEST_PICKLE = 2**20
 
 
 class _FilePosition(NoCopy):
-    """The state of an open file: `data` is its position, None once it is closed. The content is not watched."""
+    """The state of an open file: `data` is its position, or None if closed. The content is not watched."""
 
     def obstacle(self, now: ObjectState) -> str:  # noqa: ARG002  (that it moved is enough)
         return "it holds a file that was read, written or closed"
@@ -127,7 +127,7 @@ def _iterator(thing: Any) -> ObjectState:
 
 def file_state(thing: Any) -> ObjectState | None:
     """Return the state of a file, or None for a pipe or terminal, where data cannot be read twice."""
-    # Call `tell` of the raw file: that of a wrapper would flush pending data, or wait for a thread that reads.
+    # Call `tell` of the raw file: `tell` of a wrapper would flush pending data, or wait for a thread that reads.
     try:
         binary = getattr(thing, "buffer", thing)
         raw = getattr(binary, "raw", binary) if type(binary) in _BUFFERED else binary
@@ -261,7 +261,7 @@ class _ShallowPickler(pickle.Pickler):
     inner: list[Any]
 
     def persistent_id(self, obj: Any) -> Any:
-        """Return a number in place of an object inside the pickled object, None for what the pickle itself contains."""
+        """Return a number that replaces an inner object, or None for an object that the pickle itself contains."""
         if obj is self.thing or type(obj) in _PARTS:
             return None
         self.inner.append(obj)

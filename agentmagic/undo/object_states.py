@@ -1,7 +1,8 @@
 """The state of one object of the notebook: its own content, in a form that can be compared and restored in place.
 
 A state refers to the objects inside the object, and never copies them. So the states of all objects that the variables
-reach form a snapshot of the variables. Restoring changes the objects themselves: variables that shared one still do.
+reach form a snapshot of the variables. Restoring changes the objects themselves, so variables that share an object
+still share it.
 """
 
 import pickle
@@ -261,7 +262,8 @@ class Many(ObjectState):
     """One state for a list or dictionary and the many small containers in it.
 
     `data` has the state of the list or dictionary alone, and the class of the containers. `hold` stores the size of
-    each container, and the keys and values of all. These are plain and never change, so they need no own states.
+    each container, and the keys and values of all. Keys and values are plain and never change, so they need
+    no states of their own.
     """
 
     holdings: tuple[list[int], list[Any], list[Any]] | None = None

@@ -26,7 +26,10 @@ def user_variables(namespace: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_own(module: str) -> bool:
-    """Return whether a module is the user's: the notebook, a file outside Python's folders, or made by code alone."""
+    """Return whether a module is the user's.
+
+    It is the notebook, a file outside Python's folders, or a module that code made without a file.
+    """
     if module in ("__main__", "builtins") or module.partition(".")[0] in OUTSIDE:
         return module == "__main__"
     module_object = sys.modules.get(module)

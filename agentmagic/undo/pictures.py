@@ -89,7 +89,7 @@ class Picture:
         return names
 
     def with_states(self, states: Mapping[int, ObjectState], beside: Collection[int] = ()) -> "Picture":
-        """Return this snapshot with more states. `beside`: ids of those whose state was taken after the code ran."""
+        """Return this snapshot with more states. Those of the ids in `beside` were taken after the code ran."""
         return replace(self, states={**self.states, **states}, beside=self.beside | set(beside))
 
     def changed_ids(self, later: "Picture") -> set[int]:
@@ -199,8 +199,8 @@ class Camera:
     ) -> "Camera":
         """Add the states of all objects that `names` and `roots` reach to the snapshot. Return this `Camera`.
 
-        `names` is None for all names; those in `without` are skipped. With `follow`, the code can call the functions
-        that are found, so the variables that they use are looked at too.
+        `names` is None for all names; those in `without` are skipped. If `follow` is True, the code can call the
+        functions that are found, so the variables that they use are looked at too.
         """
         self._visited_names.update(without)
         self.everything |= names is None
@@ -223,8 +223,8 @@ class Camera:
     def again(self, earlier: Iterable[Picture]) -> "Camera":
         """Reuse the states in earlier snapshots for unchanged objects, and take new states of the others.
 
-        `earlier` has the latest snapshot first: if several have a state of an object, that of the first counts. Return
-        this `Camera`.
+        `earlier` has the latest snapshot first: if several snapshots have a state of an object, the first
+        snapshot counts. Return this `Camera`.
         """
         states, waiting = self.picture.states, list[Any]()
         for picture in earlier:
@@ -240,7 +240,7 @@ class Camera:
         return self
 
     def _walk(self, waiting: list[Any], most: int) -> list[Any]:
-        """Add at most `most` states, of the `waiting` objects and all that they reach. Return the objects left."""
+        """Add states of the `waiting` objects and of all that they reach, at most `most`. Return the objects left."""
         states, behind, shielded_arrays = self.picture.states, self._ids_behind_copies, self._arrays_behind_copies
         remaining, lookup = most, cast("Callable[[Any, Any], Maker | None]", MAKERS.get)
         while waiting or shielded_arrays:
@@ -299,9 +299,10 @@ class Camera:
     def develop(self, limit: int) -> Picture:
         """Store the memory of arrays, and return the snapshot.
 
-        A copy is stored if `limit` bytes suffice, and code reaches the array not only through copy-on-write or the
-        array is small. Otherwise a digest is stored, but nothing for a large array (over SHIELDED) that code cannot
-        write to. If the digests would read more than COMPARED bytes, the state gets the `problem` TOO_LARGE.
+        A copy is stored if `limit` bytes suffice, except for a large array that code reaches only through
+        copy-on-write. Otherwise a digest is stored. Nothing is stored for an array of more than SHIELDED bytes that
+        code cannot write to. If the digests would read more than COMPARED bytes, the state gets the `problem`
+        TOO_LARGE.
         """
         digest_limit, states = COMPARED, self.picture.states
         is_deep = self.everything or self.writes_past_copies

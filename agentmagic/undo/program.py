@@ -105,8 +105,8 @@ class Program:
 def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
     """Return what a program would do. The code may contain IPython lines, such as `%time` and `!ls`.
 
-    `namespace` is the one in which the program would run. `only_reads` requires that the variables used are in
-    `namespace`, with values of types of Python or the data libraries. Without a namespace, no value is known.
+    `namespace` is the one in which the program would run. `only_reads` can be True only if the variables used are in
+    `namespace`, and their types are those of Python or the data libraries. Without a namespace, no value is known.
     """
     walk = _Walk(namespace or {})
     only_reads = False
@@ -571,7 +571,7 @@ def _try_parse(code: str) -> ast.Module | None:
 
 
 def _path_of_value(value: object) -> str:
-    """Return the dotted path of a module, function or class; for another object, that of its class and "()".
+    """Return the dotted path of a module, function or class. For another object, add "()" to that of its class.
 
     The path is "" for a class or function of the notebook, and for an object of such a class or of a built-in one.
     """

@@ -109,7 +109,7 @@ def _inside(value: Any, kind: str) -> list[Any] | None:  # noqa: PLR0911  (one a
             return None if any("Object" in str(one) for one in dtypes) else []
         case "array":
             return [] if not value.dtype.hasobject else None if value.dtype.names else value.ravel().tolist()
-        case "frame" if _has_only_data(value):  # none with attributes set by the user: they look like columns
+        case "frame" if _has_only_data(value):  # no attributes set by the user, because they look like columns
             columns = [value.iloc[:, place] for place, dtype in enumerate(value.dtypes) if not _is_plain(dtype)]
             return [value.index, value.columns, value.attrs, *columns]  # pandas copies `attrs` with the frame
         case "series":
@@ -528,7 +528,7 @@ class _ReadCheck:
     # -- names ---------------------------------------------------------------------------------
 
     def _path(self, node: ast.AST) -> str:
-        """Return the dotted path of the known module or member that an expression names, "" for any other."""
+        """Return the dotted path of the known module or member that an expression names, or "" if it names none."""
         match node:
             case ast.Name(id=name) if name not in self._local:
                 value = self._namespace.get(name, vars(builtins).get(name, self))

@@ -209,7 +209,10 @@ def _short_line(text: str) -> str:
 
 
 def entry(path: str) -> tuple[str, str] | None:
-    """Return the act of a function or method, and which argument to show ("0": the first); None if not in the table."""
+    """Return the act of a function or method, and which argument to show: "0" is the first.
+
+    Return None if the function or method is not in the table.
+    """
     return _TABLE.get(path) or (_TABLE.get(f".{path.rpartition('.')[2]}") if "." in path else None)
 
 
@@ -225,7 +228,7 @@ def of_mention(path: str) -> Act | None:
 
 @dataclass(frozen=True)
 class ProgramCall:
-    """A call in a program, of a function with a dotted path.
+    """A call in a program. It calls a function that has a dotted path.
 
     `path_of` and `text_of` return the path and the text that an expression stands for, if known.
     """
@@ -295,7 +298,7 @@ class ProgramCall:
             case "ends" | "inside":
                 yield act, None
             case "credential" if not self.path.startswith(("dotenv", "keyring", "google")):
-                yield act, None  # without its argument, which is only the text of a prompt
+                yield act, None  # leave out the argument: it is only the text of a prompt
             case "fetches" | "sends" if text is not None and not _ADDRESS.search(text):
                 yield act, None
             case _:
@@ -360,7 +363,7 @@ def of_shell(command: str) -> Act:
 
 
 def of_magic(command: str) -> Iterator[Act]:
-    """Yield what an IPython magic does. `command` is the text after the percent signs, all lines of a cell magic."""
+    """Yield what an IPython magic does. `command` is the text after the percent signs, in a cell magic all lines."""
     name, rest = (*command.split(maxsplit=1), "", "")[:2]
     match _MAGIC.get(name, "magic"):
         case "":

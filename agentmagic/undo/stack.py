@@ -140,7 +140,8 @@ class Undone:
 
     `prompt` is the prompt of the turn that was removed or restored. `restored` are the variables that have their
     earlier values again; `refused` are those that were left alone, each with the reason. `problem` is the reason why no
-    variables could be restored. `looks`: how many later calls by MCP clients were removed too. They only read.
+    variables could be restored. `looks` is the number of later calls by MCP clients, which only read and were removed
+    too.
     """
 
     kind: ChangeKind
@@ -167,7 +168,7 @@ STILL_RUNNING = "The variables are as they are: a tool of this turn still runs. 
 
 
 def restore_turn(changes: list[Changes] | None, outcome: Undone) -> tuple[Undone, list[Changes] | None]:
-    """Restore variables, the latest change first. Return the completed `outcome`, and the changes that undo this."""
+    """Restore variables, the latest change first. Return the completed `outcome`, and the changes that reverse it."""
     if not outcome.tools:
         return outcome, []
     if changes is not None and not all(record.settled.is_set() for record in changes):

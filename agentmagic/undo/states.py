@@ -144,14 +144,17 @@ def _python_maker(kind: type[Any]) -> Maker:
 
 
 def _solid(kind: type[Any]) -> type[Any]:
-    """Return the first base class written in C, or `object` if undo neither ignores its content nor can watch it."""
+    """Return the first base class written in C, or `object` if undo can neither ignore nor watch its content."""
     solid = next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
     return solid if is_unchanging(solid) or solid in _ROWS else object
 
 
 @cache
 def is_unchanging(kind: type[Any]) -> bool:  # noqa: PLR0911  (one return for each kind of types)
-    """Return whether undo may ignore objects of this type: immutable, with all inside them, or not user data."""
+    """Return whether undo may ignore objects of this type.
+
+    They are no data of the user, or they are immutable together with all objects inside them.
+    """
     package = kind.__module__.partition(".")[0]
     if package in OUTSIDE:
         return True

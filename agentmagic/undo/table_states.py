@@ -86,10 +86,10 @@ def _bits(data: Any) -> Any:
 
 
 def _series_memory(series: Any) -> list[MemoryBlock]:
-    """Return the addresses and sizes of a series' memory that can belong to a NumPy array."""
+    """Return the addresses and sizes of the memory of a series, as far as it can belong to a NumPy array."""
     if not (series.dtype.is_numeric() or series.dtype.is_nested()):
         return []
-    chunks = series.get_chunks()  # chunk by chunk: for the whole series polars would make a copy
+    chunks = series.get_chunks()  # read its pieces, because polars would copy the series as a whole
     if sys.modules.get("pyarrow") is not None:
         return [place for chunk in chunks for place in arrow_memory(chunk.to_arrow())]
     arrays = (chunk.to_numpy() for chunk in chunks if not chunk.null_count())
@@ -184,7 +184,7 @@ def _extension_array(thing: Any) -> ObjectState:
         return _holder(thing)
     parts = _parts(thing)
     problem = "" if parts else f"it holds an array of {thing.dtype}, which cannot be kept"
-    frequency = getattr(thing, "_freq", None)  # None in pandas 3, where the index has it
+    frequency = getattr(thing, "_freq", None)  # None in pandas 3: there, the index has the frequency
     return ObjectState(thing, tuple(parts), (thing.dtype, frequency), problem)
 
 

@@ -37,12 +37,12 @@ def describe_variable(name: str, value: object) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """Return the type of a value with its size, such as "list of 3"; for a module its name."""
+    """Return the type of a value with its size, such as "list of 3". For a module, return its name."""
     return f"module {value.__name__}" if issubclass(type(value), ModuleType) else describe.summary(value)
 
 
 def _contents(name: str, value: object) -> str:
-    """Return the beginning of a value, or "". No code of the user may run: this is called for every variable."""
+    """Return the beginning of a value, or "". Runs no code of the user, because it is called for every variable."""
     if describe.is_opaque(value):
         return ""
     if _is_secret(name, value):

@@ -109,9 +109,10 @@ def describe(value: Any, budget: int = BUDGET, *, rows: int | None = None) -> st
     """Return a text about a value for a model, in about `budget` tokens at most and in a limited time.
 
     A string is returned as it is. For a data frame or series, the text has the index and columns with types, missing
-    values, ranges and distinct values, and some rows, or the first `rows`. For an array it has the range and a corner,
-    for a function or class the source, for a data class the schema. A NumPy number, a time and the like are written as
-    `print` does. Any other value is written like its repr. No iterator is consumed.
+    values, ranges and distinct values, and some rows or, if `rows` is given, the first `rows`. For an array, the text
+    has the range and a corner. For a function or class it has the source, and for a data class the schema. NumPy
+    numbers, times and the like are written as `print` does. Any other value is written like its repr. No iterator is
+    consumed.
     """
     most = budget * CHARACTERS
     if is_opaque(value):
@@ -206,7 +207,10 @@ def _inside(value: Any) -> str:
 
 
 def snapshot(value: Any) -> Any:
-    """Return a copy of a dict or list of JSON data, which later changes do not alter; None for any other value."""
+    """Return a copy of a dict or list of JSON data, so that later changes do not alter it.
+
+    Return None for any other value.
+    """
     if not isinstance(value, (dict, list)):
         return None
     try:

@@ -111,7 +111,7 @@ def columns(value: Any, characters: int) -> str:
 
 
 def table(value: Any, characters: int, rows: int | None, write: WriteCell) -> str:
-    """Return a frame or series as text: its index, its columns, and its first `rows` rows, or as many as fit."""
+    """Return a frame or series as text: its index, its columns, and its first `rows` rows, or as many rows as fit."""
     value = without_style(value)
     frame = _narwhals_frame(value)
     if not hasattr(frame, "shape"):  # a lazy frame: computing it could take hours
@@ -314,7 +314,7 @@ def _statistics(series: "nw.Series[Any]") -> tuple[str, str]:
 
 
 def values_of(values: Sequence[Any], categories: Sequence[Any] = ()) -> str:
-    """Return the distinct values, each with its count, or the range of the values; "" for values of a user's own types.
+    """Return the distinct values with their counts, or the range of the values. For a user's own types, return "".
 
     `categories` are in order, and can include some that do not occur in `values`.
     """
@@ -352,7 +352,7 @@ def _range(low: Any, high: Any) -> str:
 
 
 def array(value: Any, write: WriteCell) -> str:
-    """Return an array as text: shape, type, range and outer items; for a structured array, the range of each field."""
+    """Return an array as text: shape, type, range, outer items. A structured array has a range for each field."""
     import numpy as np
 
     part, every = sample(value)
@@ -404,7 +404,7 @@ def array_statistics(value: Any) -> tuple[int, str]:
 
 
 def scalar(value: Any) -> str | None:
-    """Return a scalar of NumPy, pandas or pyarrow as text without its type, such as "2"; None for any other value."""
+    """Return a scalar of NumPy, pandas or pyarrow as text without its type, such as "2", or None for other values."""
     kind = cast("type[Any]", type(value))
     package = kind.__module__.partition(".")[0]
     if package == "pyarrow" and hasattr(kind, "as_py") and not value.type.num_fields:  # not a list, which can be long

@@ -56,7 +56,7 @@ def _rows(value: Any, *, figures: bool = True) -> Iterator[tuple[str, ...]]:
 def _statistics(variable: Any) -> tuple[str, str]:
     units = variable.attrs.get("units")
     units_text = f"units: {single_line(str(units), LONGEST_UNITS)}" if isinstance(units, str) else ""
-    if not getattr(variable, "_in_memory", False):  # values are in a file not read yet, or in a dask array
+    if not getattr(variable, "_in_memory", False):  # not in memory: in a file or a dask array
         return "", units_text or "not loaded"
     part, every = frames.sample(variable.values)
     missing, values = frames.array_statistics(part)

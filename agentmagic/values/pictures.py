@@ -90,7 +90,7 @@ def fit_image(data: Any, name: str) -> Media:
 
 
 def figure_of(value: Any) -> Any:
-    """Return the Matplotlib figure that a value is or, like a seaborn grid, contains; else None."""
+    """Return a Matplotlib figure: the value itself, or the figure inside it, as in a seaborn grid; or None."""
     if not hasattr(cast("type[Any]", type(value)), "savefig"):
         return None
     figure: Any = value if "matplotlib" in _packages(value) else getattr(value, "figure", None)
@@ -117,7 +117,7 @@ def shown_image(value: Any) -> Output | None:
 
 
 def display_width(metadata: Any) -> str:
-    """Return an `<img>` tag with the width at which Jupyter shows an image, "" if it is the image's own width."""
+    """Return an `<img>` tag with the width at which Jupyter shows an image, or "" if this is the image's own."""
     match metadata:
         case {"width": int(width)} if width > 0:
             return f'<img width="{width}">'
@@ -136,7 +136,7 @@ _IMAGE_METHODS: Mapping[str, str] = {"image/png": "_repr_png_", "image/jpeg": "_
 
 
 def _formatter(kind: str, figure: Any) -> Callable[[Any], Any] | None:
-    """Return the function by which the notebook draws a figure as an image of the type `kind`, None if none."""
+    """Return the function by which the notebook draws a figure as an image of the type `kind`, or None."""
     ipython = sys.modules.get("IPython")
     shell: Any = ipython.get_ipython() if ipython is not None else None
     try:
@@ -146,7 +146,7 @@ def _formatter(kind: str, figure: Any) -> Callable[[Any], Any] | None:
 
 
 def _to_output(result: Any) -> Output | None:
-    """Return the result of a method such as `_repr_png_` as an output, None if the method drew nothing.
+    """Return the result of a method such as `_repr_png_` as an output, or None if the method drew nothing.
 
     The result is the image as bytes or base64, alone or in a tuple with metadata.
     """
@@ -300,7 +300,7 @@ def _axis(axis: Any) -> str:
 
 
 def _place(axis: Any, place: float, other: float) -> str:
-    """Return a position on an axis as text. On an axis of dates: the day, and the time if position `other` is near."""
+    """Return a position on an axis as text. A date has its time only if the position `other` is near."""
     if (freq := getattr(axis, "freq", None)) is not None:  # pandas numbers the periods on this axis
         return str(sys.modules["pandas"].Period(ordinal=int(place), freq=freq))
     converter = axis.get_converter() if hasattr(axis, "get_converter") else axis.converter

@@ -88,7 +88,7 @@ class _Writer:
     """Writes a value like its repr, up to a number of characters. `pieces` is the text so far.
 
     The items of Python's own containers, and the fields of data classes, are written one by one. The repr of another
-    class can run code of the user. It is called in a thread; all these calls together have 0.2 seconds (PATIENCE).
+    class can run code of the user. It is called in a thread. All these calls together may take 0.2 seconds (PATIENCE).
     """
 
     def __init__(self, most: int) -> None:
