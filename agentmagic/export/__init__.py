@@ -31,7 +31,8 @@ def save(
 ) -> Path:
     """Write turns to a file, in the format that matches its name, and return the path.
 
-    `.md`, `.json` and `.ipynb` files have the output of `to_markdown`, `to_json` and `to_notebook`, which uses `tools`.
+    `.md`, `.json` and `.ipynb` files get the output of `to_markdown`, `to_json` and `to_notebook`. Only `to_notebook`
+    uses `tools`.
     `.openai.json`, `.responses.json` and `.gemini.json` files have lists of messages for these APIs. An existing file
     is replaced only if `overwrite` is True, and only by a complete file. Missing folders are created.
 

@@ -60,7 +60,7 @@ def to_notebook(turns: Iterable[Turn], tools: Iterable[Any] = ()) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """The facts that are needed to call a function with the arguments of its tool."""
+    """A tool's Python function, and what must be known to write a call of it with the arguments of a tool call."""
 
     name: str
     is_async: bool
@@ -79,7 +79,7 @@ class _Function:
             parameters = json_schema.arguments_for(self.signature, arguments)
         except ToolError:
             return False
-        # Compare types too: a member of a string enumeration equals its string, but was converted from it.
+        # Compare types too: a member of a string enumeration equals its string, but the function got the member.
         pairs = ((value, arguments[key]) for key, value in parameters.items() if key in arguments)
         alike = all(value == argument and type(value) in (type(argument), float) for value, argument in pairs)
         # The parameters differ from the arguments if pydantic's `Field` gives one an alias or a default: a plain call
@@ -90,7 +90,7 @@ class _Function:
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A notebook cell, and what its code needs: `functions`, a `session`, the MCP `server` with this alias in it."""
+    """A notebook cell, and what its code needs: `functions`, a `session`, and an MCP `server`, named by its alias."""
 
     kind: str
     source: str
@@ -192,7 +192,7 @@ def is_name(text: str) -> bool:
 
 
 def _call_source(callee: str, first: list[str], arguments: Mapping[str, Any]) -> str:
-    """Return the source code of a call, secrets blanked. Raises ValueError if an argument cannot be a literal."""
+    """Return the source code of a call without secrets. Raises ValueError if an argument cannot be a literal."""
     keywords = [f"{key}={_literal(value, name=key)}" for key, value in arguments.items() if is_name(key)]
     others = {key: value for key, value in arguments.items() if not is_name(key)}
     items = [*first, *keywords, *([f"**{_literal(others)}"] if others else [])]

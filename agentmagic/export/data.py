@@ -27,7 +27,7 @@ def to_json(turns: Iterable[Turn]) -> str:
 
     It is `{"format": "agentmagic", "version": 1, "turns": [{"prompt": "...", "events": [...]}, ...]}`. The events
     are those of the turn without deltas (pieces of text), in the format and version of `agentmagic.serialization`.
-    A value that JSON does not have, for example a float that is not a number, becomes null.
+    A value that JSON cannot hold, for example the float NaN, becomes null.
     """
     document = {"format": FORMAT, "version": serialization.VERSION, "turns": [_turn(turn) for turn in turns]}
     return write(document)
@@ -67,7 +67,7 @@ def write(value: Any) -> str:
 
 
 def _clean(value: Any, name: str = "") -> Any:
-    """Return a value for JSON: a text without secrets that UTF-8 can encode; None for an infinite or NaN float."""
+    """Return a value for JSON. A text has no secrets and can be encoded in UTF-8. NaN and infinity become None."""
     if isinstance(value, str):
         return encodable(redact(value, name=name))
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -61,7 +61,7 @@ _RUN = re.compile(r"(?:javascript|vbscript|data|attachment):", re.IGNORECASE)
 
 
 def to_markdown(turns: Iterable[Turn]) -> str:
-    """Return turns as Markdown: prompts as block quotes, answers as they were written, reasoning and calls folded.
+    """Return turns as Markdown: prompts are block quotes, answers stay as written, reasoning and calls are folded.
 
     Results and arguments are cut at 20,000 characters, and media are replaced by a short description. HTML in a text
     is shown as text.
@@ -176,7 +176,7 @@ def _source(source: Source) -> str:
 
 
 def _page(number: str, title: str, url: str) -> str:
-    """Return a list item for a web page, cited or found: a link if its address can be one, else title and address."""
+    """Return a list item for a cited or found web page: a link, or title and address if the address cannot be one."""
     leads_to = link(url)
     return f"- {number}[{plain(title)}]({leads_to})" if leads_to else f"- {number}{plain(title)} {plain(url)}"
 

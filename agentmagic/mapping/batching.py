@@ -31,7 +31,7 @@ WAIT_FACTOR = 1.5
 
 
 class BatchedRows:
-    """The rows of a map (one prompt for many rows) that wait for a batch, or are in a batch, of the provider.
+    """The rows of a map (one prompt for many rows) that are in a batch of the provider, or wait to be sent in one.
 
     Raises UsageError if the provider has no batch API, if the map has tools, or if it has no file for the batch ids.
     """

@@ -1,7 +1,7 @@
 """The file that stores the answers of a map (one prompt for many rows), so that no answer is paid for twice.
 
 Each line is JSON. The first line describes the request that all rows share. If a later line does so too, all rows were
-asked again from there. Before a row is asked, its key is written; when it has ended, its events and its outcome. Lines
+asked again from there. The key of a row is written before it is asked, its events and outcome when it has ended. Lines
 are only appended, in one write, so a crash loses at most the last line. A row that was asked and has no outcome is in
 doubt: the provider may have charged for its answer.
 """
@@ -77,7 +77,7 @@ class RowLog:
 
 @dataclass(frozen=True, slots=True)
 class RowEnded:
-    """A line of a map's file: the outcome of a row. `value` is a structured answer as JSON, `answer` any other one."""
+    """A line of a map's file: the outcome of a row. A structured answer is in `value`, as JSON, any other in `answer`."""
 
     type: ClassVar[str] = "row_ended"
     key: str
@@ -93,7 +93,7 @@ class RowEnded:
 
 @dataclass(frozen=True, slots=True)
 class BatchSent:
-    """A line of a map's file: the rows with these `keys` were sent in a batch. `id` is the provider's id of it."""
+    """A line of a map's file: the rows with these `keys` were sent in a batch. The provider's id for it is `id`."""
 
     type: ClassVar[str] = "batch_sent"
     id: str
@@ -192,7 +192,7 @@ class MapFile:
             offset += len(text)
 
     def events(self, key: str) -> tuple[Event, ...]:
-        """Return the events of a row that has ended, () if the file has none."""
+        """Return the events of a row that has ended, or () if the file has no events of it."""
         offset, size = self._logs.get(key, (0, 0))
         with self._guard:
             self._file.seek(offset)

@@ -22,10 +22,10 @@ class Ledger:
     """Collects the outcomes of the rows of a map (one prompt for many rows). It is used on the engine thread.
 
     `rows` are the rows that have an outcome, by their number in the input. `finished` are the same rows in the order in
-    which they ended. `doubtful` are rows that may have been paid for twice. `running` counts the rows that are being
+    which they ended. `doubtful` are the rows that may have been paid for twice. `running` counts the rows being
     asked. `error` is the error that made the map fail; `end` sets it and cancels the map's task `main`. `request` is a
-    digest of the request that all rows share. `on_row` is called when a row has an outcome, `on_outcome` with this
-    outcome, and `on_progress` with each progress report.
+    digest of the request that all rows share. Three functions are called: `on_row` when a row has an outcome,
+    `on_outcome` with this outcome, and `on_progress` with each progress report.
     """
 
     def __init__(self, work: MapWork, on_progress: Callable[[MapProgress], None], on_row: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ class MapOptions(TypedDict, total=False):
     estimates the cost of all rows. `max_cost` (US dollars) and `max_tokens` are limits for the whole map. `concurrency`
     is the largest number of rows asked at a time; without it, the provider's limits set the pace. `tools` replace the
     tools of the session's agent, `agent` replaces the agent, and `settings` are added to its settings. `batch` sends
-    rows, one request each, in the provider's batches, at half the price and within a day. If `on_error` is "stop", a
+    each row as one request in a batch of the provider: at half the price and within a day. If `on_error` is "stop", a
     failed row ends the map. `replay` is the mode of the session's cassette.
     """
 
@@ -86,7 +86,7 @@ class MapSettings:
         return cls(**options)
 
     def recipe(self, usual: Agent) -> Agent:
-        """Return the agent for each row. Raises UsageError if its limits exceed a teacher's or administrator's."""
+        """Return the agent for each row. Raises UsageError if its limits exceed those of a teacher or administrator."""
         recipe = TurnSettings(agent=self.agent, output=self.as_, settings=self.settings).recipe(usual)
         return recipe if self.tools is None else replace(recipe, tools=tuple(self.tools), mcp=())
 

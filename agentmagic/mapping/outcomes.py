@@ -25,8 +25,8 @@ class MapRow:
     """The outcome of one row of a map (one prompt for many rows).
 
     `index` is the row's label in the input frame, or its number (`place`) in the input list. `value` is the answer: a
-    value of the requested type, else a text; None if there is no answer. `error` says in a sentence why there is no
-    answer. `key` identifies the row in the file of the map.
+    value of the requested type, or a text if no type was requested. It is None if there is no answer. `error` says in a
+    sentence why there is no answer. `key` identifies the row in the file of the map.
     """
 
     place: int
@@ -182,7 +182,7 @@ def record(item: Any) -> Mapping[str, Any]:
 
 
 def _result(events: Sequence[Event]) -> RunResult:
-    """Return the result of a row's turn, with its events and messages, which the last event in the file leaves out."""
+    """Return the result of a row's turn. It gets the events and messages, which the last event in the file lacks."""
     last = events[-1]
     assert isinstance(last, TurnFinished)  # noqa: S101  (a row that has ended)
     log = tuple(events[:-1])

@@ -134,8 +134,8 @@ class Playback:
 class _RecordedRows:
     """The recorded outcomes of a map's rows (one prompt for many rows), by row key, in the order of their ends.
 
-    If the rows are stored in the map's own file, `file` is this file, open for reading. Raises CassetteError if it is
-    missing and the replay mode does not record, or if a row cannot be read.
+    If the rows are stored in the map's own file, `file` is this file, open for reading. Raises CassetteError if
+    this file is missing and the replay mode does not record, or if a row cannot be read.
     """
 
     def __init__(self, tape: MapTape, path: Path | None) -> None:
@@ -162,7 +162,7 @@ class _RecordedRows:
     def has(self, rows: Mapping[str, tuple[RowPrompt, str]]) -> bool:
         """Return whether the recording has these rows, with these labels.
 
-        Raises ReplayMismatch if it has not and the replay mode does not record.
+        Raises ReplayMismatch if the recording lacks some of them and the replay mode does not record.
         """
         if self.file is not None:  # a map's file has no line for rows that could not be asked
             unaskable = {key: (prompt, label) for key, (prompt, label) in rows.items() if prompt.problem}

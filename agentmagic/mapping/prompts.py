@@ -48,7 +48,7 @@ class RowPrompt:
 
 
 class RowPrompts:
-    """Makes the prompt of each row of a map. A name in braces is a column of the row, or else a notebook variable.
+    """Makes the prompt of each row of a map. A name in braces is a column of the row. Any other is a variable.
 
     Notebook variables are evaluated once. Raises UsageError if the prompt names no column, or has an unknown name.
     """
@@ -81,7 +81,7 @@ class RowPrompts:
 
     @property
     def whole(self) -> Message:
-        """The prompt of all rows, before it is filled in: as the user wrote it, with the images in variables."""
+        """The prompt of all rows as the user wrote it, not filled in yet, and the images in notebook variables."""
         pictures = [attachment.part for attachment in self._notebook_values if isinstance(attachment.part, Media)]
         return as_prompt(user(self.text, *self._further, *pictures))
 
@@ -132,7 +132,7 @@ class RowPrompts:
         return as_prompt(user(filling.text, *pictures, *self._further))
 
     def _problem(self, values: Values) -> str:
-        """Return why a row with these values cannot be asked, "" if it can be asked."""
+        """Return why a row with these values cannot be asked, or "" if it can be asked."""
         for name in sorted(self.columns):
             if name not in values:
                 return f"The row has no {name}."
@@ -145,7 +145,7 @@ class RowPrompts:
         return ""
 
     def _loss(self, attachment: Attachment) -> str:
-        """Return why a row is not asked: the model would get no whole value, and a part can give a wrong answer."""
+        """Return why a row is not asked: the model would get only a part of a value, and could give a wrong answer."""
         name, advice = attachment.value.written[1:-1], ""
         if attachment.loss.startswith("is longer"):
             most = self._attacher.budget * CHARACTERS
@@ -154,7 +154,7 @@ class RowPrompts:
 
 
 def _near_columns(text: str, rows: Rows) -> list[str]:
-    """Return `{...}` texts that are probably a misspelt column name, for column names that are not identifiers."""
+    """Return the `{...}` parts of a text that probably misspell a column name that is not an identifier."""
     names = [name for name in rows.names if not name.isidentifier()]
     braces = [content.strip() for content in _BRACES.findall(text)] if names else []
     return [

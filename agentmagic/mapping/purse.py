@@ -36,7 +36,7 @@ class Costs:
 
     @property
     def notice(self) -> str:
-        """A notice for the user: how the map's cost limit makes it slower. "" if it does not."""
+        """A notice that tells the user how the map's cost limit makes it slower. It is "" if it does not."""
         if not self._has_cost_cap or self._longest != (most := self._turn.facts.output):
             return ""
         return (
@@ -87,7 +87,7 @@ class RowPurse(Purse):
 
     @asynccontextmanager
     async def paying(self, request: Request) -> AsyncGenerator[Payment]:
-        """In a `with` block, reserve a request's largest cost; then set the true one. Blocks can run concurrently."""
+        """Reserve a request's largest cost for a `with` block, then set the true cost. Blocks can run concurrently."""
         if (aside := self._take()) is None:
             await self._costs.shared.set_aside(aside := self._costs.worst_of(request))
         payment = Payment()

@@ -29,7 +29,7 @@ class Rows:
         self.total = total
 
     def read(self, names: Iterable[str]) -> Iterator[Values]:
-        """Yield each row's values by name: those of all `names` that the row has, and possibly of other names."""
+        """Yield each row's values by name. They include those of `names` that the row has, and maybe other names."""
         raise NotImplementedError
 
     def label(self, place: int) -> Any:

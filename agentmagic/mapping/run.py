@@ -134,7 +134,7 @@ class MapRun:
         return f"<MapRun: {progress.done:,}{of} rows, {progress.ended or 'running'}>"
 
     def _estimate(self, rows: tuple[MapRow, ...]) -> Estimate | None:
-        """Return an estimate of the cost and time of all rows after a sample; None without a sample."""
+        """Return an estimate of the cost and time of all rows, or None if no sample was asked."""
         ledger = self._ledger
         sample = [row for row in rows if row.usage.requests]
         if ledger.work.settings.sample is None or not sample:
@@ -145,8 +145,8 @@ class MapRun:
         mean = sum(row.seconds for row in sample) / len(sample)
         took = ledger.progress().seconds
         at_once = max(1.0, mean * len(sample) / max(took, 0.001))
-        # For the longest time, assume that as many rows are asked at a time as in the sample. For the shortest time,
-        # assume as many as `concurrency` allows; if it is not set, AT_BEST (ten) times as many as in the sample.
+        # The longest time assumes that as many rows are asked at a time as in the sample. The shortest time assumes as
+        # many as `concurrency` allows or, if it is not set, AT_BEST (ten) times as many as in the sample.
         limit = ledger.work.settings.concurrency or at_once * AT_BEST
         slowest = mean * len(sizes) / at_once
         fastest = mean * max(1.0, len(sizes) / limit)

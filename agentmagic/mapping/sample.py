@@ -17,7 +17,7 @@ STUDENT = (63.66, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17)
 class Estimate:
     """An estimate of the cost and time of a map (one prompt for many rows).
 
-    `rows` is the number of all rows; the estimate is made from a sample, the rows that were `asked`.
+    `rows` is the number of all rows. The estimate is made from a sample: the rows that were `asked`.
 
     `cost` (US dollars, 0 if the model's price is unknown) and `tokens` are a low, a middle and a high value; the true
     value is nearly always in this range. `seconds` are the shortest and longest time of the whole map.
@@ -66,9 +66,9 @@ def _by_size(sizes: Sequence[int]) -> list[int]:
 def total(sizes: Sequence[int], values: Mapping[int, float]) -> tuple[float, float, float]:
     """Return a low, a middle and a high estimate of a sum over all rows, from the values that are known for some rows.
 
-    First the part of the values that grows with the size is removed. Then rows are grouped by size, one known row in
-    each group. Differences between neighbouring groups show how much the rest varies within a group (Cochran, Sampling
-    Techniques, 5A.12: collapsed strata). The range is a 99 % confidence interval.
+    First the part of the values that grows with the size is removed. Then rows are grouped by size. Each group has
+    one known row. Differences between neighbouring groups show how much the rest varies within a group (Cochran,
+    Sampling Techniques, 5A.12: collapsed strata). The range is a 99 % confidence interval.
     """
     slope = _slope([sizes[place] for place in values], list(values.values()))
     trend = slope * sum(sizes)

@@ -28,8 +28,8 @@ class MapWork:
 
     `turn` is the context of each row's turn, except for the prompt. `within` wraps the coroutine of a row's turn, so
     that the user's async functions run on the session's event loop. `budgets` limit the whole map. `on_usage` is called
-    with the usage of each row. `tape` records or replays the map; `on_replayed_usage` is called with the recorded usage
-    of a replayed map.
+    with the usage of each row. `tape` is the object that records or replays the map. `on_replayed_usage` is called with
+    the recorded usage of a replayed map.
     """
 
     turn: TurnContext

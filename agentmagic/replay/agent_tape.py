@@ -22,7 +22,7 @@ from agentmagic.tools.base import Tool, ToolContext
 
 
 class OuterTape(Protocol):
-    """What this module needs of the object that records or replays the calling turn. `TurnTape` implements it."""
+    """The methods that this module needs of the object that records or replays the calling turn: a `TurnTape`."""
 
     mode: Replay
     player: Player | None
@@ -83,7 +83,7 @@ def _inner_tape(  # noqa: PLR0913  (what a turn on tape is made of)
     outer: Any = tape
     return replace(
         outer,
-        mode="replay" if tape.mode == "replay-tools" else tape.mode,  # replay the agent, because it is called as a tool
+        mode="replay" if tape.mode == "replay-tools" else tape.mode,  # replay the agent: here it is a tool
         player=player,
         record=None if tape.record is None else record,
         real=real,

@@ -52,7 +52,7 @@ _MISSING: Any = object()
 def recorded_changes(
     context: ToolContext, watch: Watch, hear: Callable[..., None], function: object
 ) -> Generator[Changes | None]:
-    """In a `with` block, record the variables that it changes, even if it raises; warn if one cannot be recorded."""
+    """Record the variables that a `with` block changes, even if it raises. Warn if one cannot be recorded."""
     with watch(function) as changes:
         try:
             yield changes
@@ -99,7 +99,7 @@ def to_entry(name: str, value: Any) -> Json | None:
 
 
 def from_entry(entry: Mapping[str, Any]) -> Any:
-    """Return the value in JSON that `to_entry` returned. Raises any exception for JSON without one, as of a module."""
+    """Return the value from the JSON that `to_entry` returned. Can raise any exception, for example for a module."""
     match entry:
         case {"csv": str(), "columns": list(), "index": list()}:
             return _frame(entry)
@@ -275,7 +275,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _csv(value: Any) -> Json:
-    """Return a pandas frame or series as an entry with CSV. The first CSV columns are the index, if it is no range."""
+    """Return a pandas frame or series as an entry with CSV. The index, if it is no range, comes first in the CSV."""
     pd = _library("pandas")
     frame = value.to_frame() if isinstance(value, pd.Series) else value
     names = [value.name] if isinstance(value, pd.Series) else list(frame.columns)
@@ -327,7 +327,7 @@ def _frame(entry: Mapping[str, Any]) -> Any:
         skip_blank_lines=False,
         na_values=[""],
     )
-    for at, convert in enumerate(converters):  # columns read as text: times, and floats, which old pandas would round
+    for at, convert in enumerate(converters):  # times and floats were read as text: old pandas would round floats
         if convert is not None:
             frame[at] = convert(frame[at]).astype(types[at])
     levels = [pd.Index(frame.pop(at)).rename(_from_json(name)) for at, (name, *_) in enumerate(index)]

@@ -48,7 +48,7 @@ class Take:
     """The recording of one turn: a first document, and further documents, which are parsed when they are needed.
 
     `texts` has the text of the further documents, as in the file. `base` is the take of the turn before: requests are
-    written as differences to its requests. `session` is the name of the session, "" if it has none. `comparable_prompt`
+    written as differences to its requests. `session` is the session's name, or "" if it has none. `comparable_prompt`
     is the prompt in the form that `Deck` compares. `mark` describes an appended take until the file is sorted: its
     `id`, the key of the take that it comes `after`, and the keys of the takes that it replaces (`instead`).
     """
@@ -129,7 +129,7 @@ class Take:
         self.__dict__.pop("key", None)
 
     def add(self, document: Json) -> str:
-        """Add a document. Return the text to append to the file, "" if it can be computed and need not be written."""
+        """Add a document. Return the text to append to the file, or "" if a reader can compute the document."""
         self._check += checks.digest_of(document)
         if kind_of(document) == _END:
             document = {**document, "check": self._check}
@@ -141,7 +141,7 @@ class Take:
         return documents.SEPARATOR + self.texts[-1]
 
     def text(self, before: "Take | None" = None) -> Iterator[str]:
-        """Yield the text of each document. Leave out the FACTS if all of them are the same in the take `before`."""
+        """Yield each document as text. The first one lacks its FACTS if the take `before` has the same FACTS."""
         facts = () if before is None else [name for name in FACTS if self.head.get(name) == before.head.get(name)]
         left_out = facts if len(facts) == len(FACTS) else ()
         head = {name: value for name, value in self.head.items() if name not in left_out}
@@ -153,7 +153,7 @@ class Blobs(dict[str, str]):
     """The blobs (large binary data, such as images) of a cassette in base64, by their digest."""
 
     def keep(self, value: Any) -> Any:
-        """Store the large blobs of JSON data, and return the data with a name in place of each large blob."""
+        """Store the large blobs in JSON data. Return the data, with each of these blobs replaced by its name."""
 
         def keep(data: str) -> str:
             if len(data) * 3 // 4 <= LARGEST_INLINE:
@@ -208,7 +208,7 @@ class Cassette:
     # -- requests ------------------------------------------------------------------------------
 
     def chain_to(self, take: Take | None) -> Chain:
-        """Return a `Chain` (of request differences) that has read a session's turns up to `take`, to continue it."""
+        """Return a `Chain` that has read the turns of a session up to `take`, so that a next turn can continue it."""
         takes: list[Take] = []
         while take is not None:
             takes.append(take)
@@ -235,7 +235,7 @@ class Cassette:
             yield document, whole
 
     def sources(self, take: Take | None) -> Sequence[Json]:
-        """Return the recorded tool lists of a turn, one per toolset. If unchanged, they are in an earlier turn."""
+        """Return a turn's recorded tool lists, one per toolset. If they did not change, an earlier turn has them."""
         while take is not None:
             for document in reversed(take.documents):
                 if "sources" in document and document["sources"] != SOURCES["sources"]:
@@ -373,7 +373,7 @@ class Cassette:
     def save(self) -> None:
         """Write the whole file in order, through a temporary file. Raises CassetteError if it cannot be written."""
         self._rebase()
-        for take in self.takes:  # remove marks, but not all from a take that another process may still record
+        for take in self.takes:  # remove marks, but keep two of a take that another process may still record
             take.mark = {name: take.mark[name] for name in ("id", "instead") if not take.ended and name in take.mark}
         pairs = zip((None, *self.takes), self.takes, strict=False)
         body = [text for before, take in pairs for text in take.text(before)]
@@ -439,8 +439,8 @@ def place(takes: list[Take], take: Take, after: Take | None, instead: Collection
     """Insert the recorded turn `take` into `takes`.
 
     A complete `take` replaces the turns in `instead`, at the position of the first of them. Without `instead`, it goes
-    behind the turn `after`, or before all turns of its session if `after` is not in `takes`. While `take` is
-    incomplete, the turns in `instead` stay, and if there are any, it goes behind the last turn of its session.
+    behind the turn `after`, or before all turns of its session if `after` is not in `takes`. An incomplete `take`
+    removes no turn: if `instead` is not empty, it goes behind the last turn of its session.
     """
     at = next((index for index, other in enumerate(takes) if other in instead), None)
     if instead and not take.ended:  # keep the earlier takes until this take is complete

@@ -1,7 +1,7 @@
 """Validates the documents of a recorded turn (a take): their fields, their order, and whether any was edited or lost.
 
 The last document of a take has a `check`: short digests of all documents before it. They show which document was edited
-by hand. Each request has a longer digest of all that the model receives: prompts, tools, answers and results.
+by hand. Each request has a longer digest of all that the model gets: prompts, tools, answers and results.
 """
 
 import json
@@ -75,7 +75,7 @@ def _place(value: Any) -> bool:
 
 
 def _rows(value: Any) -> bool:
-    """Return whether each line of a text is JSON for the outcome of a row of a map (one prompt for many rows)."""
+    """Return whether each line of a text is JSON that says how a row of a map (one prompt for many rows) ended."""
     try:
         return all(isinstance(json.loads(line)["key"], str) for line in value.split("\n"))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
@@ -337,7 +337,7 @@ def _digest(data: Any) -> str:
 
 
 def edits(head: Json, documents: Sequence[Json], where: str) -> list[Edit]:
-    """Return the edits by hand in a recorded turn; an empty list if its last document has no `check` (digests).
+    """Return the edits by hand in a recorded turn. If its last document has no `check` (digests), return [].
 
     Raises CassetteError, whose message begins with `where`, if documents were lost, doubled or moved.
     """
@@ -363,7 +363,7 @@ def _pieces(digests: str) -> list[str]:
 
 
 def _edit(document: Json, digest: str) -> Edit:
-    """Return how a document was edited. Only for approvals is the recorded value known, else only its `digest`."""
+    """Return how a document was edited. Approvals show the recorded value, others only the recorded `digest`."""
     if kind_of(document) == AGENT:
         return replace(_edit(document["document"], digest), step=document["step"])
     kind, name = kind_of(document), document[kind_of(document)]

@@ -1,9 +1,9 @@
 """Converts a model's answer from the events in which it arrived to a document of a recorded turn, and back.
 
-The document has the complete parts of the answer. `chunks` records in which pieces they arrived; it is left out if each
-text came word by word, and each tool call in one piece. `ms` records the pause before each event in milliseconds; it
-is left out if the pauses were too short to notice. `withdrawn` lists the parts that began as text and became
-reasoning.
+The document has the complete parts of the answer. Its line `chunks` says in which pieces they arrived. It is left out
+if each text came word by word, and each tool call in one piece. The line `ms` has the pause before each event in
+milliseconds. It is left out if the pauses were too short to notice. `withdrawn` lists the parts that began as text and
+became reasoning.
 """
 
 import json
@@ -131,7 +131,7 @@ class Answer:
 
 
 def spellings(part: Mapping[str, Any]) -> list[str]:
-    """Return the texts that the streamed pieces of an answer part can form. Any other text is recorded as well."""
+    """Return the texts that can be rebuilt from an answer part. A streamed text that is none of them is recorded."""
     if part["type"] in TEXT_TYPES:
         return [part.get("text", "")]
     arguments = part.get("arguments", {})
@@ -144,7 +144,7 @@ def spellings(part: Mapping[str, Any]) -> list[str]:
 
 
 def usual_chunks(parts: Iterable[Json], letter: str) -> str:
-    """Return the `chunks` line for an answer whose texts came by words ("w") or tokens ("t"), as `letter` says.
+    """Return the `chunks` line for an answer. Its texts came in words if `letter` is "w", in tokens if it is "t".
 
     Each tool call came in one piece.
     """
@@ -159,7 +159,7 @@ def usual_chunks(parts: Iterable[Json], letter: str) -> str:
 def usage_list(usage: Usage) -> list[Any]:
     """Return the counts of a usage as a list, without zeros at the end.
 
-    In order: input, cached, output and reasoning tokens, the cost, all tokens written to a cache, those of them that
+    The order is: input, cached, output and reasoning tokens, the cost, all tokens written to a cache, the tokens that
     the cache keeps for an hour, and searches.
     """
     counts = [usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens, usage.cost]
@@ -179,7 +179,7 @@ def usage_of(counts: Sequence[Any]) -> Usage:
 def _flow(
     flow: Sequence[tuple[str, int, str]], places: Mapping[int, int], texts: Mapping[int, str], calls: Collection[int]
 ) -> Iterator[str]:
-    """Yield the words of an answer's `chunks` line: for each begin and end of a part, and for each piece of a text."""
+    """Yield the entries of an answer's `chunks` line: one for each begin and end of a part and each piece of text."""
     positions = dict.fromkeys(places, 0)
     blanks = {index for index, text in texts.items() if redact(text) != text}
     current, usual_piece = -1, WORDS
@@ -205,7 +205,7 @@ def _flow(
 
 
 def _runs(words: Iterable[str]) -> Iterator[str]:
-    """Yield the words of a `chunks` or `ms` line. Equal words in a row are yielded once, as `word*count`."""
+    """Yield the entries of a `chunks` or `ms` line. Equal entries in a row are yielded once, as `entry*count`."""
     for word, group in groupby(words):
         count = sum(1 for _ in group)
         yield word if count == 1 else f"{word}*{count}"
@@ -263,9 +263,9 @@ def model_events(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelE
 
 
 def unroll(line: str) -> Iterator[str]:
-    """Yield each word of a `chunks` or `ms` line, `word*count` that many times.
+    """Yield each entry of a `chunks` or `ms` line. An entry `entry*count` is yielded `count` times.
 
-    Raises ValueError for an invalid word, and for more than MOST_CHUNKS words.
+    Raises ValueError for an invalid entry, and for more than MOST_CHUNKS entries.
     """
     budget = MOST_CHUNKS
     for word in str(line).split():
@@ -282,7 +282,7 @@ def unroll(line: str) -> Iterator[str]:
 
 
 def _lengths(flow: Sequence[str]) -> dict[int, int]:
-    """Return the length of each answer part, by index, from its `chunks` words; -1 if they have no lengths."""
+    """Return the length of each answer part, by index, from the `chunks` entries. It is -1 if they have no lengths."""
     lengths: dict[int, int] = {}
     current = 0
     for word in flow:

@@ -93,7 +93,7 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference between a recorded request and a new one: cause, path of the field, both values shortened."""
+    """A difference between a recorded and a new request: its cause, the field's path, both values shortened."""
 
     cause: Cause
     field: str
@@ -190,8 +190,8 @@ class Known:
     """Tool results that were reported as different from the recording, and are not reported for later requests.
 
     `places` are the positions of the results in a request: the index of the message, and of the part in the message.
-    `texts` are pairs of a recorded and a new text. The last message can quote such a text in a question that the agent
-    loop asks the model.
+    `texts` are pairs of a recorded and a new text. They are needed because the last message can be a question of the
+    agent loop that quotes such a text.
     """
 
     places: Collection[tuple[int, int]] = ()
@@ -277,7 +277,7 @@ class _Messages:
         self._values = _paired_values(old.values, new.values)
 
     def differences(self) -> Iterator[Difference]:
-        """Yield the differences in values and messages, the model's messages only if there is no other difference."""
+        """Yield the differences in values and messages. The model's messages count only if nothing else differs."""
         changes = [(one, other) for one, other in self._values if not is_cosmetic(one["text"], other["text"])]
         for before, after in changes:
             cause: Cause = "rules" if before["kind"] == "command" else "value"
@@ -378,7 +378,7 @@ def _paired_values(old: Sequence[str], new: Sequence[str]) -> list[tuple[Any, An
 
 
 def _is_explained(old: str, new: str, pairs: Sequence[tuple[str, str]]) -> bool:
-    """Return whether `old` becomes `new` if values in it are replaced: in each pair, the first by the second value."""
+    """Return whether `old` becomes `new` if the first value of each pair is replaced in it by the second value."""
     visits = set[tuple[int, int]]()  # pairs of positions already tried: with repeated values, a pair comes up often
     stack = [(0, 0)]  # pairs of positions from which the rest of both texts must be compared
     while stack and len(visits) < MOST_WAYS:
@@ -450,7 +450,7 @@ def _walk(cause: Cause, path: str, before: Any, after: Any) -> Iterator[Differen
 
 
 def is_cosmetic(before: str, after: str) -> bool:
-    """Return whether two texts differ only in line ends, order of JSON keys, ids, `^^^` in tracebacks, and secrets."""
+    """Return whether two texts differ at most in line ends, order of JSON keys, ids, traceback `^^^` or secrets."""
     if before == after:
         return True
     one, other = _tidy(before), _tidy(after)
@@ -465,7 +465,7 @@ def _tidy(text: str) -> str:
 
 
 def _fits_blanks(pattern: str, text: str) -> bool:
-    """Return whether `text` equals `pattern` if its blanks stand for secrets. The secrets need not be known here."""
+    """Return whether `text` equals `pattern` if each blank in `pattern` stands for any secret, known here or not."""
     first, *rest = pattern.split(BLANK)
     if not rest or not text.startswith(first):
         return False

@@ -40,7 +40,7 @@ _claims: dict[tuple[tuple[str, int], Path, str, str], set[str]] = {}
 class Deck:
     """The cassette of a session, and the mode (such as record or replay) in which the session uses it.
 
-    `name` is the name of the session in a notebook, "" for its default session and outside a notebook. `verdicts` are
+    `name` is the session's name in a notebook. It is "" for the default session and outside a notebook. `verdicts` are
     the results of comparing all replayed requests. A `timed` replay takes as long as the recording did.
     """
 
@@ -73,21 +73,21 @@ class Deck:
 
     @property
     def path(self) -> Path | None:
-        """The file of the cassette: from the environment variable if it is set, else from the session."""
+        """The file of the cassette. The environment variable names it or, if that is not set, the session does."""
         name = settings.variable(settings.CASSETTE)
         return Path(name) if name else self._path
 
     @property
     def mode(self) -> Replay:
-        """The mode of the next turn: from the environment variable if it is set, else from the session."""
+        """The mode of the next turn. The environment variable sets it or, if that is not set, the session does."""
         return settings.replay_override() or self._mode or "live"
 
     def answers(self, mode: Replay | None = None) -> bool:
-        """Return whether recorded answers are used instead of a model. `mode` replaces the session's replay mode."""
+        """Return whether recorded answers replace the model's. `mode` replaces the session's replay mode."""
         return (settings.replay_override() or mode or self.mode) in ("replay", "replay-model", "auto")
 
     def is_frozen(self, mode: Replay | None = None) -> bool:
-        """Return whether no tool runs and the user is not asked. `mode` replaces the session's replay mode."""
+        """Return whether a turn runs no tool and never asks the user. `mode` replaces the session's replay mode."""
         return (settings.replay_override() or mode or self.mode) in ("replay", "replay-tools")
 
     def insert(self, path: str | Path) -> None:
@@ -144,8 +144,8 @@ class Deck:
 
         A `served` turn is one tool call by an MCP client of the notebook. If `recorded` is False, the call really
         runs, and no recorded call is played in its place. `turns` is the number of turns before this one. If it is
-        smaller than at the last turn, the user has undone turns: go back on the cassette by as many, unless the session
-        was `cleared`.
+        smaller than at the last turn, the user has undone turns, so the position on the cassette goes back by the same
+        number, unless the session was `cleared`.
 
         Raises UsageError if no cassette is set, or if an MCP client makes a call while a recording is played. Raises
         CassetteError if the cassette cannot be used.
@@ -256,7 +256,7 @@ class Deck:
         return next_call(cassette, own[self._next :])
 
     def _choose_turn_mode(self, mode: Replay | None) -> bool:
-        """Set the replay mode of the next turn or map. Return whether the mode uses the cassette: it is not "live"."""
+        """Set the replay mode of the next turn or map. Return whether it uses the cassette: all modes but "live" do."""
         if mode is not None:
             _check(mode)
         self._turn_mode = settings.replay_override() or mode or self.mode
@@ -316,9 +316,9 @@ class Deck:
         return None if self._turn_mode == "auto" and goes_live else index
 
     def _follow(self, cassette: Cassette, turns: int, *, cleared: bool) -> None:
-        """If the user has undone turns, go back to the first of them on the cassette, and before the maps after it.
+        """If the user has undone turns, go back to the first of them on the cassette.
 
-        Maps are not counted as turns.
+        The maps after it are then played again too. Maps are not counted as turns.
         """
         own, indexes, undone = cassette.of_session(self.name), list(self._runs), self._turns - turns
         while indexes and undone > 0:
@@ -374,8 +374,8 @@ class Deck:
     def _claim(self, cassette: Cassette, head: Json) -> None:
         """Choose once which turns of the cassette belong to this session: those of its name that no other one uses.
 
-        Prefer turns of which the first has the prompt of this turn. If a replay finds no turns of the session's name,
-        it uses those of another name: one with a turn of this prompt, or the only name on the cassette.
+        Turns are preferred if the first of them has the prompt of this turn. If a replay finds no turns of the
+        session's name, it uses those of another name: one with a turn of this prompt, or the cassette's only name.
         """
         if self._claimed:
             return
@@ -422,7 +422,7 @@ class Deck:
         return max(range(len(own)), key=lambda index: _likeness(own[index], head)), False
 
     def _record(self, head: Json, recipe: Agent, model: Model, *, between: bool = False) -> TurnRecorder:
-        """Begin to record a turn, and return the recorder. If `between`, insert it without replacing another turn."""
+        """Begin to record a turn, and return the recorder. If `between` is True, the turn replaces no other turn."""
         recording = self._recording
         assert recording is not None  # noqa: S101  (of a mode that records)
         own = recording.of_session(self.name)

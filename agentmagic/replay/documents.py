@@ -49,7 +49,7 @@ def write(data: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Return data with one line of JSON in place of values that YAML cannot hold, or that are nested too deep."""
+    """Return data for YAML. Values that YAML cannot hold, or that are nested too deep, become one line of JSON."""
     match value:
         case str():
             return {JSON: json.dumps(value)} if _HALF.search(value) else str.__str__(value)
@@ -130,7 +130,7 @@ def _is_short(value: Any) -> bool:
 
 
 def read(text: str, where: str) -> dict[str, Any]:
-    """Return the mapping that a YAML document contains. Raises CassetteError, with `where` before its message."""
+    """Return the mapping in a YAML document. Raises CassetteError if it is invalid: `where` begins the message."""
     import yaml
 
     make = cast("Any", getattr(yaml, "CSafeLoader", yaml.SafeLoader))

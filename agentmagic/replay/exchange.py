@@ -37,7 +37,7 @@ def short_digest(text: str | bytes) -> str:
 
 
 def kind_of(document: Mapping[str, Any]) -> str:
-    """Return the kind of a recorded document: its first key. Approvals have a key `answer` too, but not as first."""
+    """Return the kind of a recorded document: its first key. An approval has a key `answer` too, but not first."""
     return next(iter(document), "")
 
 
@@ -60,7 +60,7 @@ def calls_of(answer: Mapping[str, Any]) -> list[Json]:
 
 
 def call_of(result: Mapping[str, Any], calls: Sequence[Json]) -> Json:
-    """Return the tool call of a recorded result: its id and arguments. What `result` lacks is taken from `calls`."""
+    """Return the id and arguments of a recorded result's tool call. What `result` lacks is taken from `calls`."""
     index: int = result.get("call", -1)
     call: Json = {"id": "", "arguments": {}}
     if 0 <= index < len(calls) and calls[index].get("name") == result["result"]:
@@ -71,7 +71,8 @@ def call_of(result: Mapping[str, Any], calls: Sequence[Json]) -> Json:
 class ConvertOnce(Generic[T]):
     """Converts the values of a growing sequence, each value only once.
 
-    If a short sequence begins otherwise, such as the messages of a request for a summary, the cache is kept.
+    A short sequence can begin with other values, for example the messages of a request for a summary. The cache is
+    then kept.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:
@@ -155,7 +156,7 @@ class Chain:
     """The requests of a conversation, each written as its difference to the requests before it.
 
     If a difference has no messages, the request has those of the previous request, and then the answer, the tool
-    results and the prompt that followed. If it has messages, the request begins with the first `keep` messages of the
+    results and the prompt that followed. If a difference has messages, they follow the first `keep` messages of the
     previous request. A message part already recorded in this turn or the one before is a name such as "=result 0".
     """
 
@@ -194,7 +195,7 @@ class Chain:
         return self._sources
 
     def encode_tools(self, sources: Sequence[Json]) -> list[Json] | str:
-        """Set the turn's tool lists, one per toolset. Return what to write: the lists, or if unchanged, SAME."""
+        """Set the turn's tool lists, one per toolset. Return what to write: the lists, or SAME if nothing changed."""
         same = list(sources) == self._sources
         self.list_tools(sources)
         return SAME if same else list(sources)
@@ -226,7 +227,7 @@ class Chain:
             self._answers = {}
 
     def _next_messages(self) -> list[Json]:
-        """Return the messages that the next request has if it continues the conversation without change."""
+        """Return the messages of the next request if it only continues the conversation and changes nothing."""
         self._settle()
         return [*self._messages, *self._tail]
 
@@ -249,7 +250,7 @@ class Chain:
         return {}
 
     def difference(self, document: Json, whole: Json) -> Json:
-        """Add a document, and return it as a difference. `whole` is its complete form, which `feed` returned for it."""
+        """Add a document, and return it as a difference. `whole` is what `feed` returned for it: its complete form."""
         match document:
             case {"sources": _}:
                 return {**document, "sources": self.encode_tools(whole["sources"])}

@@ -12,9 +12,10 @@ from agentmagic.tools.base import ToolContext
 
 
 class InnerCalls:
-    """The recorded calls that tools made in a turn. `repeats` has those that the replay made again.
+    """The recorded calls that tools made in a turn. `repeats` has the calls that the replay has made again.
 
-    Its keys are places: the step of a call, its index there, and the number of a call that a tool made.
+    The keys of `repeats` are places: the step of a call, its index in the step, and the number of a call that a tool
+    made.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,7 @@ class InnerCalls:
         return place_of(self.repeats[place]) if place in self.repeats else place
 
     async def wait(self, place: Place) -> None:
-        """Wait until the repeated call at this place may end, in recorded order. Denied calls never call `wait`."""
+        """Wait until the repeated call at this place may end, in recorded order. A denied call never calls `wait`."""
         may_end = self._may_end.pop(place, None)
         if may_end is not None:
             await may_end.wait()
@@ -44,9 +45,9 @@ class InnerCalls:
         return RepeatedCalls(self, documents, place, context)
 
     def begin(self, document: Json, place: Place, context: ToolContext) -> "tuple[asyncio.Task[str], asyncio.Event]":
-        """Start a task that repeats a call that a tool made. Return the task, and an event: set it to let the call end.
+        """Start a task that repeats a call that a tool made. Return the task, and an event that, once set, lets it end.
 
-        The result of the task is the error message of the call, "" if the call succeeded.
+        The result of the task is the error message of the call, or "" if the call succeeded.
         """
 
         async def call() -> str:
@@ -60,7 +61,7 @@ class InnerCalls:
         return asyncio.create_task(call()), self._may_end[place]
 
     def has_run(self, place: Place) -> bool:
-        """Return whether a repeated call was allowed to run: it has called `wait`."""
+        """Return whether a repeated call was allowed to run. If so, it has called `wait`."""
         return place not in self._may_end
 
 

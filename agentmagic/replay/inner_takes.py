@@ -8,7 +8,7 @@ from agentmagic.replay.exchange import AGENT, Json, kind_of
 
 
 def take_inside(take: Take, call: Json) -> Take | None:
-    """Return the recorded turn of an agent called as a tool, or None. `call` is any document of this tool call.
+    """Return the recorded turn of an agent called as a tool, or None. `call` is any document of that tool call.
 
     Raises CassetteError if the documents of the agent's turn are invalid.
     """

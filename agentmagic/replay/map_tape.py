@@ -120,8 +120,8 @@ class MapTape:
     def begin(self, request: Request, values: Sequence[PromptValue]) -> None:
         """Compare the request that all rows share with the recorded request.
 
-        If they differ, raise ReplayMismatch, or in the mode `auto` ignore the recording. Raises CassetteError if the
-        recording has no end and the mode does not record.
+        If they differ, the mode `auto` ignores the recording. Other modes raise ReplayMismatch. Raises CassetteError if
+        the recording has no end and the mode does not record.
         """
         self._request, self._values = request, values
         new_record = self.records(request, self.name, values)
@@ -166,20 +166,20 @@ class MapTape:
 
     @property
     def end_reason(self) -> str:
-        """The reason why the recorded map ended, "" if the recording has no end."""
+        """The reason why the recorded map ended. It is "" if the recording has no end."""
         return str(self.end.get("end", ""))
 
     @property
     def count(self) -> int | None:
-        """The number of input rows to read for a replay if the recorded map ended early. None means all rows."""
+        """The number of input rows that a replay reads. None means all rows: the recorded map did not end early."""
         return self.totals.get("map") if self.end_reason not in ("", "done") else None
 
     def has(self, labels: Mapping[str, str], recorded_labels: Mapping[str, str], lines: Iterable[bytes]) -> bool:
         """Return whether the recording has all rows of the map's input, so that no row must be asked.
 
         `labels` are the labels of the input's rows by key, in order. `recorded_labels` are the labels of the recorded
-        rows. `lines` are the recorded lines for the input's rows. If rows are missing or differ and the mode does not
-        record, raises ReplayMismatch.
+        rows. `lines` are the recorded lines for the input's rows. Raises ReplayMismatch if rows are missing or
+        differ, and the mode does not record.
         """
         differences = list(self._differences(labels, recorded_labels, lines))
         return self._verdict(differences) and not (self.record is not None and self.end_reason != "done")
@@ -221,7 +221,7 @@ class MapTape:
         self.recorder.request(self._request, self._digest)
 
     def note(self, line: bytes) -> None:
-        """Record the outcome of a row, a line of JSON with the row's `key`. Raises CassetteError if it cannot."""
+        """Record a row's outcome, a line of JSON with the row's `key`. Raises CassetteError if the write fails."""
         if self.recorder is None:
             return
         if self._file is not None:
@@ -299,7 +299,7 @@ def _hexadecimal(number: int) -> str:
 
 
 def _row_names(keys: Sequence[str], labels: Mapping[str, str]) -> str:
-    """Return a text with the number of rows, and labels and keys of the first rows. A changed row has another key."""
+    """Return a text: the number of rows, and the first rows' labels and keys, because a changed row has another key."""
     if not keys:
         return ABSENT
     first = ", ".join(f"{labels[key]} ({key[:KEY_SHOWN]})" for key in keys[:MOST_NAMED])

@@ -61,7 +61,7 @@ APPROVAL_PASSES = 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How one request compares to its recording: the turn's prompt, the request's number, and the cause or "same"."""
+    """How a request compares to its recording. `step` is the request's number. `cause` is "same" if it is equal."""
 
     prompt: str
     step: int
@@ -128,7 +128,7 @@ class Player:
     def find(
         self, new_record: RequestRecord, number: int, known: Known | None = None
     ) -> tuple[Json | None, tuple[Difference, ...]]:
-        """Find the recorded request for a new one: an equal one, or else the next one not played, and the differences.
+        """Return an equal recorded request, or else the next one not played, and its differences from the new one.
 
         The request is None if none is left. `known` differences are left out. If only digests differ, it was edited.
         """
@@ -159,7 +159,7 @@ class Player:
         return pairs
 
     def before_call(self, place: Place, ended_places: Collection[Place]) -> list[tuple[Json, Json]]:
-        """Return pairs as `before` does, for the documents before a step's tool calls, and of its calls that ended."""
+        """Return pairs like `before`: for documents before a step's tool calls, and those of its calls that ended."""
         pairs: list[tuple[Json, Json]] = []
         answers = 0
         for document, whole in self.cassette.requests(self.take, self.cassette.chain_to(self.take.base)):
@@ -254,13 +254,13 @@ class Player:
 
     @property
     def chosen_tools(self) -> list[str] | None:
-        """The names of the tools that the model selected to be offered; None if it did not select."""
+        """The names of the tools that the model chose to be offered, or None if it did not choose."""
         return self._listing.get("chosen")
 
     def hosts(self, tool: HostedTool) -> bool | None:
         """Return whether the recorded turn's provider runs a hosted tool; None if the turn had no tool of that name.
 
-        If the turn had the tool only with other limits, the return value is for the tool with those limits.
+        If the turn had the tool only with other limits, return whether the provider runs the tool with those limits.
         """
         entries = self._hosted_entries(tool.name)
         same = [entry for entry in entries if hosted_of(entry) == tool]
@@ -284,7 +284,7 @@ class Player:
     # -- tools and the user --------------------------------------------------------------------
 
     def recorded_result(self, place: Place, call: ToolCall) -> ToolResult | None:
-        """Return the recorded result for a tool call that really ran in this replay; None if that place has none."""
+        """Return the recorded result of a tool call that really ran in this replay, or None if its place has none."""
         document = self._results.get(place)
         return None if document is None or document["result"] != call.name else self.end_event(document, call).result
 
@@ -361,7 +361,7 @@ class Player:
         return ToolFinished(result, float(document.get("seconds", 0.0)), document.get("traceback", ""), rich)
 
     async def intent(self, question: ApprovalAsked | QuestionAsked, place: Place) -> Intent | None:
-        """Return the user's recorded answer, or None. A call without one is approved if the recorded call ran."""
+        """Return the user's recorded answer, or None. A call without an answer is approved if the recorded call ran."""
         if isinstance(question, QuestionAsked):
             answers = self._questions.get(blank_secrets(question.text))
             answer = answers.popleft()["answer"] if answers else None
@@ -525,7 +525,7 @@ async def _repeat_aside(aside: Sequence[Any], context: ToolContext) -> None:
 def mismatch(
     cassette: Cassette, take: Take, step: int, differences: Sequence[Difference], prompt: str = ""
 ) -> ReplayMismatch:
-    """Return the error for a request that differs from the recording: where, both values, and what the user can do."""
+    """Return the error for a request that differs. It says where, shows both values, and what the user can do."""
     where = f"Cell {clip(prompt or take.prompt, 60)!r}, step {step}"
     if prompt and prompt != take.prompt:
         where += f" (nearest recording: {clip(take.prompt, 60)!r})"

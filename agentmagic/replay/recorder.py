@@ -82,7 +82,7 @@ class Calls:
                 pass
 
     def maker(self, call_id: str) -> str:
-        """Return the id of the tool call that made this call, "" if the model made it."""
+        """Return the id of the tool call that made this call, or "" if the model made it."""
         return next((parent for parent, calls in self.inner.items() if call_id in calls), "")
 
 
@@ -210,9 +210,9 @@ class TurnRecorder:
         self.write(document)
 
     def _note_inner_end(self, call_id: str, maker: str, calls: Calls) -> Json:
-        """Store that a tool call has ended that another tool made. Return fields for the document of this call.
+        """Store that a call made by another tool has ended. Return fields for the document of this ended call.
 
-        `maker` is the id of that other tool's own call. The end is stored with it.
+        `maker` is the id of the call of that other tool. The end is stored with that call.
         """
         self._ended_ids.add(call_id)
         asides, inner = self._asides[maker], calls.inner[maker]
@@ -224,12 +224,12 @@ class TurnRecorder:
         return {**extra, "arguments": blank_secrets(inner[call_id].arguments)}
 
     def _write_unfinished(self, call_id: str, maker: str, calls: Calls) -> None:
-        """Write a call that a tool made, and that had not ended when the tool ended."""
+        """Write a call that a tool made, and that had not ended when the tool that made it ended."""
         head = {"inner": calls.inner[maker][call_id].name, **_place_json(calls.places[call_id])}
         self.write({**head, **self._note_inner_end(call_id, maker, calls), "unfinished": True})
 
     def inside(self, name: str, place: Place, head: Json) -> "TurnRecorder":
-        """Begin to record the turn of an agent that was called as a tool, inside this turn. Return the recorder."""
+        """Begin to record, inside this turn, the turn of an agent that is called as a tool. Return its recorder."""
         recording, chain = InnerRecording(self, self._recording, {AGENT: name, **_place_json(place)}), Chain()
         take = Take(head)
         recording.append(take, head)
@@ -237,7 +237,7 @@ class TurnRecorder:
         return TurnRecorder(recording, take, chain)
 
     def write(self, document: Json) -> None:
-        """Write a document. Raises CassetteError if it fails; then later calls do nothing, so that the turn can end."""
+        """Write a document. Raises CassetteError if it fails. Later calls then do nothing, so that the turn can end."""
         if self._has_failed:
             return
         try:
@@ -264,7 +264,7 @@ class InnerRecording:
 def _shorter_path(match: re.Match[str]) -> str:
     """Return the file path of a traceback line without folders of this machine.
 
-    The path is relative, or the part after `site-packages`, or the file name alone.
+    The result is a relative path, the part after `site-packages`, or the file name alone.
     """
     with suppress(OSError, RuntimeError):  # raised if the current folder, or the user in `~user/...`, does not exist
         path = Path(match[1]).expanduser()

@@ -25,7 +25,7 @@ _FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_C
 
 
 class Recording(Cassette):
-    """A cassette while one session records to it: the turns in the file at the beginning, and the session's turns."""
+    """A cassette while one session records to it. It has the turns that were in the file, and the session's turns."""
 
     def __init__(self, cassette: Cassette) -> None:
         super().__init__(cassette.path)
@@ -106,7 +106,7 @@ class Recording(Cassette):
             _put_in_order(self.path, always=True)
 
     def _append(self, text: str, *, goes_on: str) -> None:
-        """Append a document to the file. If the last one there is of another turn, first append this turn's id.
+        """Append a document to the file. If the last document there is of another turn, first append this turn's id.
 
         `goes_on` is this id, or "" for the first document of a turn.
         """
@@ -133,7 +133,7 @@ class Recording(Cassette):
 
 
 def tidy(path: Path) -> None:
-    """Sort a cassette file in the notebook's order. Does nothing while a turn is recorded to it: it is sorted later.
+    """Sort a cassette file in the notebook's order. While a turn is recorded to it, nothing is done: it is sorted later.
 
     Raises CassetteError if the file cannot be read or written.
     """

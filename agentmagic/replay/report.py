@@ -129,7 +129,7 @@ def _between_rows(before: Take, after: Take) -> Iterator[str]:
 
 
 def problems(cassette: Cassette) -> Iterator[str]:
-    """Yield the problems of a cassette, one sentence each: documents that were edited or cut off, or hold secrets."""
+    """Yield one sentence for each problem of a cassette: a document that was edited or cut off, or holds secrets."""
     edited = False
     for number, take in enumerate(cassette.takes, 1):
         where = f"Turn {number}, {take.prompt!r:.60}"
@@ -155,7 +155,7 @@ def problems(cassette: Cassette) -> Iterator[str]:
 
 
 def scrub(cassette: Cassette) -> int:
-    """Blank every secret known now in a cassette, and write the file. Return the number of changed documents.
+    """Blank in a cassette every secret that is known now, and write the file. Return the number of changed documents.
 
     Raises CassetteError if a document cannot be read, or if the file cannot be written.
     """
@@ -241,9 +241,10 @@ def why_different(before: str, after: str) -> str:
 
 
 def source_of_change(kind: str, cells: Sequence[str]) -> tuple[int, int, str] | None:
-    """Return a line that can produce this kind of value: the numbers of cell and line, from 1, and the code.
+    """Return a line that can produce this kind of value: the number of its cell, its own number, and its code.
 
-    If several lines can, return the first of the last cell that has one. Return None if no line can.
+    Numbers start at 1. If several lines can, the last cell with such a line counts, and its first such line. If no
+    line can, return None.
     """
     pattern = _SOURCES.get(kind)
     for number in range(len(cells), 0, -1) if pattern else ():
@@ -254,9 +255,9 @@ def source_of_change(kind: str, cells: Sequence[str]) -> tuple[int, int, str] | 
 
 
 def changes(before: str, after: str) -> Iterator[tuple[int, str, str]]:
-    """Yield the differences between two outputs of a cell, and those that a replay's warnings in the first one name.
+    """Yield the differences between two outputs of a cell. Include those that a replay's warnings in `before` name.
 
-    A difference is the line number in the first output, and both texts.
+    Each difference is a line number in the first output, and both texts.
     """
     lines, others = (
         ["" if _NOT_AS_RECORDED.search(line) else line for line in text.splitlines()] for text in (before, after)

@@ -1,6 +1,6 @@
 """The short form in which a recorded turn is written: without fields that can be computed from earlier documents.
 
-The reader accepts the full form too, which is in cassettes of format 1 and in edits by hand.
+The reader accepts the full form too, because cassettes of format 1 and edits by hand contain it.
 """
 
 from collections.abc import Iterator

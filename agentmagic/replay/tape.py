@@ -71,7 +71,7 @@ EMPTY = "(empty)"
 
 
 class KnownResults:
-    """Tool results that were reported as different from the recording: `calls` has call ids, `texts` both texts.
+    """Tool results that were reported as different from the recording: `calls` has their ids, `texts` both texts.
 
     `edited` is True once an edit of the recording was reported, because all later requests contain the edit too.
     """
@@ -93,7 +93,7 @@ class KnownResults:
         self.texts += [(before or EMPTY, after or EMPTY) for before, after in dict.fromkeys(pairs) if before != after]
 
     def of(self, request: Request, recorded_prompt: str, prompt: str) -> Known:
-        """Return the results that are in this request. The prompts are those of the turn, as recorded and now."""
+        """Return the reported results that this request contains. The prompts are the turn's, as recorded and now."""
         texts = self.texts
         if redact(request.messages[-1].text) == prompt:  # the last message is the prompt, which quotes no results
             texts = []
@@ -112,8 +112,8 @@ class KnownResults:
 class TurnTape:
     """Records or replays one turn.
 
-    `player` replays the turn; None if there is no recording. `record` creates a recorder when a request is not in the
-    recording; None if the mode does not record. `real` creates the live model. `name` is the model's name in the turn.
+    `player` replays the turn, or is None if there is no recording. `record` creates a recorder when a request is not in
+    the recording, or is None if the mode does not record. `real` creates the live model. `name` is the model's name.
     `records`, `verdicts` and `known` are shared by the session's turns. `settle` is called when the turn is over.
     """
 
@@ -154,7 +154,7 @@ class TurnTape:
 
     @property
     def forked(self) -> bool:
-        """Whether the turn was replayed up to a difference, and runs live and is recorded from there."""
+        """Whether the turn was replayed up to a difference, and from there runs live and is recorded."""
         return self.player is not None and self.recorder is not None
 
     # -- the model -----------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class TurnTape:
                 yield event
 
     def _find(self, request: Request, number: int) -> Json | None:
-        """Return the recorded request to play, or None if the request is sent to the model. Raises ReplayMismatch."""
+        """Return the recorded request to play, or None to send the request to the model. Raises ReplayMismatch."""
         if self.player is None or self.recorder is not None:
             return None
         if number == 1:
@@ -225,7 +225,7 @@ class TurnTape:
         raise mismatch(self.player.cassette, self.player.take, number, [*self._results, *others], prompt)
 
     def _warn_of_edits(self, player: Player) -> None:
-        """Warn of edits in the recording. For a forbidden edit, raise ReplayMismatch, or in mode `auto` go live."""
+        """Warn of edits in the recording. If one is forbidden, mode `auto` goes live, others raise ReplayMismatch."""
         if not player.take.ended:
             where = f"Cell {clip(self.prompt, 60)!r}: its recording in {player.cassette.path.name} has no end"
             self.notices.append(Notice("warning", f"{where}, and is played as far as it goes. Record the cell again."))
@@ -245,7 +245,7 @@ class TurnTape:
             raise mismatch(player.cassette, player.take, edits[0].step, differences, self.prompt)
 
     def _warn_of_edited_request(self, request: Json) -> None:
-        """Warn once that a recording without `check` digests was edited: the request's digest does not fit."""
+        """Warn once that a recording without `check` digests was edited. The digest of `request` shows this."""
         if not self.known.edited:
             where = f"Cell {clip(self.prompt, 60)!r}, step {request['request']}: the recording was edited"
             message = f"{where}, in an answer or a result before this request. It is played as it stands."
@@ -312,7 +312,7 @@ class TurnTape:
             await asyncio.sleep(seconds)
 
     def with_recorded_fates(self, prompt: Message) -> Message:
-        """Return the prompt, but with the recorded part about proposed cells: it says which ones the user kept."""
+        """Return the prompt. The part that says which proposed cells the user kept is taken from the recording."""
         if self.player is None or self.mode == "replay-tools":
             return prompt
         cassette, head = self.player.cassette, self.player.take.head
@@ -377,7 +377,7 @@ class TurnTape:
             self.recorder.write({"plan": [blank_secrets(list(entry)) for entry in entries]})
 
     def plans(self, *, settled: bool) -> Sequence[Sequence[Sequence[str]]]:
-        """Return the task plans recorded in the last step: before its first tool result, or after it if `settled`."""
+        """Return the task plans recorded in the last step before its first tool result or, if `settled`, after it."""
         return () if self.player is None else self.player.plans.get((self._request_count, settled), ())
 
     # -- the user, and what happens ------------------------------------------------------------
@@ -439,7 +439,7 @@ class TurnTape:
         return outcome
 
     def unplayed_error(self) -> ReplayMismatch | None:
-        """Return an error if the replayed turn has ended before all recorded requests were played, or None."""
+        """Return an error if the replayed turn ended before all recorded requests were played, or None otherwise."""
         player = self.player
         if player is None or self.recorder is not None or self.mode != "replay" or not player.unplayed_count:
             return None
@@ -472,7 +472,7 @@ class TapedModel:
         return here
 
     def advice(self) -> str:
-        """Return a sentence of advice for the user: the model's, or the recorded one."""
+        """Return a sentence of advice for the user, which comes from the model or the recording."""
         if self.real is None:
             return self._advice
         return self.real.advice() if isinstance(self.real, Advising) else ""
@@ -489,7 +489,7 @@ class TapedModel:
         return choice
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        """Yield the answer to a request: the live model's, or the recorded one."""
+        """Yield the answer to a request, which comes from the live model or the recording."""
         return self._tape.stream(request)
 
     def price_usage(self, usage: Usage) -> Usage:

@@ -22,7 +22,7 @@ from agentmagic.tools.base import (
 
 
 class ToolTape(Protocol):
-    """What taped tools use of the object (a `TurnTape` or `MapTape`) that records or replays their turn or map.
+    """The members that taped tools use of a `TurnTape` or `MapTape`, which records or replays their turn or map.
 
     `sources` has the tool list of each toolset, by the toolset's number. `tools_on_tape` has the recorded or replayed
     tools, by the `id()` of the real tool.
@@ -67,7 +67,7 @@ async def real_tool(tool: Tool, source: Toolset) -> Tool:
 
 
 async def not_callable(_call: ToolCall, _context: ToolContext) -> ToolResult:
-    """Raise ServerError. A tool that is known only from a recorded list has this function as its `invoke`."""
+    """Raise ServerError. This function is the `invoke` of a tool that is known only from a recorded list."""
     message = "The tool is known from its recording alone."
     raise ServerError(message)
 

@@ -1,9 +1,9 @@
 """Finds recorded turns that no cell has asked for in a replay, for example because the cell was deleted.
 
-Only at the end of a run is it certain which turns these are. `%agent replay --report` lists them at any time, and the
-pytest fixture at the end of a test. A Python program or kernel writes them to stderr when its process ends, but a
-kernel may be killed before. So a program that runs notebooks sets AGENTMAGIC_UNASKED to a folder, and each process
-writes its list there.
+Only at the end of a run is it certain which turns these are. `%agent replay --report` lists them at any time. The
+pytest fixture lists them at the end of a test. A Python program or kernel writes them to stderr when its process ends,
+but a kernel may be killed before. So a program that runs notebooks sets AGENTMAGIC_UNASKED to a folder, and each
+process writes its list there.
 """
 
 import atexit
@@ -42,7 +42,7 @@ def add_recorded(cassette: Cassette, take: Take) -> None:
 
 
 def note_failure(cassette: Cassette) -> None:
-    """Store that a replayed turn differed from its recording: no unasked turns of this cassette are reported then."""
+    """Store that a replayed turn differed from its recording. Then no unasked turns of this cassette are reported."""
     _failed_cassettes.add(cassette.path)
     _keep()
 
@@ -53,7 +53,7 @@ def forget(path: Path) -> None:
 
 
 def unasked_takes(path: Path) -> list[Take]:
-    """Return the turns of a cassette file that no cell of this process asked for; [] if it was not replayed."""
+    """Return the turns of a cassette file that no cell of this process asked for, or [] if no cell replayed it."""
     with suppress(CassetteError):
         return (
             [take for take in Cassette.at(path).takes if take.key not in _played_keys[path]]
