@@ -86,9 +86,7 @@ class CallOutcome:
         match self.result.structured:
             case None:
                 return self.result.text
-            case {"result": value, **rest} if (
-                not rest
-            ):  # MCP's Python SDK wraps values like this if they are no objects
+            case {"result": value, **rest} if not rest:  # the Python SDK of MCP wraps values that are no objects
                 return value
             case structured:
                 return structured
