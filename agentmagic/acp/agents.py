@@ -44,7 +44,7 @@ class OutsideAgent:
     `own`: the agent's own environment variables, passed to it although their names look like secrets. A key that
     agentmagic uses is never among them, because the agent would bill the turn to it instead of using the user's login.
     `login`: the command that the user types once, in a terminal, to log in.
-    `node`: the oldest Node.js version that the package requires, 0 if it does not use Node.js.
+    `node`: the oldest Node.js version that the package requires. It is 0 if the package does not use Node.js.
     `asks_in`: the session mode in which the agent asks before it acts, "" if it has no modes.
     `wraps`: if this agent is only an adapter, the program that it connects to the protocol; otherwise "".
     `is_seen`: whether these values were tested with the real program.
@@ -185,7 +185,7 @@ def outside_agent(model: str) -> OutsideAgent:
 def _program(words: Sequence[str]) -> Sequence[str]:
     """Return the words of a command up to the one that names its program.
 
-    That one is the first word, or the package after npx, or the file after an interpreter such as Python.
+    Usually that is the first word. After npx it is the package, and after an interpreter such as Python the file.
     """
     first = PurePath(words[0]).stem
     if first not in FETCHERS and not _RUNNERS.fullmatch(first):
@@ -215,7 +215,7 @@ def library_problem() -> MissingExtra:
 
 
 def problem_of(agent: OutsideAgent) -> str:
-    """Return a message that the agent's program, or Node.js for it, must be installed; "" if the program is found."""
+    """Return a message that says what the user must install: the program, or Node.js; "" if the program is found."""
     if _locate(agent.command):
         return ""
     if not agent.install:
@@ -238,7 +238,7 @@ def problem_of(agent: OutsideAgent) -> str:
 
 
 def node_problem(agent: OutsideAgent) -> str:
-    """Return a message that Node.js is missing or too old for the agent, "" if it is new enough or unknown.
+    """Return a message that Node.js is missing or too old; "" if its version is new enough or unknown.
 
     Call this only after the agent failed: some packages run on an older Node.js than they require. Blocks for up to
     5 seconds (`NODE_SECONDS`).
@@ -273,7 +273,7 @@ def _major(version: str) -> int:
 
 
 def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
-    """Return a message that the user must log in; `methods`: what the agent calls its login methods."""
+    """Return a message that the user must log in; `methods` are the agent's names for its ways to log in."""
     if agent.login:
         return f"{agent.model} is not logged in. Log in once, in a terminal: {agent.login}"
     names = ", ".join(redact(single_line(one, _LABEL)) for one in methods[:_METHODS])

@@ -3,7 +3,7 @@
 An outside agent is third-party software that reads untrusted pages and files, so its output is not trusted either.
 """
 
-PER_SECOND = 2000  # messages; the output of a faster agent is read more slowly
+PER_SECOND = 2000  # messages that are read in a second; an agent that sends more has to wait
 DEPTH = 64  # levels of nesting in the JSON of one message
 OPEN_REQUESTS = 32  # permission requests that are not answered yet
 TEXT = 5_000_000  # characters that an agent sends for one prompt: answer, reasoning and updates

@@ -1,4 +1,4 @@
-"""The tool calls in an outside agent's turn. The agent runs its own tools, and agentmagic runs agentmagic tools."""
+"""The tool calls in an outside agent's turn. The agent runs its own tools; agentmagic runs those that it offers."""
 
 import asyncio
 import uuid
@@ -44,9 +44,9 @@ class DeskCall:
 class LiveCall:
     """The state of one tool call while the outside agent's turn runs.
 
-    `requests`: the agent's permission requests for the call. `desk`: for an agentmagic tool, the call as it came over
-    MCP, otherwise None. `late`: calls that began inside this one. `progress`: the latest progress text. `changed` is
-    set each time another field changes.
+    `requests`: the agent's permission requests for the call. `desk`: the call as it came over MCP, or None if its
+    tool is not agentmagic's. `late`: calls that began inside this one. `progress`: the latest progress text.
+    `changed` is set each time one of the other fields changes.
     """
 
     id: str
@@ -163,7 +163,7 @@ class CallTape(Protocol):
     frozen: bool
 
     def was_decided(self, call: ToolCall) -> bool:
-        """Return whether, during the recording, the user decided about this call, or the call was not run."""
+        """Return whether the recording shows that the user decided about this call, or that the call was not run."""
         ...
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
@@ -307,10 +307,10 @@ class OutsideExecutor(ToolExecutor):
 
 
 def _option_id(options: "Sequence[PermissionOption]", permit: Granted | Refused, *, code: bool) -> str | None:
-    """Return the id of the agent's option that expresses the decision `permit`, None if there is no such option."""
+    """Return the id of the agent's option that means the decision `permit`, or None if there is no such option."""
     if isinstance(permit, Refused):
         kinds = ("reject_once", "reject_always")
-    elif permit.decision.startswith("approved always") and not code:  # for code, approval is for this program only
+    elif permit.decision.startswith("approved always") and not code:  # code is approved for this program only
         kinds = ("allow_always", "allow_once")
     else:
         kinds = ("allow_once", "allow_always") if not code else ("allow_once",)

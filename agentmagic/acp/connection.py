@@ -1,7 +1,7 @@
 """The connection to an outside agent: it opens a session, sends one prompt at a time, and passes on agent updates.
 
-Updates keep their order; invalid ones are dropped. Agents can ask their client for files and terminals: agentmagic
-refuses all such requests.
+Updates are passed on in order, and invalid ones are dropped. By the protocol, an agent can also ask agentmagic for
+files and terminals, but agentmagic refuses all such requests.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class PermissionRequest:
 
 
 class _PacedTransport:
-    """A message transport that reads at most 2,000 messages a second (`PER_SECOND`): a faster agent has to wait."""
+    """A message transport that reads at most 2,000 messages a second (`PER_SECOND`). A faster agent has to wait."""
 
     def __init__(self, process: AgentProcess) -> None:
         self._process = process
@@ -144,7 +144,7 @@ class AgentConnection:
         return False
 
     async def _set_asking_mode(self, modes: "SessionModeState | None") -> None:
-        """Switch the session to the mode in which the agent asks before it acts. Raises ProviderError on refusal."""
+        """Switch the session to the mode in which the agent asks before it acts. Raises ProviderError if it refuses."""
         from acp.schema import SetSessionModeRequest, SetSessionModeResponse
 
         asking_mode = self.agent.asks_in

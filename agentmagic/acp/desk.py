@@ -1,4 +1,4 @@
-"""The desk: an MCP endpoint where an outside agent calls agentmagic tools; each call needs permission as usual."""
+"""An MCP endpoint (the desk) where an outside agent calls agentmagic tools. Calls need permission as usual."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any

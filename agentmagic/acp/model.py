@@ -109,12 +109,12 @@ class OutsideModel:
         self._reports_cost = False
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
-        """Return (): an outside agent honours none of agentmagic's model settings."""
+        """Return an empty tuple, because an outside agent honours none of agentmagic's model settings."""
         del settings
         return ()
 
     def price_usage(self, usage: Usage) -> Usage:
-        """Return the usage unchanged: the agent itself reports its cost."""
+        """Return the usage unchanged, because the agent itself reports its cost."""
         return usage
 
     async def prepare(self) -> None:
@@ -323,7 +323,7 @@ def _with_session(event: PartFinished, session: str) -> PartFinished:
 
 
 def session_in(part: Part) -> str:
-    """Return the id of the agent's session that is stored in a part of an answer, or ""."""
+    """Return the id of the agent's session that is stored in a part of an answer, or "" if there is none."""
     match getattr(part, "provider_data", None):
         case ProviderData(provider="acp", data={"session": str() as session}):
             return session

@@ -112,7 +112,7 @@ class AgentProcess:
         return self._process.pid
 
     def stderr_tail(self) -> str:
-        """Return the end of the agent's output other than messages, with secrets redacted."""
+        """Return the end of what the agent wrote besides messages, with secrets redacted."""
         return self._tail.text()[-limits.STDERR_SHOWN :]
 
     async def receive(self) -> dict[str, Any] | None:
@@ -137,7 +137,7 @@ class AgentProcess:
         return True
 
     def _message(self, line: bytes | stdio.TooLong) -> dict[str, Any] | None:
-        """Return the message in a line, None if invalid. A response that is too long becomes an error response."""
+        """Return the message in a line, None if it is invalid. A response that is too long becomes an error."""
         if isinstance(line, stdio.TooLong):
             self._tail.write(b"[agentmagic: a message over the limits was dropped]\n")
             if line.request is None:

@@ -111,7 +111,7 @@ class OutsideTurn:
 
 
 class _OutsideSteps(Steps):
-    """The steps of an outside agent's turn: pieces of the agent's one stream of updates. No retries, no compaction.
+    """Takes an outside agent's steps: parts of its one stream of updates, without retries and without compaction.
 
     `charged` is the cost of the running prompt, in US dollars, as last reported by the agent.
     """
@@ -154,7 +154,7 @@ class _OutsideSteps(Steps):
             before = replace(budget.before, cost=budget.before.cost or 0.0)  # an unknown earlier cost counts as 0
             usage = replace(usage, cost=(usage.cost or 0.0) + dollars)
             message = replace(budget, before=before, live=None).why_exhausted(usage)
-            if not message and isinstance(budget, PeriodBudget):  # its record of costs lacks the running prompt
+            if not message and isinstance(budget, PeriodBudget):  # its record of costs has no running prompt
                 message = budget.why_refused(usage, dollars, 0)
             if message:
                 raise BudgetExhausted(message)
@@ -313,7 +313,7 @@ class _OutsideLoop(TurnLoop):
                 self._task.cancel()
 
     def turn_changes(self, changes: VariablesChanged | None) -> VariablesChanged | None:
-        """Return `changes`, which agentmagic tools made, with the files in the diffs that the agent reported."""
+        """Return `changes`, which agentmagic tools made, and add the files in the diffs that the agent reported."""
         results = (event.result for event in self.channel.events if isinstance(event, ToolFinished))
         files = [path for result in results if result.name not in self.tools for path in changed_files(result)]
         if not files:

@@ -86,7 +86,7 @@ class CallReport:
     is_made: bool = False
 
     def merge(self, update: Any) -> None:
-        """Merge what an update says about the call; fields that the update does not have keep their values."""
+        """Take over what an update says about the call. Fields that the update does not have keep their values."""
         self.title = update.title or self.title
         self.kind = update.kind or self.kind
         self.raw = update.raw_input if update.raw_input is not None else self.raw
@@ -203,11 +203,11 @@ class UpdateReader:
             yield CallNews(report.id, _progress(report))
 
     def report_of(self, call_id: str) -> "CallReport | None":
-        """Find a call by the agent's id of it. Return None if unknown, or if it came over MCP before its report."""
+        """Return the call with this id of the agent. None if it is unknown, or came over MCP before its report."""
         return None if call_id in self._early_ids else self._calls.get(call_id[: bounds.ID])
 
     def match_call(self, name: str, arguments: Mapping[str, Any]) -> "CallReport | None":
-        """Find the agent's report of a call that came over MCP, and mark it as made. None if there is no report yet."""
+        """Return the agent's report of a call that came over MCP, marked as made; None if there is no report yet."""
         open_calls = [one for one in self._calls.values() if one.tool == name and not (one.is_over or one.is_made)]
         same = [one for one in open_calls if one.call().arguments == arguments]
         match = next(iter((*same, *open_calls)), None)
@@ -230,7 +230,7 @@ class UpdateReader:
             self._running.remove(report)
 
     def close(self, report: "CallReport | None" = None) -> Iterator[News]:
-        """End the running step if it announced the call `report`; without `report`, if it announced any call."""
+        """End the running step if it announced the call `report`, or, without `report`, if it announced any call."""
         if self._announced and (report is None or self._is_announced(report)):
             yield from self._end(ModelFinished(Usage(), CONTINUES))
 
@@ -385,7 +385,7 @@ def _content(item: Any, folder: Path) -> list[Content]:
             return [_block(item.content)]
         case "diff":
             return [Text(_diff(item, folder))]
-        case _:  # a terminal: agentmagic gives no terminals to agents
+        case _:  # the block is a terminal, but agentmagic gives agents no terminals
             return []
 
 

@@ -61,9 +61,9 @@ Complete = Callable[[Request], Awaitable[tuple[str, Usage]]]
 class Limits:
     """How much can be sent to the model.
 
-    `window` is the model's context window in tokens, None if unknown. The Agent has settings for the others:
-    `compact_at` is the share of the window at which a compaction is due, None for never; `max_result` is the most
-    characters of one tool result, None if only the window limits them.
+    `window` is the model's context window in tokens, or None if it is unknown. The others are settings of the Agent.
+    `compact_at` is the share of the window at which a compaction is due, or None for never. `max_result` is the most
+    characters of one tool result, or None if only the window limits them.
     """
 
     window: int | None = None
@@ -127,7 +127,7 @@ class Context:
         return self._view.messages
 
     def measured(self, sent: int, usage: Usage) -> None:
-        """Store the provider's token count of a request in which the first `sent` messages of the history were sent.
+        """Store the provider's token count of a request that sent the first `sent` messages of the history.
 
         The answer to the request has the index `sent` in the history. A count of 0 is not stored, because some servers
         return 0 without counting.
@@ -204,10 +204,10 @@ class Context:
         return view
 
     def _plan(self, messages: Sequence[Message], prompt: int, window: float) -> Compacted:
-        """Return a plan of the compaction: of the plans that make the request small enough, the one that changes least.
+        """Return the plan that changes least among the compactions that make the request small enough.
 
-        If no plan does, return the one with the smallest request. A new summary is not written yet: the plan has a
-        string of spaces with the maximum length in its place.
+        If none does, return the one with the smallest request. A new summary is not written yet. Instead, the plan has
+        as many spaces as the summary can have characters.
         """
         now = self._view.compacted
         smaller = replace(now, shrunk=max(now.shrunk, _older_results(messages)), usage=Usage())
@@ -229,7 +229,7 @@ class Context:
     async def _with_summary(
         self, messages: Sequence[Message], plan: Compacted, window: float, complete: Complete
     ) -> Compacted:
-        """Return the plan with a new summary by the model; return it unchanged if it replaces no further messages."""
+        """Return the plan with a new summary by the model. A plan that replaces no further messages stays unchanged."""
         now = self._view.compacted
         if (plan.covers, plan.prompt) == (now.covers, now.prompt):
             return plan
@@ -254,7 +254,7 @@ def _summary_limit(window: float) -> int:
 
 
 def _older_results(messages: Sequence[Message]) -> int:
-    """Return the index of the first of the last `LATEST` messages with tool results; 0 if there are fewer."""
+    """Return the index at which the last `LATEST` messages with tool results begin; 0 if there are fewer."""
     backwards = (index for index in range(len(messages) - 1, -1, -1) if messages[index].role == "tool")
     return next(islice(backwards, LATEST - 1, None), 0)
 
@@ -263,10 +263,10 @@ def _cut(messages: Sequence[Message], view: RequestView, prompt: int, *, keep: f
     """Return the fields `covers` and `prompt` of a compaction whose summary replaces more messages than the last one.
 
     If no more can be replaced, return those of the last compaction of the view. The summary replaces the
-    messages before index `covers`, except the prompt at index `prompt`. The latest turns stay, as many as have at most
-    `keep` tokens together, and at least the current turn, which begins at the index in the argument `prompt`.
-    If the current turn has more than `whole` tokens, its older steps are replaced too. Then its prompt and its latest
-    steps stay: as many as have at most `keep` tokens together, and at least the last one.
+    messages before index `covers`, except the prompt at index `prompt`. As many of the latest turns stay as have at
+    most `keep` tokens together. The current turn, which begins at the index in the argument `prompt`, always stays.
+    If the current turn has more than `whole` tokens, its older steps are replaced too. Then its prompt stays, and as
+    many of its latest steps as have at most `keep` tokens together, but at least the last one.
     """
     now = view.compacted
     first = max(now.covers, now.prompt + 1)  # a new summary ends before this index or a later one

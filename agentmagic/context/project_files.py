@@ -85,7 +85,7 @@ class ProjectFile:
 class FoundFiles:
     """The project files for a folder. `problems` says for each unusable file why it is left out.
 
-    `files` has the rules first. Of the rules, the files nearest to the folder come last.
+    `files` has the rules first. Among the rules, those nearest to the folder come last.
     """
 
     folder: Path = Path()
@@ -96,7 +96,7 @@ class FoundFiles:
 def find_files(folder: Path, kinds: Collection[FileKind] = get_args(FileKind), height: int | None = None) -> FoundFiles:
     """Return the rules, skills and commands of a folder and the folders above it, up to the root of its repository.
 
-    With `height`, search exactly that many folders above, with or without a repository.
+    If `height` is given, exactly that many folders above are searched, with or without a repository.
     """
     folder = folder.absolute()
     levels, problems = _levels(folder, height), list[str]()
@@ -104,7 +104,7 @@ def find_files(folder: Path, kinds: Collection[FileKind] = get_args(FileKind), h
     for level in levels:
         for path in _existing(level, RULES) if "rules" in kinds else ():
             files_by_name |= _read_or_report("rules", path, levels, problems)
-    for level in reversed(levels):  # of files with the same name, the one nearest to `folder` is used
+    for level in reversed(levels):  # if files have the same name, the one nearest to `folder` is used
         for path in _skills(level, problems) if "skill" in kinds else ():
             files_by_name = _read_or_report("skill", path, levels, problems) | files_by_name
         for path in _commands(level, problems):
@@ -130,7 +130,7 @@ def _levels(folder: Path, height: int | None) -> list[Path]:
 
 
 def height_of(files: Iterable[str]) -> int:
-    """Return how many folders above the notebook's folder the highest of these paths is. They are relative to it."""
+    """Return how many folders the highest path is above the notebook's folder, to which the paths are relative."""
     return max((file.count("../") for file in files), default=0)
 
 
@@ -263,7 +263,7 @@ _small_text = lru_cache(maxsize=128)(as_text)
 def front_matter(text: str, *, strictly: bool = True) -> tuple[Mapping[str, Any], str]:
     """Return the front matter (the YAML mapping between two lines `---` at the start), and the text after it.
 
-    Raises Unusable if the front matter is invalid, or with `strictly` if it is missing.
+    Raises Unusable if the front matter is invalid. If `strictly` is true, raises it also if there is none.
     """
     lines = text.split("\n")
     end = next((index for index, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)

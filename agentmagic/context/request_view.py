@@ -63,8 +63,8 @@ class Rules:
     """How a history is converted to the messages that are sent.
 
     `limit`: the most characters of a tool result. `accepts`: a function that returns whether an image or another medium
-    can be sent. `unsent`: the indexes of messages that are left out because their turns have no answer. If a tool was
-    run by a provider within its answer, and that provider is not `provider`, the call is sent as text.
+    can be sent. `unsent`: the indexes of messages that are left out because their turns have no answer. A call that
+    another provider than `provider` ran within its answer is sent as text.
     """
 
     limit: int | None = None
@@ -78,7 +78,7 @@ class Rules:
 class TokenCount:
     """The number of tokens in a request and its answer, as the provider counted them.
 
-    Together, they have the messages of the history before index `upto`.
+    The request and its answer together are the messages of the history before index `upto`.
     """
 
     upto: int
@@ -168,7 +168,7 @@ class RequestView:
         return replace(result, content=(Text(data_notice(part.server)), *result.content)) if part.server else result
 
     def _name_media(self, part: P) -> P | Text:
-        """Return a part as it is, or a text that names it: for media that the model does not accept or must not see."""
+        """Return the part. If it is a medium that the model does not accept or must not see, return text naming it."""
         if not isinstance(part, Media):
             return part
         is_hidden = part.audience == "user" or not self._rules.accepts(part)
@@ -180,7 +180,7 @@ def _same(new: Sequence[Part], old: Sequence[Part]) -> bool:
 
 
 def summary_text(compaction: Compacted) -> str:
-    """Return the summary of older messages as text for the model, marked as a summary and as data to read."""
+    """Return the summary of older messages as text for the model. The text says that it is a summary, and only data."""
     of_this = " and of the first steps of the work on it" if compaction.prompt < compaction.covers else ""
     summary = compaction.summary.replace("</summary>", "</ summary>")  # keep the text inside its <summary> tag
     return (

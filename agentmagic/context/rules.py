@@ -111,7 +111,7 @@ class Project:
 
     @property
     def new_files(self) -> list[ProjectFile]:
-        """The unapproved files that the user must be asked about now; [] if the user cannot be asked."""
+        """The unapproved files that the user must be asked about now. The list is empty if the user cannot be asked."""
         return [one for one in self.unapproved_files if one.approval not in _refused_keys] if self.asks else []
 
     def question(self) -> tuple[str, str, list[ProjectFile]]:
@@ -219,8 +219,8 @@ SWITCHED_OFF = "The project's rules, skills and commands are switched off, by th
 def summary(project: Project, kind: str) -> str:
     """Return one line with the names of the project's files of a kind, or "" if there are none.
 
-    After each name stands "not approved", or the number of tokens that the file adds to a request. For an approved
-    command, nothing stands there.
+    Each name is followed by "not approved", or by the number of tokens that the file adds to a request. An approved
+    command adds none, so its name stands alone.
     """
     files = [one for one in project.listing.files if one.kind == kind]
     return ", ".join(f"{_label(one)}{_state(one, project)}" for one in files)
@@ -239,7 +239,7 @@ def _state(file: ProjectFile, project: Project) -> str:
 def report(project: Project, *, approve: bool = False) -> str:
     """Return a text that shows the user all project files, and says which of them are not approved.
 
-    With `approve`, approve the files that are not approved yet, and show only these.
+    If `approve` is true, files that are not approved yet are approved, and only these are shown.
 
     Raises UsageError if the approval cannot be stored.
     """
@@ -266,7 +266,7 @@ def report(project: Project, *, approve: bool = False) -> str:
 
 
 def project_section(texts: Sequence[ProjectText]) -> str:
-    """Return the section of the instructions with the project's rules and skills, "" without texts."""
+    """Return the section of the instructions with the project's rules and skills, or "" if there are no texts."""
     rules = [
         f'<rules file="{_attribute(one.file)}">\n{_escape_closing(one.text)}\n</rules>'
         for one in texts

@@ -37,7 +37,7 @@ def with_skills(sources: Sequence[Toolset], project: Project) -> Sequence[Toolse
 
 
 class SkillReader:
-    """A toolset with one tool that reads the skills approved by the user; without approved skills, it has no tool."""
+    """A toolset with one tool, which reads the skills that the user approved. Without such skills it has no tool."""
 
     is_local = True
 

@@ -71,10 +71,10 @@ class ValuesFields(Placed):
 
 
 class WordsFields(Placed):
-    """A text or the reasoning of the model; `open` says that more is coming.
+    """A text or the reasoning of the model; `open` says that more text is coming.
 
-    `form` is set if the text is an answer in JSON: it is the table, tree or text to show instead. `marks` are the
-    source numbers to insert into the text. Each mark is a position in UTF-16 code units, the Markdown to insert before
+    If the text is an answer in JSON, `form` is the table, tree or text to show instead. `marks` are the source numbers
+    to insert into the text. Each mark is a position in UTF-16 code units, the Markdown to insert before
     the number, and the number itself, which stands for one of the `sources`.
     """
 
@@ -89,7 +89,7 @@ class WordsFields(Placed):
 class CardProgress(TypedDict):
     """The progress of a tool call: a summary, the last lines of output if there are several, and the share done.
 
-    The share is between 0 and 1, and None if it is unknown.
+    The share is a number from 0 to 1, or None if it is unknown.
     """
 
     text: str
@@ -98,7 +98,7 @@ class CardProgress(TypedDict):
 
 
 class CardResult(TypedDict):
-    """The result of a tool call: the parts inside the call's card (`forms`), and those always shown `below` it."""
+    """The result of a tool call. `forms` are the parts inside the call's card; those in `below` are always visible."""
 
     error: bool
     forms: Sequence[FormFields]
@@ -111,12 +111,12 @@ class CardFields(Placed):
     `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether
     the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as
     text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the
-    arguments. `effects` say line by line what the call does. `step` says that the card asks for no approval: the turn
-    only pauses before the call. `since` is when the call began to run, in seconds since 1970. `more` is the key with
-    which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the
-    outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "".
-    `hosted` says that the model's provider carries out the call, or that the card asks whether it may; `title` then
-    replaces the tool's name, and `told` says what came of the call. `agent` is the agent that the call asks; the blocks
+    arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the call,
+    and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the key
+    with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is
+    the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "".
+    `hosted` says that the model's provider carries out the call, or that the card asks whether it may. Then `title`
+    replaces the tool's name, and `told` is the outcome of the call. `agent` is the agent that the call asks; the blocks
     of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call
     or by that agent.
     """
@@ -176,8 +176,8 @@ class QuestionFields(Placed):
 
     `ask` is the id to answer with. If `step` is set, the turn only pauses before a request to the model, and `text`
     shows the request. `choices` are the only possible answers, if there are any. If `suggested` is a plan, `plan` is
-    "new", or it is "refused" if the plan that the user sent cannot be run; `text` then says why. `files` is the text of
-    files that the user is asked to approve.
+    "new". But if the plan that the user sent cannot be run, `plan` is "refused", and `text` says why. `files` is the
+    text of files that the user is asked to approve.
     """
 
     kind: Literal["question"]
@@ -192,7 +192,7 @@ class QuestionFields(Placed):
 
 
 class ProposalFields(Placed):
-    """A notebook cell that a tool proposes. `state` is the user's decision, "" before it.
+    """A notebook cell that a tool proposes. `state` is the user's decision, or "" before the user decides.
 
     `copy` is the text that the Copy button copies.
     """
@@ -226,7 +226,7 @@ class RetryFields(Placed):
 class ProgressFields(Placed):
     """The progress of a map, which runs one prompt for many rows.
 
-    `shares` are the share of answered rows and that of failed rows, from 0 to 1; None if the total is unknown.
+    `shares` are two numbers from 0 to 1, the shares of answered and of failed rows; None if the total is unknown.
     """
 
     kind: Literal["progress"]
@@ -241,7 +241,7 @@ class ProgressFields(Placed):
 class FooterFields(Placed):
     """The figures of a turn (time, cost and others) and why it ended; `details` are figures shown on demand.
 
-    `unsent` is the number of the turn if the turn got no answer and later requests leave it out.
+    If the turn got no answer, and later requests therefore leave it out, `unsent` is its number.
     """
 
     kind: Literal["footer"]
@@ -298,7 +298,7 @@ class JsonRenderer:
         return {"kind": "values", "line": words.values_line(block), "values": values}
 
     def text(self, block: TextBlock) -> WordsFields:
-        """Return a text block's fields without its text: whether more is coming, how to show JSON, the sources."""
+        """Return a text block's fields, except its text: whether more is coming, how to show JSON, and the sources."""
         fields: WordsFields = {"kind": "text", "open": block.open}
         if block.is_value and (form := answer_form(block.text, block.wrapped_in)):
             fields["form"] = form_fields(form)
@@ -308,7 +308,7 @@ class JsonRenderer:
         return fields
 
     def reasoning(self, block: ReasoningBlock) -> WordsFields:
-        """Return the fields of a reasoning block without the text: whether more is coming."""
+        """Return the fields of a reasoning block, except its text; they say whether more is coming."""
         return {"kind": "reasoning", "open": block.open}
 
     def card(self, card: ToolCard) -> CardFields:
@@ -460,7 +460,7 @@ def _optional(card: ToolCard) -> list[tuple[str, str, bool, str]]:
 
 
 def _arguments(card: ToolCard) -> tuple[list[tuple[str, str]], str]:
-    """Return a call's arguments as pairs of name and text, and a note that says what was cut, "" for nothing."""
+    """Return a call's arguments as pairs of name and text, and a note on what was cut, "" if nothing was."""
     if card.call is None:
         return [], ""
     rows, remaining = list[tuple[str, str]](), LONGEST_ARGUMENTS

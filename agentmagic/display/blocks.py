@@ -60,8 +60,8 @@ class Pieces:
 class Snapshot:
     """Copies of a transcript's blocks at one moment; later events do not change them.
 
-    `running` is the footer of the turn under way, or None. The exception is `ToolCard.inside` of a transcript's own
-    card: that snapshot holds the live blocks of the agent's turn.
+    `running` is the footer of the turn under way, or None. There is one exception: `ToolCard.inside`, in a card that
+    the transcript itself holds, is a snapshot of the agent's turn with the live blocks, not copies.
     """
 
     blocks: "list[Block]"
@@ -167,7 +167,7 @@ class PromptBlock(Block):
 
 @dataclass(slots=True)
 class ValuesBlock(Block):
-    """The values that a prompt names, in the form in which the model gets them. Images are found in `prompt`."""
+    """The values that a prompt names, in the form in which the model gets them. Their images are in `prompt`."""
 
     values: tuple[PromptValue, ...]
     prompt: Message
@@ -225,11 +225,11 @@ class ToolCard(Block):
 
     `call` is None while the model is still writing the arguments; `raw` is their JSON text so far. `reason` is why the
     call was denied, `seconds` how long it ran, `traceback` the traceback of a function that raised, `rich` the HTML of
-    the result's parts. While the card waits for the user, `ask` is the id to answer with. If `step` is set, the card
-    then asks for no approval: the turn only pauses before the call. `effects` says line by line what the call does, if
-    the tool reported it. `optional` are the schemas of the arguments that the model left out. `written` are the model's
-    arguments if the user changed them. `fixed` says that the user cannot change the arguments. `inner` says that a
-    running tool made the call; the card then stands below the card of that tool.
+    the result's parts. While the card waits for the user, `ask` is the id to answer with. If `step` is set too, the
+    turn only pauses before the call, and the card asks for no approval. `effects` says line by line what the call does,
+    if the tool reported it. `optional` are the schemas of the arguments that the model left out. `written` are the
+    model's arguments if the user changed them. `fixed` says that the user cannot change the arguments. `inner` says
+    that a running tool made the call; the card then stands below the card of that tool.
 
     `agent` is the name of the agent that the call asks. `inside` has the blocks of that agent's turn, except its
     prompt, which is an argument of the call. `client` is the program that makes the call in a served notebook, or the
@@ -264,7 +264,7 @@ class ToolCard(Block):
 
     @property
     def waits(self) -> bool:
-        """Whether the user must answer something: about this call, or in the turn of the agent that this call asks."""
+        """Whether the user must answer a question: about this call, or from the turn of the agent that it asks."""
         inside = self.inside.blocks if self.inside else ()
         return self.state == "waiting" or any(
             block.waits if isinstance(block, ToolCard) else isinstance(block, QuestionBlock) and block.open
@@ -308,7 +308,7 @@ class ToolCard(Block):
 
 
 def is_frame(html: str) -> bool:
-    """Return whether HTML is the table of a data frame, as pandas and polars write it."""
+    """Return whether some HTML is the table of a data frame, written as pandas and polars write it."""
     return 'class="dataframe"' in html[:LONGEST_HEAD]
 
 
@@ -417,8 +417,8 @@ class FooterBlock(Block):
     """The line below a turn with its figures (time, cost and others); `stop_reason` is None while the turn runs.
 
     `price_told` says that the footer of an earlier turn already showed that the price is unknown. `phase` is what a
-    running turn does while no block is open. If the turn ended without an answer and later requests leave it out,
-    `unsent` is the number of the turn, from 0, else None. `trace` is the id of the turn's OpenTelemetry trace, or "".
+    running turn does while no block is open. If the turn ended without an answer, and later requests therefore leave it
+    out, `unsent` is its number, counted from 0; else None. `trace` is the id of the turn's OpenTelemetry trace, or "".
     `agent` is the name of the turn's agent if there are several agents.
     """
 

@@ -1,4 +1,4 @@
-"""Insert source numbers into an answer, each behind the words that cite the source, without breaking the Markdown."""
+"""Insert the numbers of sources into an answer without breaking its Markdown. Each number follows the citing words."""
 
 import re
 from bisect import bisect_right
@@ -174,7 +174,7 @@ class _NumberPlaces:
         return Mark(rest.end() if rest else end, number)
 
     def _in_cell(self, end: int, line: int, table: "Token") -> int:
-        """Return where the last table cell with words before `end` ends; -1 if this row and the row above have none.
+        """Return the end of the last table cell with words before `end`; -1 if this row and the row above have none.
 
         A source number behind the last "|" of a row would become a table cell of its own.
         """
@@ -236,13 +236,13 @@ def _by_line(tokens: Iterable["Token"]) -> dict[int, "Token"]:
 
 
 def _fitting(text: str, marks: set[Mark], places: _NumberPlaces) -> set[Mark]:
-    """Return the marks. Those that would change how the Markdown is parsed are moved to the end of the text."""
+    """Return the marks, but with those moved to the end of the text that would change how the Markdown is parsed."""
     if _fits(text, marks, places.tokens):
         return set(_once(marks))
     budget = MOST_SOUGHT
 
     def fitting(start: int, piece: str, some: Sequence[Mark], plain: Sequence["Token"] | None = None) -> set[Mark]:
-        """Return the marks that fit into a piece of Markdown: all, or else those that fit of each half of the marks."""
+        """Return the marks that fit into a piece of Markdown. If not all fit together, each half is tried by itself."""
         nonlocal budget
         budget -= _weight(piece) * (1 if plain else 2)
         if budget < 0:

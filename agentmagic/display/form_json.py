@@ -38,7 +38,7 @@ class HtmlForm(TypedDict):
 
 
 class ImageForm(TypedDict):
-    """An image in base64, its media type, and its width in pixels if it must be scaled."""
+    """An image in base64, its media type, and the width in pixels to which it must be scaled, if it must."""
 
     form: Literal["image"]
     type: str
@@ -59,7 +59,7 @@ FormFields = TextForm | TableForm | HtmlForm | ImageForm | PagesForm
 
 
 class SourceFields(TypedDict):
-    """A web page that an answer cites: number, title, address to show, URL to link to ("" for none), quotations."""
+    """A web page that an answer cites: its number, title, shown address, URL to link to (or ""), and quotations."""
 
     number: int
     title: str

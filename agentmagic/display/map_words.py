@@ -78,7 +78,7 @@ def shares(progress: MapProgress) -> tuple[float, float] | None:
 
 
 def errors(progress: MapProgress) -> list[str]:
-    """Return a line for each of the first few kinds of error, with its number of failed rows, and one for the rest."""
+    """Return a line for each of the first kinds of error, with its number of failed rows, and a line for the rest."""
     others = progress.failed + progress.in_doubt - sum(number for _, number in progress.errors)
     more = [f"{plural(others, 'row')}: other errors"] if progress.errors and others > 0 else []
     lines = [

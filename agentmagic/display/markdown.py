@@ -152,7 +152,7 @@ class Growing:
 
 
 def with_head(text: str) -> str:
-    """Return an unfinished text with the separator row of a table added, if its last line begins a table.
+    """Return an unfinished text. If its last line begins a table, the table's separator row is added.
 
     So a growing table is shown as a table from its first word on. `withHead` in js/src/markdown.js does the same.
     """
@@ -210,7 +210,7 @@ def _limit_width(tokens: Sequence["Token"]) -> Iterable["Token"]:
 
 
 def _adorn(token: "Token") -> None:
-    """Add styles to a token: in an output, Jupyter gives code no background and aligns table cells to the right."""
+    """Add styles to a token, because in outputs Jupyter gives code no background and aligns table cells right."""
     match token.type:
         case "fence" | "code_block":
             token.attrSet("style", CODE)
@@ -273,7 +273,7 @@ def _span(colour: str, text: str) -> str:
 
 
 def _maths(state: "StateInline", silent: bool) -> bool:
-    r"""Parse a formula as plain text, so that `_` and `*` in it stay. Wrap any other dollar sign in a `span`.
+    r"""Parse a formula as plain text, so that `_` and `*` in it stay. Wrap each other dollar sign in a `span`.
 
     JupyterLab's MathJax does not read formulas across elements, so "$5 and $6" does not become a formula.
     """

@@ -50,7 +50,7 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """Text to show, cut to length; `note` says what was left out."""
+    """A text to show, which was cut if it was too long; `note` says what was left out."""
 
     text: str
     note: str = ""
@@ -92,7 +92,7 @@ class JsonTree(PlainText):
 
 @dataclass(frozen=True, slots=True)
 class RichHtml(PlainText):
-    """Sanitised HTML; `text` is shown where HTML cannot be, as in a terminal."""
+    """Sanitised HTML. Where HTML cannot be shown, as in a terminal, `text` is shown instead."""
 
     html: Markup = Markup()  # noqa: RUF009  (a frozen value)
     is_frame: bool = False
@@ -100,7 +100,7 @@ class RichHtml(PlainText):
 
 @dataclass(frozen=True, slots=True)
 class Pages(PlainText):
-    """Web pages: title, address and the beginning of the text of each; `text` has the titles and addresses in lines."""
+    """Web pages, each with its title, address and the beginning of its text; `text` lists titles and addresses."""
 
     pages: tuple[tuple[str, str, str], ...] = ()
 
@@ -125,7 +125,7 @@ def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, 
     for part, html in zip_longest(result.content, rich[: len(result.content)], fillvalue=""):
         match part:
             case Text(audience="assistant"):
-                pass  # this text is only for the model; the call's card tells the user the same
+                pass  # this text is only for the model: the call's card already tells the user the same
             case Text() if html and (safe_html := rich_html(html)):
                 yield RichHtml(*cut_with_note(sanitize(part.text), most), safe_html, is_frame(html))
             case Text():
@@ -209,7 +209,7 @@ def answer_form(text: str, wrapped_in: str) -> Form | None:
 
 
 def value_form(value: str | Media, width: int | None = None) -> PlainText | Image:
-    """Return what the model gets for a value, as a text or image to show; a text names an image that is not shown."""
+    """Return what the model gets for a value, as a text or image to show. A text names each image not shown."""
     if isinstance(value, str):
         return PlainText(value)
     if value.media_type in IMAGES and len(value.data) <= LARGEST_IMAGE:

@@ -107,7 +107,7 @@ class TextRenderer:
         return "\n".join((words.plan_heading(block), *map(task_line, block.rows)))
 
     def question(self, block: QuestionBlock) -> str:
-        """Return a question to the user; below it the files that it is about and the answer, if there are any."""
+        """Return a question to the user, and below it the files in question and the answer, if there are any."""
         answer = () if block.answer is None else (_indent(sanitize(block.answer)),)
         files = (_indent(sanitize(block.files)),) if block.files else ()
         return "\n".join((f"? {sanitize(block.text)}", *files, *answer))
@@ -162,7 +162,7 @@ def markdown_printer(stream: TextIO) -> Callable[[str], None] | None:
 
 
 def split_paragraphs(text: str) -> tuple[str, str]:
-    """Split growing Markdown behind its last empty line outside a block of code; return both parts."""
+    """Split growing Markdown after its last empty line that is outside a block of code, and return both parts."""
     end, is_code, position = 0, False, 0
     for line in text.splitlines(keepends=True):
         position += len(line)
@@ -174,7 +174,7 @@ def split_paragraphs(text: str) -> tuple[str, str]:
 
 
 def gap(before: Block | None, block: Block) -> str:
-    """Return the separator before a block: "" for the first block and between two tool calls, else an empty line."""
+    """Return the separator before a block: an empty line, or "" for the first block and between two tool calls."""
     return "" if before is None or (isinstance(before, ToolCard) and isinstance(block, ToolCard)) else "\n"
 
 

@@ -1,4 +1,4 @@
-"""Fold the events of a session into blocks, from which renderers make HTML or text for the user.
+"""Turn the events of a session into blocks, from which renderers make HTML or text for the user.
 
 The same events always make the same blocks, whether they come from a running turn or from a log. It makes no
 difference whether the events include deltas (the pieces of a growing text) or only whole texts.
@@ -134,7 +134,7 @@ class Transcript:
     def feed(self, event: Event | MapProgress) -> None:
         """Add one event."""
         with self.lock:
-            if isinstance(event, events.PartDelta):  # checked first, because most events are deltas
+            if isinstance(event, events.PartDelta):  # checked first, because most events are such pieces of a text
                 self._extend_part(event)
             else:
                 self._take(event)
@@ -212,7 +212,7 @@ class Transcript:
             case MapProgress():
                 self._show_map(event)
             case _:
-                pass  # other events are not shown; for `Clarified`, the block of its question is shown
+                pass  # other events are not shown; instead of `Clarified`, the block of its question is
 
     def _add(self, block: _AnyBlock) -> _AnyBlock:
         block.key = next(self.keys)
@@ -274,7 +274,7 @@ class Transcript:
             self._add(NoticeBlock(level, result.error + (tries if result.stop_reason == "error" else "") + code))
         model = self.running.model if self.running else ""
         agent = self.running.agent if self.running else ""
-        # With `unsent`, the user is offered to send the turn again. An MCP client or an outer model does so by itself.
+        # If `unsent` is set, the user can send the turn again. An MCP client or an outer model does so by itself.
         asks_again = self._client or self._around is not None
         unsent = self._turns - 1 if result.unsent and not asks_again else None
         footer = FooterBlock(model, result.usage, result.seconds, result.stop_reason, self.price_told, unsent=unsent)
@@ -384,7 +384,7 @@ class Transcript:
                 self._change(block, "running")
 
     def _finish_hosted(self, part: HostedResult) -> None:
-        """Show the result of a call that the provider ran in the card of that call, if there is such a card."""
+        """Show the result of a hosted call (run by the provider) in the card of the call, if there is one."""
         if card := self._cards.get(part.call_id):
             card.result = ToolResult(part.call_id, part.name, part.content, part.status)
             self._change(card, _ENDS.get(part.status, "failed"))
@@ -538,7 +538,7 @@ def _copy_block(block: Block, before: Block | None) -> Block:
         return before
     twin = copy(block)
     if isinstance(twin, GrowingBlock | ToolCard):
-        twin.pieces = Pieces(twin.pieces.text)  # a copy, because the transcript appends to its own
+        twin.pieces = Pieces(twin.pieces.text)  # take a copy, because the transcript appends to its own list
     if isinstance(twin, ToolCard) and twin.inside is not None:
         inside = before.inside if isinstance(before, ToolCard) else None
         twin.inside = Snapshot(_copies(twin.inside.blocks, inside), copy(twin.inside.running))

@@ -56,7 +56,7 @@ V = TypeVar("V")
 
 
 class OpenTable(dict[str, V]):
-    """A dict with a value for unknown keys too, because a newer version or user code may use words not listed here."""
+    """A dict that has a value for unknown keys too: a newer version or user code may use words not listed here."""
 
     def __init__(self, entries: Mapping[Any, V], other: Callable[[str], V]) -> None:
         super().__init__(entries)
@@ -218,7 +218,7 @@ def indented_json(value: Any) -> str:
 
 
 def short_arguments(card: ToolCard) -> str:
-    """Return the arguments of a tool call on one short line; while the model is writing them, as raw JSON.
+    """Return the arguments of a tool call on one short line. While the model is writing them, it is raw JSON.
 
     Return "" for a call that waits for the user's approval, because its card shows all arguments in full.
     """
@@ -227,10 +227,10 @@ def short_arguments(card: ToolCard) -> str:
     if card.call is None:
         return single_line(sanitize(without_growing_secret(card.raw)), SHORT_ARGUMENTS)
     arguments = sanitize_json(card.call.arguments)
-    if card.hosted and not card.is_question:  # without names: the card's title says what the values are
+    if card.hosted and not card.is_question:  # leave out the names: the card's title says what the values are
         lists = (cast("list[Any]", value if isinstance(value, list) else [value]) for value in arguments.values())
         return single_line(", ".join(compact(one) for values in lists for one in values), SHORT_ARGUMENTS)
-    if is_outside(card.server):  # only the title that an outside agent gives its call
+    if is_outside(card.server):  # show only the title that an outside agent gives its call
         return single_line(compact(arguments.get("title", "")), SHORT_ARGUMENTS)
     pairs = (f"{key}: {compact(value)}" for key, value in arguments.items())
     return single_line(", ".join(pairs), SHORT_ARGUMENTS)
@@ -250,7 +250,7 @@ def hosted_title(card: ToolCard) -> str:
 
 
 def hosted_state(card: ToolCard) -> str:
-    """Return what a call that the provider ran has led to: "3 pages", or "allowed" for a question; else ""."""
+    """Return the outcome of a call that the provider ran, such as "3 pages"; for a question, "allowed"; else ""."""
     if not card.hosted or card.state != "done":
         return ""
     pages = sum(isinstance(part, Resource) for part in card.result.content) if card.result else 0
@@ -280,7 +280,7 @@ def all_arguments(card: ToolCard) -> str:
 
 
 def code_arguments(card: ToolCard) -> dict[str, tuple[str, str]]:
-    """Return those arguments of a call that are code, by name, as (code, language). Hidden characters are escaped."""
+    """Return the arguments of a call that are code: {name: (code, language)}. Hidden characters are escaped."""
     arguments = card.call.arguments.items() if card.call else ()
     return {
         name: (reveal(_without_middle(redact(value), LONGEST_RESULT)), CODE[name])
@@ -292,8 +292,8 @@ def code_arguments(card: ToolCard) -> dict[str, tuple[str, str]]:
 def format_arguments(arguments: Mapping[str, Any]) -> str:
     """Return a tool call's arguments as text for a user who approves it: one on each line, the values in a column.
 
-    Hidden characters are escaped. A value that is too long loses its middle: its end stays, and no value pushes
-    another one out of sight.
+    Hidden characters are escaped. The middle of a value that is too long is left out. So its end stays visible, and no
+    value pushes another one out of sight.
     """
     visible: dict[str, Any] = sanitize_json(dict(islice(arguments.items(), MOST_ARGUMENTS)), redact)
     each = max(LONGEST_RESULT // max(len(visible), 1), SHORTEST_CUT)
@@ -389,7 +389,7 @@ def own_parts(block: PromptBlock) -> list[Part]:
 
 
 def values_line(block: ValuesBlock) -> str:
-    """Return on one line what the values in a prompt became: "{sales}: DataFrame, 7 rows x 2 columns (90 tokens)"."""
+    """Return one line on what the model gets for the values: "{sales}: DataFrame, 7 rows x 2 columns (90 tokens)"."""
     return " · ".join(
         f"{_short(value.written)}: {_short(value.shown)} ({plural(value.tokens, 'token')})" for value in block.values
     )
@@ -439,7 +439,7 @@ def retry(block: RetryBlock, *, times: bool) -> str:
 
 
 def receipt(event: VariablesChanged) -> str:
-    """Return what a turn changed: variables, one a line, files opened to write, and unwatched variables; "" if none."""
+    """Return what a turn changed: a line for each variable, files opened to write, unwatched variables; or ""."""
     changes = [change for change in event.changes if not (change.after or change.before).startswith(MODULE)]
     lines = [_change(change) for change in changes[:MOST_CHANGES]]
     more = [f"{len(changes) - MOST_CHANGES} more"] if len(changes) > MOST_CHANGES else []
@@ -506,12 +506,12 @@ def proposal_code(block: ProposalBlock) -> tuple[str, str]:
 
 
 def effects(card: ToolCard) -> str:
-    """Return what a tool call does, as lines of text, if its tool reported it; else ""."""
+    """Return lines of text on what a tool call does, or "" if its tool did not report it."""
     return "\n".join(map(exact, card.effects))
 
 
 def activity(running: FooterBlock, blocks: Iterable[Block]) -> str:
-    """Return in words what a running turn is doing, found by its open blocks; "" while it waits for the user."""
+    """Return in words what a running turn is doing, judged by its open blocks; "" while it waits for the user."""
     open_blocks = [block for block in blocks if block.open]
     cards = [block for block in open_blocks if isinstance(block, ToolCard)]
     if any(isinstance(block, QuestionBlock) for block in open_blocks) or any(card.waits for card in cards):
@@ -531,7 +531,7 @@ def activity(running: FooterBlock, blocks: Iterable[Block]) -> str:
 
 
 def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
-    """Yield the figures of a turn: agent, model, time, cost, and how it ended; the time only with `times`.
+    """Yield the figures of a turn: agent, model, time (if `times` is true), cost, and how it ended.
 
     A turn that an MCP client began has no model and no time here: the card of its call shows the client and the time.
     """
@@ -574,7 +574,7 @@ def searches(usage: Usage) -> str:
 
 
 def trace(block: FooterBlock) -> str:
-    """Return the OpenTelemetry trace id of a turn as text, "" without a trace.
+    """Return the OpenTelemetry trace id of a turn as text, or "" if it has no trace.
 
     The id differs in each run, so output that must not depend on the clock leaves it out.
     """
@@ -588,7 +588,7 @@ def _tokens(usage: Usage) -> str:
 
 
 def cost(dollars: float | None) -> str:
-    """Return a cost in US dollars as text: four decimals below $1, else two. None is "price unknown"."""
+    """Return a cost in US dollars as text, with four decimals below $1, else two. For None, it is "price unknown"."""
     if dollars is None:
         return "price unknown"
     if dollars == 0:

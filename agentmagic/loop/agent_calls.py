@@ -1,4 +1,4 @@
-"""Run the calls of agent tools. Each call asks another agent, in a turn of its own inside the turn that calls."""
+"""Run the calls of agent tools. Each call asks another agent, in a turn of its own inside the calling turn."""
 
 from collections import deque
 from collections.abc import Callable, MutableMapping, Sequence
@@ -177,8 +177,8 @@ def inner_toolsets(
 def _checked_definition(agent_tool: AgentTool) -> ToolDef:
     """Return the definition of an agent tool.
 
-    Raises UsageError if the settings of a teacher or administrator allow no agent tools, or only lower budgets than
-    this tool has.
+    Raises UsageError if the settings of a teacher or administrator allow no agent tools, or if the tool's budgets are
+    higher than these settings allow.
     """
     bounds = class_settings()
     bounds.check_switch("agents", f"The agent {agent_tool.name} is left out")

@@ -22,10 +22,10 @@ class BudgetExhausted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A limit on cost (US dollars) and tokens (input and output), and the usage before this turn that counts for it.
+    """A limit on cost (US dollars) and tokens (input and output), with the usage before this turn that counts for it.
 
     `of` names what is limited: "turn", "session" or "kernel", for example. If a teacher or administrator set the limit,
-    `bound` names that setting. If the usage is counted elsewhere, `live` returns all of it, this turn included.
+    `bound` names that setting. If the usage is counted elsewhere, `live` returns all of it, with that of this turn.
     """
 
     of: str
@@ -90,7 +90,7 @@ class PeriodBudget(Budget):
     cap: PeriodCap = field(kw_only=True)
 
     def why_exhausted(self, usage: Usage) -> str | None:
-        """Return a sentence that says why no further request may be sent, or None. The ledger counted the spending."""
+        """Return a sentence that says why no further request may be sent, or None, by the ledger's count."""
         return self.why_refused(usage, 0.0, 0)
 
     def why_refused(self, usage: Usage, cost: float, tokens: int) -> str | None:  # noqa: ARG002
@@ -180,7 +180,7 @@ class SharedPurse:
         return reason
 
     def owe(self, worst: Usage) -> None:
-        """Reserve the most that a request can use, whatever remains, because the request was sent already."""
+        """Reserve the most that a request can use, even if too little remains, because it was sent already."""
         self._count(worst, 1)
 
     def give_back(self, worst: Usage, used: Usage) -> None:
@@ -189,7 +189,7 @@ class SharedPurse:
         self.spent += used
         waiting, self._waiting = self._waiting, []
         for change in waiting:
-            if not change.done():  # it is done if its turn was cancelled while it waited
+            if not change.done():  # the future is done already if its turn was cancelled while it waited
                 change.set_result(None)
 
     def _count(self, worst: Usage, sign: int) -> None:

@@ -14,15 +14,15 @@ from agentmagic.tools.web import LETS, limits_of, why_without
 
 
 def take_hosted(tools: dict[str, Tool]) -> list[Tool]:
-    """Remove from a turn's tools those that the provider runs itself, and return them. They cannot run here."""
+    """Remove from a turn's tools those that the provider runs itself and that cannot run here, and return them."""
     return [tools.pop(name) for name, tool in tuple(tools.items()) if tool.hosted is not None]
 
 
 async def settle_hosted(tools: dict[str, Tool], model: Model, gate: Gate) -> tuple[tuple[Tool, ...], list[str]]:
     """Remove from a turn's tools those that only a model's provider can run, such as web search.
 
-    Return those that this provider supports and the user allows, and sentences on why others are left out. The user is
-    asked about all of them at once, and the answer holds for the session.
+    Return those that this provider supports and the user allows, and sentences that say why others are left out. The
+    user is asked about all of them at once, and the answer holds for the session.
     """
     hosted_tools = take_hosted(tools)
     here = [tool for tool in hosted_tools if hosts(model, tool.hosted)]
@@ -45,7 +45,7 @@ async def _admit(tools: Sequence[Tool], gate: Gate) -> tuple[list[Tool], list[st
         if refused and tool in asking:
             continue
         if gate.approvals.denial(tool.definition) and _verdict(tool, gate) == "deny":
-            continue  # no reason again: the user denied this tool in an earlier turn, which gave the reason
+            continue  # do not repeat the reason: the user denied this tool in an earlier turn, which gave the reason
         call = ToolCall(f"call_{uuid.uuid4().hex}", tool.name, limits_of(tool.hosted))
         permit = await gate.admit(replace(tool, effects=effects), call)
         if isinstance(permit, Refused):

@@ -27,7 +27,7 @@ The turn inside gives GRACE seconds to its own calls, and then ends.
 
 @dataclass(frozen=True, slots=True)
 class OuterTurn:
-    """The outer turn, which calls an agent tool, as the inner turn of the asked agent sees it.
+    """What an inner turn, the turn of an agent tool, knows of the outer turn that called the tool.
 
     `depth` is the number of turns around the outer turn. `project` are the project files that the outer turn's model
     knows, and `account` pays for its session's requests. `tell` receives the events of the inner turn, `ask` puts a
@@ -57,9 +57,8 @@ class OuterTurn:
 class InnerPurse(Purse):
     """Pays for the requests of an inner turn from the purse (a shared budget) of the outer turn.
 
-    The budgets of the outer turn are kept too.
-    `check` raises BudgetExhausted if the outer turn may send no further request; its argument says whether the price of
-    the model is known. `spend` counts the usage of a request.
+    The budgets of the outer turn hold too. `check` raises BudgetExhausted if the outer turn may send no further
+    request; its argument says whether the price of the model is known. `spend` counts the usage of a request.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Planned mode: let the model plan a prompt as a list of tasks, run them, judge their results, and repair failed ones.
 
 A planned turn is an ordinary turn whose tool calls come from a list of tasks. Each round of tasks is one step in the
-history: calls and their results. The model's other decisions do not join the history: whether to use tools at all
-(the route), the plan, the parameters of tasks, and whether a result is good.
+history: calls and their results. The model's other decisions do not join the history: the route (whether to use tools
+at all), the plan, the parameters of tasks, and whether a result is good.
 """
 
 import re
@@ -133,9 +133,9 @@ JUDGE_FORM = OutputSchema("judgement", _JUDGEMENT)
 class Planner:
     """Runs the planned part of a turn. Afterwards, the model answers as in any turn.
 
-    If `renew` is set, `deadline` starts again with each round of tasks. After `run`, `final` is the message of a tool
-    that ended the turn; `asked` says that the turn ends with a question to the user; and `choice` is the tool choice
-    for the answer: "none" (use no tools), or None if the turn continues without a plan.
+    If `renew` is set, `deadline` starts again with each round of tasks. Three fields are read after `run`. If a tool
+    ended the turn, `final` is its message. `asked` says that the turn ends with a question to the user. `choice` is the
+    tool choice for the answer: "none" (use no tools), or None if the turn continues without a plan.
     """
 
     request: str
@@ -191,7 +191,7 @@ class Planner:
             self.deadline.restart()
 
     async def _resumes(self, old_plan: Checklist) -> bool:
-        """Return whether to resume the last turn's plan. Raises UsageError if neither the options nor the user say."""
+        """Return whether to resume the last turn's plan. Raises UsageError if neither options nor user tell."""
         if self.options.resume:
             return True
         question = f"The last turn left a plan with {old_plan.open_tasks}. Resume it, or drop it?"
@@ -369,9 +369,9 @@ class Planner:
         return parameters, usage
 
     async def _judge(self, row: TaskProgress, result: ToolResult) -> None:
-        """Decide by the result of a task whether it is done, has failed, or is tried again."""
+        """Decide, from a task's result, whether the task is done, has failed, or is tried again."""
         over = self.final is not None or result.status in ("denied", "interrupted")
-        has_tool = row.task.tool in self.executor.tools  # not always: the tools of a resumed plan may have changed
+        has_tool = row.task.tool in self.executor.tools  # can be false: the tools of a resumed plan may have changed
         judging = self.options.judge == "all" or (self.options.judge == "odd" and is_odd(result))
         judgement = await self._judgement(row, result) if judging and has_tool and not over else None
         if judgement is None:
@@ -436,8 +436,8 @@ class Planner:
     ) -> tuple[T | None, Usage, str]:
         """Ask the model for a decision until `read` accepts its answer; after each other answer, say what was wrong.
 
-        Return three things: the value that `read` returned, or None after TRIES answers; the usage that was not passed
-        to `on_reject`; and what was wrong with the last answer.
+        Return what `read` returned, or None if it accepted none of TRIES answers; then the usage that was not passed to
+        `on_reject`; and then what was wrong with the last answer.
         """
         total, problem = Usage(), ""
         for _ in range(TRIES):
@@ -477,7 +477,7 @@ class Planner:
         )
 
     def _related_rows(self, row: TaskProgress) -> list[TaskProgress]:
-        """Return the finished tasks to show to the model for the task `row`: the last few, and those it depends on."""
+        """Return the finished tasks to show to the model for the task `row`: the last few, and those it needs."""
         done_rows = [other for other in self.checklist.rows.values() if other.state == "done" and other is not row]
         return [other for other in done_rows if other in done_rows[-LAST_RESULTS:] or other.task.id in row.task.after]
 

@@ -80,13 +80,13 @@ async def ask(  # noqa: PLR0913  (three of them hear what happens)
     """Send a request, with retries as `settings` say. Return the model's closing event; its usage includes the cost.
 
     `hear` is called with the parts of the response as they come; the exchange keeps the complete parts of the last try.
-    If the server refused a field of the request, and the model object now leaves it out, the request is sent again at
+    If the server refused a field of the request that the model object now leaves out, the request is sent again at
     once, which does not count as a try. `pay` is called with the usage of each request that was really sent, not played
     from a recorded cassette. Raises the ProviderError of the last try.
 
     Every try passes the model's gate (a rate limiter). If the turn is one of many rows of a map, `row` is its deadline,
-    which is paused while the request waits at the gate. With `row`, a request that was refused because of a rate limit
-    or an overloaded provider waits at the gate again, which does not count as a try.
+    which is paused while the request waits at the gate. Then a request that was refused because of a rate limit or an
+    overloaded provider also waits at the gate again, which does not count as a try.
     """
     failures: list[ProviderError] = []
     refusals: list[ProviderError] = []
@@ -234,7 +234,7 @@ def _with_reprompt(request: Request, failures: list[ProviderError]) -> Request:
 
 
 def _may_help(error: BaseException, failures: list[ProviderError], settings: RetrySettings) -> bool:
-    """Return whether sending a failed request again may help. The settings decide, or else the kind of error."""
+    """Return whether sending a failed request again may help: as the settings say, or else by the kind of error."""
     if not isinstance(error, ProviderError):
         return False
     if settings.statuses is not None and error.status is not None:
@@ -259,7 +259,8 @@ def _backoff(settings: RetrySettings) -> wait_base:
 def _wait(settings: RetrySettings, state: RetryCallState) -> float:
     """Return the seconds before the next try.
 
-    They are 0 after an unusable answer, else what the provider asked for, or else an exponential backoff with jitter.
+    After an unusable answer it is 0. Otherwise it is what the provider asked for, or, if it asked for nothing, an
+    exponential backoff with jitter.
     """
     error = state.outcome.exception() if state.outcome else None
     if type(error) in _REPROMPTS:

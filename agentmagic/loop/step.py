@@ -70,20 +70,20 @@ DECIDING = {
 class TurnContext:
     """Everything that a turn needs.
 
-    `history` is the session's past. The turn adds no messages to it, but its journal records every event. `view` is
-    what earlier turns sent of that history to the model. `facts` are the known properties of the model. `budgets` are
-    checked before each request. `notices` are emitted as they come, the first ones right after the start of the turn.
-    `plan` says how the turn is planned, or is None. `step` pauses the turn before each request and call. `tape` records
-    the turn or plays it back: it is called with each event, and returns the event to emit. `traffic` keeps the requests
-    to the model and the responses. `values` describe the values that the prompt names, as the model gets them.
-    `seen_notices` has the notices that toolsets have given in this session: each is shown once. `unreachable` has the
-    server problems that the user was already warned of. `watcher` finds out what the tools change. `purse`, a budget
-    that turns can share, is asked before each request, and gets the cost. `row` says that the turn is one row of a map:
-    its requests wait for those of other rows. `caller` is the outside program that makes the calls in place of a model,
-    or "". `project` are the files around the notebook that the model knows. `account` pays for each request that is
-    sent. `around` is the outer turn if an agent tool has begun this one, and `name` is the name of the agent if there
-    are several. `inner_budgets` are checked only before the requests of inner turns, because the calls of an outside
-    program cost nothing themselves.
+    `history` is the session's past. The turn adds no messages to it, but its journal (the file of the saved
+    conversation) records every event. `view` is what earlier turns sent of that history to the model. `facts` are the
+    known properties of the model. `budgets` are checked before each request. `notices` are emitted as they come, the
+    first ones right after the start of the turn. `plan` says how the turn is planned, or is None. `step` pauses the
+    turn before each request and call. `tape` records the turn or plays it back: it is called with each event, and
+    returns the event to emit. `traffic` keeps the requests to the model and the responses. `values` describe the values
+    that the prompt names, as the model gets them. `seen_notices` has the notices that toolsets have given in this
+    session: each is shown once. `unreachable` has the server problems that the user was already warned of. `watcher`
+    finds out what the tools change. `purse`, a budget that turns can share, is asked before each request, and gets the
+    cost. `row` says that the turn is one row of a map, so its requests wait for those of other rows. `caller` is the
+    outside program that makes the calls in place of a model, or "". `project` are the files around the notebook that
+    the model knows. `account` pays for each request that is sent. `around` is the outer turn if an agent tool has begun
+    this one, and `name` is the name of the agent if there are several. `inner_budgets` are checked only before the
+    requests of inner turns, because the calls of an outside program cost nothing themselves.
     """
 
     agent: Agent
@@ -137,10 +137,10 @@ async def preview(turn: TurnContext) -> Preview:
 
 
 async def compact(turn: TurnContext) -> Compacted | None:
-    """Compact the history between two turns. Return a description of that, or None if too little would be saved.
+    """Compact the history between two turns. Return a description of the change, or None if it would save too little.
 
-    Older results are shortened for the model; if that is not enough, older turns are summarised. Raises
-    BudgetExhausted if a budget does not allow the request for the summary.
+    Older results are shortened for the model; if that is not enough, older turns are summarised. Raises BudgetExhausted
+    if a budget does not allow the request for the summary.
     """
     tools, _, _ = await _list_connected(turn)
     return await Steps(turn, tools, Fold(), void).compact_early()
@@ -152,7 +152,7 @@ async def _list_connected(turn: TurnContext) -> tuple[dict[str, Tool], list[Tool
     No server is connected for this.
     """
     listings = [await list_connected(source) for source in turn.toolsets]
-    # Later entries of a dict replace earlier ones. Reversed, the first of several tools with one name is kept.
+    # Later entries of a dict replace earlier ones. So the order is reversed, to keep the first tool of each name.
     tools = {tool.name: tool for source_tools, _ in reversed(listings) for tool in reversed(source_tools)}
     available, _ = current_tools(tools.values())
     own = take_hosted(available)
@@ -195,7 +195,7 @@ class Steps:
     def _context(self) -> Context:
         """The object that decides which part of the history is sent to the model.
 
-        It is created at the first step, because it counts the tools, which are not listed earlier.
+        It counts the tokens of the tools, which are known only at the first step, so it is not created earlier.
         """
         return Context(
             self._limits,
@@ -209,7 +209,7 @@ class Steps:
         )
 
     async def take(self, tool_choice: str, *extra: Message, closing: bool = False) -> ModelFinished:
-        """Send one request, with retries, and emit its response. `extra` messages are sent, but join no history.
+        """Send one request, with retries, and emit its response. `extra` messages are sent, but not kept.
 
         The history is compacted first if the request would be too long. A `closing` step is not counted as a step.
         Raises ProviderError, and BudgetExhausted before a request that a budget does not allow.
@@ -253,8 +253,8 @@ class Steps:
     async def decide(self, prompt: str, schema: OutputSchema, question: PlanQuestion) -> tuple[str, Usage]:
         """Send the model a question that does not join the conversation, and return the answer and the usage.
 
-        The answer should be JSON that fits `schema`, but is not checked. For the questions "use tools?" and "which
-        tasks?", the model gets the conversation and the tools too. Raises ProviderError and BudgetExhausted.
+        The answer should be JSON that fits `schema`, but this is not checked here. With the questions "use tools?" and
+        "which tasks?", the model also gets the conversation and the tools. Raises ProviderError and BudgetExhausted.
         """
         message = user(f"{prompt}\n\n{schema.instructions}")
         if question.tool is None:
@@ -361,7 +361,7 @@ class Steps:
     def _measure(self, response: ModelFinished) -> None:
         if not (response.usage.input_tokens or response.usage.output_tokens):
             self.unreported += Usage(input_tokens=self._context.estimate(self._messages))
-        elif response.once:  # else the provider generated several times, and counted the conversation each time
+        elif response.once:  # otherwise the provider generated several times, and counted the conversation each time
             self._context.measured(len(self._messages) - 1, response.usage)
 
     def _say_retry(self, attempt: int, delay: float, error: str) -> None:

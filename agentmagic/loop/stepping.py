@@ -33,7 +33,7 @@ MOST = 12
 
 @dataclass(slots=True)
 class Stepper:
-    """Pauses a turn before each request and call while `on` is true; the `gate` is the turn's permission gate.
+    """Pauses a turn before each request and each call while `on` is true; `gate` is the turn's permission gate.
 
     `on` becomes false when the user lets the turn run to its end.
     """
@@ -71,7 +71,7 @@ class Stepper:
         return True
 
     async def before_call(self, tool: Tool, permit: Granted) -> Granted | Refused:
-        """Show a tool call that may run, and wait for the user. Return the call as edited, or a refusal if skipped."""
+        """Show a tool call that may run, and wait for the user. Return the call, perhaps edited, or a refusal."""
         why = ""
         while self.on:
             optional = missing_arguments(tool.definition, permit.call.arguments)
@@ -105,7 +105,7 @@ class Stepper:
 def _describe(request: Request, old_count: int) -> Iterator[str]:
     """Yield a description of a model request, line by line.
 
-    The first `old_count` messages were sent before: the description has only their number.
+    The first `old_count` messages were sent before, so the description gives only their number.
     """
     tokens = tokens_of_tools(request.instructions, request.tools) + sum(map(tokens_of_message, request.messages))
     yield f"about {tokens:,} tokens"

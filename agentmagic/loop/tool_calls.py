@@ -86,7 +86,7 @@ class CallOutcome:
         match self.result.structured:
             case None:
                 return self.result.text
-            case {"result": value, **rest} if not rest:  # the Python SDK of MCP wraps a value that is no object so
+            case {"result": value, **rest} if not rest:  # the Python SDK of MCP wraps values that are no objects
                 return value
             case structured:
                 return structured
@@ -157,7 +157,7 @@ class ToolExecutor:
             yield from ((call,) for call in together) if is_alone else (together,)
 
     async def _call(self, call: ToolCall, depth: int = 0) -> CallOutcome:
-        """Settle one call: find its tool, ask the user if needed, run it, emit its result, add it to the audit log.
+        """Carry out one call: find its tool, ask the user if needed, run it, emit the result, write the audit log.
 
         Everything that reads the call gets a copy, so that nothing can change the call after its approval. `depth` is
         the number of running calls that led to this one; it is 0 for a call of the model.
@@ -269,7 +269,7 @@ class ToolExecutor:
         return replace(result, content=(*result.content, Text(note, audience="assistant")))
 
     def _traceback(self, tool: Tool, context: ToolContext) -> str:
-        """Return the traceback of a tool that raised, if it is a function of the user; store it for `%tb` too."""
+        """Return the traceback if the tool that raised is a function of the user, and store it for `%tb` too."""
         if context.error is None or tool.definition.server != NOTEBOOK:
             return ""
         if text := traceback_text(context.error):
@@ -375,7 +375,7 @@ def _call_key(call: ToolCall) -> str:
 async def call_by_hand(call: ToolCall, toolsets: Sequence[Toolset], agent: Agent, approvals: Approvals) -> ToolResult:
     """Carry out one tool call that the user makes, without a model and without events; its progress is dropped.
 
-    The permission gate decides the call like any other, but does not ask the user, who has made the call. Raises
+    The permission gate decides on the call as on any other, but does not ask the user, who has made the call. Raises
     UsageError if the tool does not exist. Raises ServerError if the tool's server is gone, or if the tool is unknown
     and may belong to a server that is gone.
     """

@@ -99,8 +99,8 @@ class Outcome:
 async def run_turn(turn: TurnContext, channel: Channel) -> Outcome:
     """Run one turn to its end and return its outcome, even if it failed or was cancelled.
 
-    Events are emitted in order, the last one a TurnFinished. Cancelling the task ends the turn: running work then gets
-    `GRACE` seconds to end, agent tools twice that. The outcome is still returned; the cancellation reaches no caller.
+    Events are emitted in order, and the last one is a TurnFinished. If the task is cancelled, the turn ends: running
+    work gets `GRACE` seconds to end, agent tools twice that. The outcome is still returned; no caller is cancelled.
     """
     return await TurnLoop(turn, channel).run()
 
@@ -219,7 +219,7 @@ class TurnLoop:
             self.emit(changes)
 
     def turn_changes(self, changes: VariablesChanged | None) -> VariablesChanged | None:
-        """Return the changes to report, given those of the turn's tools; None if there are none. For subclasses."""
+        """Return the changes to report, or None. Subclasses can add to `changes`, which the turn's tools made."""
         return changes
 
     def emit(self, event: Event) -> None:
@@ -260,7 +260,7 @@ class TurnLoop:
         return "error", failure
 
     def _last_failure(self) -> str:
-        """Return a sentence on the last failed request if the time ran out before it was sent again, else ""."""
+        """Return a sentence about the last failed request if time ran out before it was sent again, else ""."""
         steps = (event for event in reversed(self.channel.events) if isinstance(event, (StepStarted, StepRetried)))
         last = next(steps, None)
         return f" The last try failed: {last.error}" if isinstance(last, StepRetried) else ""
@@ -317,7 +317,7 @@ class TurnLoop:
                 self.final = planner.final
                 return "answer" if planner.asked else "done"
             if planner.choice and first != "none":
-                first = "auto" if self.steps.hosted else planner.choice  # "none" would forbid a search of the web too
+                first = "auto" if self.steps.hosted else planner.choice  # "none" would forbid web searches too
             choice = first
             extra = (user(planner.closing),) if planner.closing else ()
         for _ in range(self.steps.number, self.turn.agent.max_iterations):
@@ -363,7 +363,7 @@ class TurnLoop:
         return "done" if response.last or self.final is not None else None
 
     async def continues(self, response: ModelFinished) -> bool:
-        """Return whether the turn goes on after an answer: it does not fit the schema, or a hook adds a prompt."""
+        """Return whether the turn goes on because an answer does not fit the schema, or a hook adds a prompt."""
         answer = self.fold.messages[-1]
         if response.cut:
             self.warn(CUT_ANSWER)
@@ -510,7 +510,7 @@ class TurnLoop:
 
 
 async def _all(listings: Iterable[Awaitable[T]]) -> Sequence[T]:
-    """Await all at the same time, and return their results; if one fails, cancel the others."""
+    """Wait for all at the same time, and return their results. If one fails, the others are cancelled."""
     tasks = [asyncio.ensure_future(listing) for listing in listings]
     try:
         return await asyncio.gather(*tasks)
@@ -520,7 +520,7 @@ async def _all(listings: Iterable[Awaitable[T]]) -> Sequence[T]:
 
 
 def take_cancellation() -> None:
-    """Clear the pending cancellations of the current task, so that the turn can still await its clean-up."""
+    """Forget that the current task was cancelled, so that the turn can still await its clean-up."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

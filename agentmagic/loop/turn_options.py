@@ -1,6 +1,7 @@
 """The options by which one turn differs from the session's other turns, and how they change the turn's agent.
 
-`TurnOptions` types the keyword arguments of methods such as `start`; `TurnSettings` holds them with the defaults.
+`TurnOptions` has the types of the keyword arguments of methods such as `start`; `TurnSettings` holds the values or
+defaults.
 """
 
 import asyncio
@@ -109,7 +110,7 @@ class TurnDriver:
             async with asyncio.timeout(None) as limit:
                 looking = asyncio.create_task(self._end_if_absent(limit))
                 try:
-                    return await answer  # runs before the task `looking`: an answer may be there already
+                    return await answer  # this runs before the task `looking` does: an answer may be there already
                 finally:
                     looking.cancel()
         except TimeoutError:
@@ -156,7 +157,7 @@ class TurnSettings:
         return cls(**options)
 
     def recipe(self, usual: Agent) -> Agent:
-        """Return the agent for the turn: the session's agent `usual`, or the one of the options, with changes applied.
+        """Return the agent for the turn: the one in the options, else the session's (`usual`), with changes applied.
 
         Raises UsageError if the agent's limits are wider than a teacher or administrator allows.
         """
@@ -168,7 +169,7 @@ class TurnSettings:
         return _within_class(recipe, planned=self.plan or self.resume)
 
     def planning(self, turns: Sequence[Sequence[Event]]) -> PlanOptions | None:
-        """Return how the turn is planned, or None if it is not. `turns` are the events of the earlier turns.
+        """Return how the turn is planned, or None if it is not planned. `turns` are the events of the earlier turns.
 
         Raises UsageError if `resume` is set and there is no plan to resume. Raises it also if the last turn left an
         unfinished plan, and neither the options nor a user can say what to do with that plan.
@@ -203,7 +204,7 @@ def spell_out(options: type, settings: type) -> Callable[[F], F]:
 
 
 def _within_class(recipe: Agent, *, planned: bool) -> Agent:
-    """Return the agent within the limits that a teacher or administrator set. Raises UsageError if it sets wider ones.
+    """Return the agent within a teacher's or administrator's limits. Raises UsageError if its own are wider.
 
     In a planned turn, the default timeout applies to each round of tasks, but a teacher's timeout to the whole turn.
     """

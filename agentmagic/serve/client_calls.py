@@ -35,7 +35,7 @@ class CallRequest:
 
 
 class ClientCall:
-    """A running tool call. With `push`, the client's user is asked at once; else `questions` collects the questions.
+    """A running tool call. If `push` is set, it asks the client's user at once; else `questions` collects questions.
 
     `notify` sends the call's progress to the client. Each further request for this call replaces `notify`.
     """
@@ -54,7 +54,7 @@ class ClientCall:
         self.task.add_done_callback(retrieve_exception)
 
     async def wait(self, client_gone: asyncio.Event) -> ToolResult | None:
-        """Return the result of the call, or None if `questions` wait for answers. End the call if its client has gone.
+        """Return the result of the call, or None if `questions` wait for answers. If the client has gone, end the call.
 
         Raises MCPError if the call was ended: its client has gone, or the session is no longer served.
         """
@@ -79,7 +79,7 @@ class ClientCall:
         return self.task.result()
 
     def answer(self, answers: Mapping[str, str | None]) -> None:
-        """Answer open questions: `answers` has the user's text or None by question name. Unknown names are ignored."""
+        """Answer open questions. For each question's name, `answers` has a text or None. Unknown names are ignored."""
         for name, text in answers.items():
             if (future := self._answers.get(name)) is not None and not future.done():
                 self.questions.pop(name)
@@ -97,7 +97,7 @@ class ClientCall:
         self.notify(progress, total, message)
 
     async def _ask(self, text: str) -> str | None:
-        # Stop waiting when the client has gone: its turn cannot end before it has this answer.
+        # Stop waiting when the client has gone, because its turn cannot end while it waits for this answer.
         asking = asyncio.ensure_future(self._push(text))
         client_gone = asyncio.ensure_future(self._client_gone.wait())
         try:

@@ -1,4 +1,4 @@
-"""Commands and settings for the user to paste: they add a served notebook to a known MCP client."""
+"""Commands and settings that the user can paste to add a served notebook to a known MCP client."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""HTTP connections of uvicorn with limits on their number and time, because programs without a token can connect."""
+"""HTTP connections of uvicorn. Their number and time are limited, because programs without a token can connect."""
 
 import asyncio
 from functools import cache
@@ -26,7 +26,7 @@ def connection_class() -> type[asyncio.Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             """Start the timeout for the first request, or refuse the connection if there are too many."""
             super().connection_made(transport)
-            self.access_log = False  # set here, not in uvicorn's logger, which the user's own server may share
+            self.access_log = False  # disabled here, not in uvicorn's logger, which the user's own server may share
             if len(self.connections) > limits.CONNECTIONS:
                 transport.write(TOO_MANY)
                 transport.close()

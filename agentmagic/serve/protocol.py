@@ -154,7 +154,7 @@ def client_of(context: "Context") -> str:
 
 @asynccontextmanager
 async def _progress(context: "Context") -> AsyncGenerator[Notify]:
-    """Yield a function that sends the progress of a call to its client; on leaving, the last message is sent."""
+    """Yield a function that sends the progress of a call to its client. At the end, the last message is sent."""
     notices = _Progress(context)
     task = asyncio.create_task(notices.send_all())
     try:
@@ -209,7 +209,7 @@ def _push(context: "Context") -> Push | None:
         return None
 
     async def push(text: str) -> str | None:
-        with suppress(Exception):  # fails if the answer is invalid, or the client has gone
+        with suppress(Exception):  # this fails if the answer is invalid, or the client has gone
             return _answer(await context.session.elicit_form(_message(text), dict(QUESTION), context.request_id))
         return None
 
@@ -236,7 +236,7 @@ def _message(text: str) -> str:
 
 
 def _answers(responses: Mapping[str, object]) -> dict[str, str | None]:
-    """Return the user's answer to each question by name, None if a response contains no answer."""
+    """Return the user's answers by the names of the questions; an answer is None if its response contains none."""
     from mcp.types import ElicitResult
 
     return {name: _answer(one) for name, one in responses.items() if isinstance(one, ElicitResult)}

@@ -52,9 +52,9 @@ class BeginTurn(Protocol):
 class ServedSession:
     """The functions by which serving uses the served session.
 
-    `running`: returns the running turn. `is_on_tape`: returns whether all turns are replayed from a recording.
-    `next_recorded`: if the next turn of the recording is an MCP client's, returns its prompt and its call, else None.
-    `toolsets`: returns the session's own toolsets. `view`: returns a new view in which clients' calls are shown.
+    `running` returns the running turn, and `is_on_tape` whether all turns are replayed from a recording. If the next
+    turn of the recording is an MCP client's, `next_recorded` returns its prompt and its call, else None. `toolsets`
+    returns the session's own toolsets, and `view` a new view in which clients' calls are shown.
     """
 
     running: Callable[[], ServedTurn | None]
@@ -68,7 +68,7 @@ class ServedSession:
 class ShownCalls:
     """Where clients' calls are shown: a view (None in a program without a notebook), and the context of its cell.
 
-    The context holds Python's context variables, by which IPython finds the cell that an output belongs to.
+    The context holds Python's context variables. By them, IPython finds the cell to which an output belongs.
     """
 
     def __init__(self, view: ServedView | None) -> None:
@@ -231,12 +231,12 @@ class Serving:
             turn.wait()
         except (ReplayMismatch, CassetteError):
             raise
-        except AgentMagicError:  # the recorded turn failed in the same way, without failing a cell
+        except AgentMagicError:  # the recorded turn failed in the same way, and did not make a cell fail either
             pass
 
     @property
     def running(self) -> ServedTurn | None:
-        """The running turn of the session, None without one."""
+        """The running turn of the session, or None if no turn is running."""
         return self._session.running()
 
     def start(self, prompt: str, driver: TurnDriver) -> ServedTurn:
@@ -330,4 +330,4 @@ async def _cells() -> str:
 
 
 async def _ask_no_one(_question: str) -> None:
-    """Return None: in a replay there is no client to ask."""
+    """Return None, because in a replay there is no client to ask."""

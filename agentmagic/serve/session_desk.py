@@ -215,7 +215,7 @@ async def _wait_for_end(turn: ServedTurn) -> None:
 
 
 async def _end_at_once(beginning: "asyncio.Future[ServedTurn]") -> None:
-    """Cancel a turn as soon as a thread has started it, because its client has gone and nobody waits for it."""
+    """Cancel a turn as soon as a thread has started it: its client has gone, so nobody waits for the turn."""
     await asyncio.wait([beginning])
     if beginning.exception() is None:
         beginning.result().cancel()
@@ -264,7 +264,7 @@ class _Watch:
         self._end()
 
     def _end(self) -> None:
-        """Deny open approvals, which ends a call that has not started. If there are none, cancel the turn, once."""
+        """Deny open approvals, which ends a call that has not started. If none are open, cancel the turn, once."""
         for question in self._open_approvals:
             self._turn.pass_on(Deny(question, GONE))
         if not self._open_approvals:
@@ -299,7 +299,7 @@ async def _heartbeat(exchange: Exchange) -> AsyncGenerator[Callable[[str], None]
 
 
 def _answer(call: ToolCall, outcome: Outcome) -> ToolResult:
-    """Return the result of a call for its client: what a model would be sent, or why the turn ended without it."""
+    """Return the result of a call for its client: what a model would get, or why the turn ended without a result."""
     parts = (part for message in outcome.result.history_delta for part in message.parts)
     results = [part for part in parts if isinstance(part, ToolResult) and part.call_id == call.id]
     if outcome.result.error:

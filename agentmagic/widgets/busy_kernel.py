@@ -1,4 +1,4 @@
-"""Let the kernel answer a browser page while a cell runs: messages of comms, and the requests by which a page connects.
+"""Let the kernel answer a browser page while a cell runs: comm messages, and the requests by which a page connects.
 
 A comm is the channel between a widget and the pages that show it. IPython's hooks do not run for these messages. If
 they did, pyplot's inline backend would show, from the thread that handles a message, the figures that the cell is still

@@ -47,7 +47,7 @@ def choose_model(session: Session, model: str | Model) -> None:
     try:
         session.model(agent)
     except MissingExtra:
-        if not session.deck.answers():  # a replay needs the model's name, not its package
+        if not session.deck.answers():  # a replay needs only the model's name, and not its package
             raise
     session.agent = agent
 
@@ -177,7 +177,7 @@ class Notebook:
         raise UsageError(NEEDS_EXTENSION)
 
     def release(self, name: str, turns: int) -> None:
-        """Delete the variable of a forked session if that session still has `turns` turns, is saved and unused."""
+        """Delete the variable of a forked session if the session is saved and unused, and still has `turns` turns."""
 
     def folder(self) -> Path:
         """Return the folder for exported files."""
@@ -200,7 +200,7 @@ class Notebook:
         raise UsageError(NEEDS_EXTENSION)
 
     def names(self) -> Sequence[tuple[str, str]]:
-        """Return the variables that a prompt can attach: name and kind of value; tables come first."""
+        """Return the name and the kind of value of each variable that a prompt can attach; tables come first."""
         return ()
 
     def conversations(self) -> Sequence[Conversation]:
@@ -221,7 +221,7 @@ class Notebook:
 
 
 def web_tools(session: Session) -> str:
-    """Return in words which of the agent's web tools the model's provider runs and lacks; "" if the agent has none.
+    """Return in words which of the agent's web tools the provider runs, and which it lacks; "" if the agent has none.
 
     Without a model, the text says that no model is chosen.
     """

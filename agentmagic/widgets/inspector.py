@@ -72,8 +72,8 @@ class Bar:
 class InspectedRequest:
     """One model request and its response: estimated tokens by part, the provider's own count, and both contents.
 
-    `sent` is the request, and `received` has a line for each chunk of the response. If one of them is not exactly what
-    was sent or received, a note explains why.
+    `sent` is the request, and `received` has a line for each chunk (piece) of the response. If one of them is not
+    exactly what was sent or received, a note explains why.
     """
 
     title: str
@@ -381,7 +381,7 @@ def _response_lines(exchange: ModelExchange, http: HttpExchange | None) -> tuple
 
 
 def _chunks(body: bytes) -> Iterator[str]:
-    """Yield the chunks of a response body as JSON, one on each line. A line that is not JSON stays as it came."""
+    """Yield the chunks (pieces) of a response body as JSON, one a line. A line that is not JSON stays as it came."""
     if (whole := _json(body)) is not None:
         yield _line(whole)
         return

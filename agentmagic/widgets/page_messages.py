@@ -1,7 +1,7 @@
 """Decode the messages of a browser page into actions of the user. The page is untrusted.
 
 Approvals, answers and Stop become intents, which are defined in `agentmagic.events`. The chat panel carries out the
-other actions; the view in a cell also carries out those of the setup card, and the end of a map.
+other actions. Of these, the view in a cell carries out only those of the setup card, and the end of a map.
 """
 
 import json
@@ -214,7 +214,7 @@ class CompactSession(PageMessage):
 
 
 class InspectTurn(PageMessage):
-    """The user wants to see what a turn sent and received; turns count from 1 here, and 0 is the last turn."""
+    """The user wants to see what a turn sent and received. Here turns count from 1, and 0 stands for the last turn."""
 
     type: Literal["inspect"] = "inspect"
     turn: TurnNumber

@@ -45,7 +45,7 @@ class OutputUpdates:
     """Updates one cell output again and again, outside the engine's event loop and never twice at the same time.
 
     The function `show` renders and publishes the HTML, and returns its length, or 0 if there was nothing to publish.
-    `pause` is the number of seconds before the first update, `shortest` the least number before each later one.
+    `pause` is the number of seconds before the first update, and `shortest` the minimum before each later one.
     """
 
     def __init__(self, show: Callable[[], int], pause: float = 0.0, shortest: float = 0.0) -> None:
@@ -85,7 +85,8 @@ class OutputUpdates:
 class SessionHtml:
     """Keeps the HTML of a session's finished turns up to date in a cell output. Thread-safe.
 
-    `aside` wraps the HTML in an element. If `replacement` returns a line, the line is shown instead of the turns.
+    The function `aside` wraps the HTML in an element. If `replacement` returns a line, that is shown instead of the
+    turns.
     """
 
     def __init__(

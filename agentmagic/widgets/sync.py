@@ -49,7 +49,7 @@ LONGEST = 400_000
 
 @dataclass(slots=True)
 class _GrowingText:
-    """A growing text as far as it was sent to the views. An end that may begin a secret is not sent yet."""
+    """The part of a growing text that was sent to the views. Its end is held back while it may begin a secret."""
 
     read: int = 0
     text: str = ""
@@ -87,8 +87,8 @@ class _BlockRecord:
 class _TurnClock:
     """When the turn under way and each of its tool calls began, in seconds since 1970.
 
-    `since` is the turn's beginning, moved later by the time in which the turn waited for the user. `latest` is the time
-    of the last event, other than pieces of a growing text and progress: the turn has done the same thing since then.
+    `since` is when the turn began, plus the time in which it waited for the user. `latest` is the time of the last
+    event that is neither a piece of a growing text nor progress: since then, the turn has done the same thing.
     """
 
     def __init__(self, now: float) -> None:
@@ -268,7 +268,7 @@ class Feed:
         return changes
 
     def _running(self) -> Running | None:
-        """Return what is shown of the turn under way (its figures, what it does, since when), or None without one."""
+        """Return what is shown of the turn under way (its figures, what it does, since when); None if there is none."""
         running = self.transcript.running
         if running is None:
             return None
@@ -282,7 +282,7 @@ class Feed:
 def _walk(
     blocks: Iterable[Block], within: int | None = None, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[Block, int | None, tuple[str, ...]]]:
-    """Yield all blocks, also those inside cards, each with the key of the card and the ids of all calls around it."""
+    """Yield all blocks, also those in cards. Each comes with its card's key and the ids of all calls around it."""
     for block in blocks:
         yield block, within, path
         if isinstance(block, ToolCard) and block.inside is not None and block.call is not None:

@@ -107,7 +107,8 @@ class View(_Widget):
     output `place` is shown, by any number of pages. If `name` is the name of an earlier view, this view replaces it
     there. `transcript` holds the blocks, and is also read for the static HTML beside the view. Events are fed in the
     engine thread, with the context variables of the cell that shows the view. Nothing is sent before a browser page has
-    sent `hello`, its first message. Then `mounted` is set: clicks reach this kernel even while a cell runs.
+    sent `hello`, its first message. Then `mounted` is set, which means that clicks reach this kernel even while a cell
+    runs.
     """
 
     # The JavaScript of `Library` may load before or after a view; js/src/index.js reads this queue in both cases.
@@ -157,7 +158,7 @@ class View(_Widget):
         return self.place, {}
 
     async def takes_clicks(self) -> bool:
-        """Wait until a browser page shows the view, for `patience` seconds at most.
+        """Wait until a browser page shows the view, but at most `patience` seconds.
 
         Return whether clicks on that page reach the kernel while a cell runs.
         """
@@ -259,7 +260,7 @@ _finished_views: deque[View] = deque()
 
 def keep(view: View) -> None:
     """Keep a finished view open, so that pages can draw it, until `MOST_FINISHED` later views are finished."""
-    if view in _finished_views:  # it was finished before, and its turn was run again
+    if view in _finished_views:  # the view was finished before, and then its turn was run again
         _finished_views.remove(view)
     _finished_views.append(view)
     while len(_finished_views) > MOST_FINISHED:

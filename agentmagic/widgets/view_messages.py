@@ -80,8 +80,9 @@ class SetupCard(TypedDict):
 
     `local` is a sentence about the local model, and `install` the command that installs its package, "" if it is
     installed. Each of the `providers` has a name, a description, the environment variable of its key, and how a key
-    begins. `keyring` says why the system's keyring cannot store a key, "" if it can. `servers` are the model servers
-    found on this machine with their models, None while the search runs. `fixed` says that no other model can be chosen.
+    begins. `keyring` says why the system's keyring cannot store a key, or is "" if it can. `servers` are the model
+    servers found on this machine, with their models; it is None while the search runs. `fixed` says that no other model
+    can be chosen.
     """
 
     why: str
@@ -99,8 +100,8 @@ class State(TypedDict, total=False):
     `actions` are the types of `agentmagic.widgets.page_messages` that work here; a view offers no others. `note` says
     why something cannot be done by a click. `left` says how many tasks of a plan can be resumed. `cleared` is how many
     cleared turns can be restored. `running` is set by `sync.Feed`. `welcome` and `examples` are shown in a conversation
-    without turns. `offered` is a saved conversation that can be continued. `level` is the permission level, "" if the
-    agent's permission is none of the `levels`, each of which has a description. `names` complete a typed `@`, and
+    without turns. `offered` is a saved conversation that can be continued. `level` is the permission level, or "" if
+    the agent's permission is none of the `levels`, each of which has a description. `names` complete a typed `@`, and
     `commands` and `prompts` a typed `/`, each with a description; `chats` are the conversations, once the page has
     asked for them. `setup` has the choices that a turn without an API key waits for. `attached` are the attachments of
     the next prompt, each with a description. `large` enlarges the type for a projector. `context` is about how many

@@ -1,1 +1,1 @@
-"""`python -m agentmagic bridge`: connects an MCP client that talks to a program over stdio with a served kernel."""
+"""`python -m agentmagic bridge`: connects a served kernel with an MCP client that talks to servers over stdio."""

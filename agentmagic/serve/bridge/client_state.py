@@ -1,4 +1,4 @@
-"""The state of the MCP client, which the bridge stores so that it can restore the state in the next kernel."""
+"""The state of the MCP client. The bridge stores it, so that it can restore the state in the next kernel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

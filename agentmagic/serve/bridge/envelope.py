@@ -57,7 +57,7 @@ class Envelope:
 
     @property
     def version(self) -> str | None:
-        """The MCP version that the request names if it is stateless; None if it relies on an earlier handshake."""
+        """The MCP version that a stateless request names; None for a request that relies on an earlier handshake."""
         meta = (self.params or {}).get("_meta")
         version = cast("Mapping[str, Any]", meta).get(f"{_META}protocolVersion") if isinstance(meta, Mapping) else None
         return version if isinstance(version, str) and _PLAIN.fullmatch(version) else None

@@ -27,7 +27,7 @@ FAREWELL = 1.0
 class LinkBroken(AgentMagicError):
     """Raised by the bridge if the kernel's answer to a message does not arrive.
 
-    `kind`: "dropped" if only this answer is missing, "lost" if one HTTP connection broke, "ended" if the whole
+    `kind` is "dropped" if only this answer is missing, "lost" if one HTTP connection broke, "ended" if the whole
     connection to the kernel is over, and "refused" if the kernel rejected the bridge.
     """
 
@@ -112,7 +112,7 @@ class KernelLink:
                 raise self._refusal(response)
 
     async def listen(self) -> AsyncIterator[Envelope]:
-        """Yield the messages that the kernel sends without a request; nothing if the kernel offers no such stream."""
+        """Yield the messages that the kernel sends without a request, if the kernel offers a stream of them."""
         async with self._request("GET", headers=self._headers) as response:
             if response.headers.get("content-type", "").startswith("text/event-stream"):
                 async for message in self._events(response):

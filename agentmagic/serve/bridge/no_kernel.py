@@ -41,7 +41,7 @@ def handshake(params: Mapping[str, Any], reason: str) -> dict[str, Any]:
 
 
 def with_changes(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result of `initialize` with the bridge's capabilities added: log messages, notices of changed tools."""
+    """Return a result of `initialize`, to which the bridge's log messages and notices of changed tools are added."""
     logging: dict[str, Any] = {}
     capabilities = {"logging": logging, **_mapping(result.get("capabilities"))}
     tools = _mapping(capabilities.get("tools")) | {"listChanged": True}

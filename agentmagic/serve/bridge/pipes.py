@@ -46,7 +46,7 @@ class Splitter:
 
 
 class Pipes:
-    """Reads and writes lines on standard input and output. From its creation on, `print` goes to standard error."""
+    """Reads and writes lines on standard input and output. Once it exists, `print` writes to standard error."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""`python -m agentmagic bridge`: an MCP server on stdio that passes every message on to a served kernel, and back.
+"""`python -m agentmagic bridge`: an MCP server on stdio that passes messages on to a served kernel, and back.
 
 The bridge outlives kernels. If the kernel ends, open requests get an error that says so. When a kernel of the same
 notebook is served again, the bridge joins that kernel and repeats the client's handshake. No request is sent twice.
@@ -217,7 +217,7 @@ class Bridge:
             with suppress(LinkBroken):
                 async for message in link.listen():
                     await self._deliver(link, message)
-                return  # without LinkBroken: the kernel offers no stream of own messages
+                return  # no LinkBroken was raised, so the kernel offers no stream of its own messages
             await asyncio.sleep(POLL)
 
     async def _drop_link(self, link: KernelLink, why: str) -> None:
@@ -229,7 +229,7 @@ class Bridge:
             return
         self._link, self._reason = None, why
         _note(why)
-        # Remove the kernel's requests and questions before the first await, else other tasks would still find them.
+        # Remove the kernel's requests and questions before the first await, so that no other task still finds them.
         requests = {number: passage for number, passage in self._passages.items() if passage.link is link}
         questions = [number for number, (asking, _) in self._questions.items() if asking is link]
         for number, passage in requests.items():
