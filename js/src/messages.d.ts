@@ -22,7 +22,7 @@ export interface HtmlForm {
   html: string
 }
 
-/** An image in base64, its media type, and its width in pixels if it must be scaled. */
+/** An image in base64, its media type, and the width in pixels to which it must be scaled, if it must. */
 export interface ImageForm {
   form: "image"
   type: string
@@ -57,7 +57,7 @@ export interface ValuesFields {
   values: [string, string, Form][]
 }
 
-/** A text or the reasoning of the model; `open` says that more is coming. `form` is set if the text is an answer in JSON: it is the table, tree or text to show instead. `marks` are the source numbers to insert into the text. Each mark is a position in UTF-16 code units, the Markdown to insert before the number, and the number itself, which stands for one of the `sources`. */
+/** A text or the reasoning of the model; `open` says that more text is coming. If the text is an answer in JSON, `form` is the table, tree or text to show instead. `marks` are the source numbers to insert into the text. Each mark is a position in UTF-16 code units, the Markdown to insert before the number, and the number itself, which stands for one of the `sources`. */
 export interface WordsFields {
   within?: number
   kind: "text" | "reasoning"
@@ -68,7 +68,7 @@ export interface WordsFields {
   sources?: SourceFields[]
 }
 
-/** A web page that an answer cites: number, title, address to show, URL to link to ("" for none), quotations. */
+/** A web page that an answer cites: its number, title, shown address, URL to link to (or ""), and quotations. */
 export interface SourceFields {
   number: number
   title: string
@@ -77,7 +77,7 @@ export interface SourceFields {
   quotes: string[]
 }
 
-/** A tool call and its card. `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the arguments. `effects` say line by line what the call does. `step` says that the card asks for no approval: the turn only pauses before the call. `since` is when the call began to run, in seconds since 1970. `more` is the key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the program that makes the call, "" for the model. `hosted` says that the model's provider carries out the call, or that the card asks whether it may; `title` then replaces the tool's name, and `told` says what came of the call. `agent` is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call or by that agent. */
+/** A tool call and its card. `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the call, and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "". `hosted` says that the model's provider carries out the call, or that the card asks whether it may. Then `title` replaces the tool's name, and `told` is the outcome of the call. `agent` is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call or by that agent. */
 export interface CardFields {
   within?: number
   kind: "card"
@@ -109,14 +109,14 @@ export interface CardFields {
   waits: boolean
 }
 
-/** The progress of a tool call: a summary, the last lines of output if there are several, and the share done. The share is between 0 and 1, and None if it is unknown. */
+/** The progress of a tool call: a summary, the last lines of output if there are several, and the share done. The share is a number from 0 to 1, or None if it is unknown. */
 export interface CardProgress {
   text: string
   lines: string
   share: number | null
 }
 
-/** The result of a tool call: the parts inside the call's card (`forms`), and those always shown `below` it. */
+/** The result of a tool call. `forms` are the parts inside the call's card; those in `below` are always visible. */
 export interface CardResult {
   error: boolean
   forms: Form[]
@@ -143,7 +143,7 @@ export interface TaskFields {
   summary: string
 }
 
-/** A question to the user; `suggested` is an answer that the user can send as it is, or change first. `ask` is the id to answer with. If `step` is set, the turn only pauses before a request to the model, and `text` shows the request. `choices` are the only possible answers, if there are any. If `suggested` is a plan, `plan` is "new", or it is "refused" if the plan that the user sent cannot be run; `text` then says why. `files` is the text of files that the user is asked to approve. */
+/** A question to the user; `suggested` is an answer that the user can send as it is, or change first. `ask` is the id to answer with. If `step` is set, the turn only pauses before a request to the model, and `text` shows the request. `choices` are the only possible answers, if there are any. If `suggested` is a plan, `plan` is "new". But if the plan that the user sent cannot be run, `plan` is "refused", and `text` says why. `files` is the text of files that the user is asked to approve. */
 export interface QuestionFields {
   within?: number
   kind: "question"
@@ -157,7 +157,7 @@ export interface QuestionFields {
   files: string
 }
 
-/** A notebook cell that a tool proposes. `state` is the user's decision, "" before it. `copy` is the text that the Copy button copies. */
+/** A notebook cell that a tool proposes. `state` is the user's decision, or "" before the user decides. `copy` is the text that the Copy button copies. */
 export interface ProposalFields {
   within?: number
   kind: "proposal"
@@ -186,7 +186,7 @@ export interface RetryFields {
   text: string
 }
 
-/** The progress of a map, which runs one prompt for many rows. `shares` are the share of answered rows and that of failed rows, from 0 to 1; None if the total is unknown. */
+/** The progress of a map, which runs one prompt for many rows. `shares` are two numbers from 0 to 1, the shares of answered and of failed rows; None if the total is unknown. */
 export interface ProgressFields {
   within?: number
   kind: "progress"
@@ -198,7 +198,7 @@ export interface ProgressFields {
   notices: string[]
 }
 
-/** The figures of a turn (time, cost and others) and why it ended; `details` are figures shown on demand. `unsent` is the number of the turn if the turn got no answer and later requests leave it out. */
+/** The figures of a turn (time, cost and others) and why it ended; `details` are figures shown on demand. If the turn got no answer, and later requests therefore leave it out, `unsent` is its number. */
 export interface FooterFields {
   within?: number
   kind: "footer"
@@ -215,7 +215,7 @@ export interface Frame {
   state?: State
 }
 
-/** What a view shows around the blocks; a field that is missing is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that work here; a view offers no others. `note` says why something cannot be done by a click. `left` says how many tasks of a plan can be resumed. `cleared` is how many cleared turns can be restored. `running` is set by `sync.Feed`. `welcome` and `examples` are shown in a conversation without turns. `offered` is a saved conversation that can be continued. `level` is the permission level, "" if the agent's permission is none of the `levels`, each of which has a description. `names` complete a typed `@`, and `commands` and `prompts` a typed `/`, each with a description; `chats` are the conversations, once the page has asked for them. `setup` has the choices that a turn without an API key waits for. `attached` are the attachments of the next prompt, each with a description. `large` enlarges the type for a projector. `context` is about how many tokens the next request has without its prompt, and `window` how many tokens the model accepts, 0 if unknown. `web` says which tools the provider carries out. */
+/** What a view shows around the blocks; a field that is missing is not shown. `actions` are the types of `agentmagic.widgets.page_messages` that work here; a view offers no others. `note` says why something cannot be done by a click. `left` says how many tasks of a plan can be resumed. `cleared` is how many cleared turns can be restored. `running` is set by `sync.Feed`. `welcome` and `examples` are shown in a conversation without turns. `offered` is a saved conversation that can be continued. `level` is the permission level, or "" if the agent's permission is none of the `levels`, each of which has a description. `names` complete a typed `@`, and `commands` and `prompts` a typed `/`, each with a description; `chats` are the conversations, once the page has asked for them. `setup` has the choices that a turn without an API key waits for. `attached` are the attachments of the next prompt, each with a description. `large` enlarges the type for a projector. `context` is about how many tokens the next request has without its prompt, and `window` how many tokens the model accepts, 0 if unknown. `web` says which tools the provider carries out. */
 export interface State {
   title?: string
   actions?: string[]
@@ -267,7 +267,7 @@ export interface ConversationRow {
   saved: boolean
 }
 
-/** The choices shown to a user who has no API key; `why` says why the user is asked. `local` is a sentence about the local model, and `install` the command that installs its package, "" if it is installed. Each of the `providers` has a name, a description, the environment variable of its key, and how a key begins. `keyring` says why the system's keyring cannot store a key, "" if it can. `servers` are the model servers found on this machine with their models, None while the search runs. `fixed` says that no other model can be chosen. */
+/** The choices shown to a user who has no API key; `why` says why the user is asked. `local` is a sentence about the local model, and `install` the command that installs its package, "" if it is installed. Each of the `providers` has a name, a description, the environment variable of its key, and how a key begins. `keyring` says why the system's keyring cannot store a key, or is "" if it can. `servers` are the model servers found on this machine, with their models; it is None while the search runs. `fixed` says that no other model can be chosen. */
 export interface SetupCard {
   why: string
   local: string
@@ -483,7 +483,7 @@ export interface CompactSession {
   type: "compact"
 }
 
-/** The user wants to see what a turn sent and received; turns count from 1 here, and 0 is the last turn. */
+/** The user wants to see what a turn sent and received. Here turns count from 1, and 0 stands for the last turn. */
 export interface InspectTurn {
   type: "inspect"
   turn: number
