@@ -77,7 +77,7 @@ class RowLog:
 
 @dataclass(frozen=True, slots=True)
 class RowEnded:
-    """A line of a map's file: the outcome of a row. A structured answer is in `value`, as JSON, any other in `answer`."""
+    """A line of a map's file: the outcome of a row. A structured answer is in `value` as JSON, another in `answer`."""
 
     type: ClassVar[str] = "row_ended"
     key: str

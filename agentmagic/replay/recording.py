@@ -133,7 +133,7 @@ class Recording(Cassette):
 
 
 def tidy(path: Path) -> None:
-    """Sort a cassette file in the notebook's order. While a turn is recorded to it, nothing is done: it is sorted later.
+    """Sort a cassette file in the notebook's order. If a turn is being recorded to it, do nothing: it is sorted later.
 
     Raises CassetteError if the file cannot be read or written.
     """
