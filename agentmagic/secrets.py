@@ -3,8 +3,8 @@
 A secret is recognized by its value or by its shape, and `redact` replaces it by `[redacted]`. It is also recognized if
 escapes, colour codes or invisible characters stand in it or beside it, and if it is written in base64 or hexadecimal.
 
-- Certain values: values passed to `register_secret`; values of variables with a registered name (`register_names`); and
-  random-looking values of variables with a name such as `API_KEY`.
+- Values that are certainly secret: values passed to `register_secret`; values of variables with a registered name
+  (`register_names`); and random-looking values of variables with a name such as `API_KEY`.
 - Likely values: other values of variables with a name such as `SORT_KEY`, where "key" may not mean a secret.
 - Shapes: keys of known services, tokens in headers, passwords beside their names; see `secret_shapes`.
 

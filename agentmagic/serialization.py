@@ -4,7 +4,7 @@ A value becomes an object with its `type` and the fields that differ from their 
 `{"$bytes": base64}`. A `RunResult` is written without its events and messages, because the lines before it have them
 (`decode_log` restores them). Its `value` is written as JSON, if it has a JSON form of moderate size.
 
-A journal is a file of such lines: a header, then one line for each event without deltas, with `HistoryCut` and
+A journal is a file of such lines: a header, then one line for each event (deltas are left out), with `HistoryCut` and
 `InDoubt` between turns. Secrets are blanked in the lines. Anyone may have written a journal that is read, so a line
 without the shape of a record is skipped, and unknown fields are ignored.
 """
@@ -192,9 +192,9 @@ def decode_log(lines: Iterable[str]) -> list[Event]:
 def to_json(value: Any, leaf: Callable[[Any, str], Any] = lambda value, _name: value, name: str = "") -> Any:
     """Convert a message, part or event to plain JSON data.
 
-    `leaf` is called with each text and number, and with each key in JSON from a model, tool or provider; its result
-    is used instead. Its second argument is the key of the value in such JSON, else "". `leaf` is not called for bytes,
-    since base64 can look like a secret. If it changes a text, the positions of the text's citations are adapted.
+    `leaf(value, key)` is called with each text and number, and with each key in JSON from a model, tool or provider;
+    its result is used instead. `key` is the key of the value in that JSON, or "" elsewhere. `leaf` is not called for
+    bytes, since base64 can look like a secret. If a text changes, the positions of its citations are adapted.
     """
     if isinstance(value, bytes):
         return {"$bytes": base64.b64encode(value).decode()}

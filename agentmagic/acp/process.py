@@ -161,7 +161,7 @@ class AgentProcess:
             raise ConnectionError("The agent has gone.") from error
 
     async def await_answer(self, action: str, request: Awaitable[T], seconds: float | None = None) -> T:
-        """Wait for the answer to a request, and return it. `action` completes "did not ..." in errors.
+        """Wait for the answer to a request, and return it. `action` is the verb in the errors: "did not {action}".
 
         `seconds` is the longest time to wait, None for no limit.
 

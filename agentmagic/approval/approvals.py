@@ -331,7 +331,7 @@ class Gate:
 
     def _default_voices(self, *, asks: bool, code: bool) -> tuple[Voice, ...]:
         """Return the verdict of the policy's default, for a call that no rule and no hook decides."""
-        # AGENTMAGIC_PERMISSION replaces every default except "deny". No default lets code run without asking.
+        # AGENTMAGIC_PERMISSION replaces every default except "deny". With every default, code asks the user.
         default = self.policy.default
         verdict = default if default == "deny" else settings.permission_override() or default
         if verdict == "deny":

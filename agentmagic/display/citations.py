@@ -133,7 +133,7 @@ def _mark(number: int) -> str:
 
 
 def _weight(text: str) -> int:
-    """Return an estimate of a text's parsing time, as the number of characters of plain prose that take as long."""
+    """Return an estimate of a text's parsing time: the number of characters of plain prose that take the same time."""
     return len(text) + _SLOW_WEIGHT * len(_SLOW.findall(text)) + _LINK_WEIGHT * text.count("[")
 
 

@@ -310,7 +310,7 @@ def add_before_end(turn: Sequence[Event], event: Event) -> tuple[Event, ...]:
 
 
 def _complete(events: Sequence[Event], result: RunResult) -> tuple[Event, ...]:
-    """Return a turn's events with a TurnFinished at the end. Its result gets the events and messages of the turn."""
+    """Return a turn's events with a TurnFinished at the end, whose `result` has the turn's events and messages."""
     log = tuple(events)
     return (*log, TurnFinished(replace(result, events=log, history_delta=repair_messages(fold(log)))))
 

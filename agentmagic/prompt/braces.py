@@ -243,7 +243,8 @@ class BracedExpression:
     def parse(cls, source: str) -> "BracedExpression | None":
         """Split a text into expression, conversion and format, or return None if it does not parse.
 
-        The expression is the whole text if that parses, or else the shortest text before a conversion or a format.
+        The expression is the whole text if it parses. Otherwise, it is the shortest beginning of the text that parses
+        and is followed by a conversion or a format.
         """
         for end in (len(source), *(place.start() for place in _SPLIT.finditer(source))):
             try:

@@ -54,7 +54,7 @@ class Ceiling:
         self.value: float = value
         self.least = least
         self.limit = math.inf  # the limit that the server names in its responses: `value` never exceeds it
-        self.binding = False  # whether requests had to wait because of `value` since `restart`
+        self.binding = False  # whether a request had to wait for the limit `value` after the last `restart`
         self._step = FIRST_STEP
         self._accepted_value = 0.0  # the last `value` at which no requests were refused
         self._wait = 0

@@ -74,7 +74,8 @@ def contained_exits() -> Generator[None]:
 def end_tool(code: object = None) -> None:
     """Raise SystemExit if a tool, or code in a thread that runs no cells, calls this. For a user's cell, return.
 
-    Raises RuntimeError in a task that a finished tool has left on an event loop, because SystemExit would end the loop.
+    Raises RuntimeError in a task that still runs on an event loop after its tool has ended, because SystemExit would
+    end the loop.
     """
     block = _block.get()
     if block is not None and block not in _open:

@@ -448,7 +448,7 @@ class Namespace:
 
 
 def _check_visible(name: str) -> None:
-    """Raise UsageError for a name that begins with _: IPython uses such names, so lists of sessions skip them."""
+    """Raise UsageError if the name of a session begins with _, because the lists of sessions leave out such names."""
     if name.startswith("_"):
         raise UsageError(
             f"No session is made under {name}: lists leave out names that begin with _. Choose another name."

@@ -50,7 +50,7 @@ def call_of(block: Json, own: ProviderData) -> HostedCall:
 
 
 def result_of(block: Json, own: ProviderData) -> HostedResult:
-    """Return the part for a content block that has the result of a call on Anthropic's servers.
+    """Return the result of a call that Anthropic's servers ran, as a message part, from its content block.
 
     `own` is the data that later requests send back in place of the part.
     """

@@ -116,7 +116,7 @@ class LocalModel:
         await self._ready()
 
     def advice(self) -> str:
-        """Return advice for the user: a sentence for each model server on this machine, whose models are larger."""
+        """Return advice for the user: a sentence for each server on this machine that offers larger models."""
         return running_servers()
 
     async def _ready(self) -> Generator:

@@ -72,7 +72,7 @@ class Envelope:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The HTTP headers with which MCP repeats parts of a stateless request; {} for any other message."""
+        """The HTTP headers that repeat some fields of a stateless MCP request; {} for any other message."""
         if self.version is None or self.method is None:
             return {}
         name = (self.params or {}).get(_NAMED.get(self.method, ""))

@@ -261,7 +261,8 @@ class McpServers:
     def enable(self, name: str, patterns: Sequence[str] = ("*",)) -> None:
         """Offer disabled tools again, from the next turn on. Raises UsageError for an unknown server.
 
-        Only tools whose names match one of `patterns` are enabled. Others that a wider pattern disabled stay disabled.
+        Only tools whose names match one of `patterns` are enabled. All other disabled tools stay disabled, even if one
+        pattern disabled them together.
         """
         server = self._server(name)
         away = [tool.name for tool in server.tools if server.is_disabled(tool.name)]
