@@ -76,7 +76,7 @@ def summary(path: Path) -> str:
 
 
 def collect(folder: Path) -> Iterator[str]:
-    """Yield the sentences about turns without a replay that other processes wrote to the folder, and delete the files."""
+    """Yield the sentences about unplayed turns that other processes wrote to the folder, and delete their files."""
     for file in sorted(folder.glob("*.txt")):
         if file.stem != str(os.getpid()):
             yield from file.read_text(encoding="utf-8").splitlines()
