@@ -291,7 +291,7 @@ def install(host: Host) -> Host:
 def begin_cell(cell: str = "") -> None:
     """Count an execution of the cell with the id `cell`.
 
-    The sessions that it makes use the same recordings as in the cell's last execution.
+    Sessions that the cell makes in this execution use the same recordings as in its last execution.
     """
     host = current_host()
     host.cell = (cell, host.cell[1] + 1)

@@ -88,7 +88,7 @@ def _total(sizes: Sequence[int], values: Mapping[int, float]) -> tuple[float, fl
     ranks = [rank for rank, place in enumerate(order) if place in values]
     if not ranks:
         return 0.0, 0.0, 0.0
-    # `cuts` divides all rows, sorted by size, into groups: each group is the rows nearest to one known row.
+    # `cuts` divides all rows, sorted by size, into groups. Each group has the rows nearest in size to one sampled row.
     cuts = [0, *((one + other + 1) // 2 for one, other in pairwise(ranks)), len(order)]
     groups = [(end - start, values[order[rank]]) for rank, (start, end) in zip(ranks, pairwise(cuts), strict=True)]
     middle = sum(count * value for count, value in groups)

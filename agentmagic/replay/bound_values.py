@@ -57,7 +57,7 @@ def recorded_changes(
         try:
             yield changes
         finally:
-            if changes is not None:  # tool calls inside a tool call share `changes`: the last to end sets this
+            if changes is not None:  # calls inside a call share `changes`; the call that ends last sets the callback
                 changes.on_compared = lambda: _record(changes, context, hear)
 
 

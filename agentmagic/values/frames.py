@@ -183,7 +183,7 @@ def _shown_rows(lines: Iterator[str], total: int, room: int, share: int | None) 
 
 
 def rows_of(total: int, step: int) -> list[int]:
-    """Return the positions of about one row in `step`: the first, the last, and a random one of each `step` rows.
+    """Return the positions of the first row, the last row, and one random row from each group of `step` rows.
 
     The positions are the same in each call. They are not evenly spaced, because in periodic data such rows could all be
     alike.

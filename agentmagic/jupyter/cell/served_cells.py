@@ -59,7 +59,7 @@ class ServedCellView(ServedView):
             return self._front.attended and types
         from agentmagic.widgets.view import has_page
 
-        if not (self._front.reachable or types):  # clicks arrive only after the running cell ends: wait for that
+        if not (self._front.reachable or types):  # clicks arrive only after the running cell ends: wait for its end
             engine().call(engine().main.run(lambda: None))
         # The user can click if a browser page draws views. Without a page, the user can type in a cell that waits.
         return has_page() or (types and not self._screen.is_drawn)

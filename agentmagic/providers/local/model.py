@@ -56,7 +56,7 @@ async def _load_default() -> llama.Runtime:
     try:
         path = await asyncio.to_thread(downloads.fetch, stop=stop)
     except asyncio.CancelledError:
-        stop.set()  # ends the download, because its thread continues when the task is cancelled
+        stop.set()  # ends the download; without this, its thread would continue after the task is cancelled
         raise
     return await llama.load(path)
 
