@@ -214,7 +214,7 @@ def _diff(options: Any) -> int:
 
 
 def _verify(options: Any) -> int:
-    """Print the problems of a cassette and return 1. If there are none, print advice for git and return 0."""
+    """Print the problems of a cassette and return 1. If none exist, print advice for git and return 0."""
     from agentmagic.replay import report
 
     (cassette,) = _cassettes(options.file)

@@ -52,7 +52,7 @@ class ApprovalFile:
             move_over(beside, self.path)
 
     def entry_before(self, subject: Entry) -> Entry:
-        """Return the stored approval for the server and file that `subject` names, or {} if there is none."""
+        """Return the stored approval for the server and file that `subject` names, or {} if none exists."""
         nothing: Entry = {}
         return next((one for one in self.read().values() if _subject(one) == _subject(subject)), nothing)
 

@@ -447,7 +447,7 @@ def _row(key: tuple[str, ...], total: Usage, failures: int) -> Mapping[str, Any]
 
 
 def _notebook(folder: Path, place: Path) -> str:
-    """Return the name of the notebook whose saved conversations are in the folder `place`, or "" if there is none."""
+    """Return the name of the notebook whose saved conversations are in the folder `place`, or "" if none exists."""
     if place.parent.name != FOLDER or place == folder:
         return ""
     try:

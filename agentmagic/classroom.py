@@ -174,7 +174,7 @@ class ClassSettings:
         return all(is_among(address, one.addresses) for one in self._parts)
 
     def price(self, name: str) -> Prices | None:
-        """Return the price that the administrator sets for a model, or None if there is none."""
+        """Return the price that the administrator sets for a model, or None if none exists."""
         prices = (self.prices or {}).items()
         return next((price for pattern, price in prices if fits_pattern(name, pattern)), None)
 

@@ -152,7 +152,7 @@ class _Level:
 
 
 def find_unfinished(text: str) -> int:
-    """Return where an escape starts that is cut off by the end of the text, or the text's length if there is none."""
+    """Return where an escape starts that is cut off by the end of the text, or the text's length if none exists."""
     match = _UNFINISHED.search(text, max(0, len(text) - 1100))
     return match.start() if match else len(text)
 

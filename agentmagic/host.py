@@ -29,7 +29,7 @@ class Person(Protocol):
         ...
 
     def ask(self, question: str) -> str:
-        """Ask the user, and return the answer, or "" if there is none. The typed text is neither visible nor saved."""
+        """Ask the user, and return the answer, or "" without one. The typed text is neither visible nor saved."""
         ...
 
 

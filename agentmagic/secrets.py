@@ -353,7 +353,7 @@ def _spans_beside(name: str, text: str) -> Iterator[Span]:
 
 
 def _secret_start(text: str) -> int:
-    """Return where the end part that may become a secret starts in the text, or the text's length if there is none."""
+    """Return where the end part that may become a secret starts in the text, or the text's length if none exists."""
     plain = text.encode("ascii", "replace")
     lower = plain.lower().decode()
     word = max(text.rfind(" "), text.rfind("\n")) + 1

@@ -753,7 +753,7 @@ class Session:
 
     @property
     def open_plan(self) -> Checklist | None:
-        """The plan that the last turn left unfinished, or None if there is none or the user has dropped it."""
+        """The plan that the last turn left unfinished, or None if none exists or the user has dropped it."""
         return open_plan(self._plans())
 
     def drop_plan(self) -> None:

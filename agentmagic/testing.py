@@ -136,7 +136,7 @@ class Recorder:
             self._changed.notify_all()
 
     def wait_for(self, kind: str, timeout: float = PATIENCE) -> Any:
-        """Return the first event of a type, such as "tool_started", and wait for the event if there is none yet.
+        """Return the first event of a type, such as "tool_started", and wait for the event if none exists yet.
 
         Blocks the calling thread. Raises TimeoutError if no such event comes within `timeout` seconds.
         """

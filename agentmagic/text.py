@@ -218,7 +218,7 @@ def single_line(text: str, most: int) -> str:
 
 
 def join_names(names: Collection[str], most: int = 20) -> str:
-    """Return names separated by commas, "none" if there are none. A list that is cut looks like "a, b (2 of 36)"."""
+    """Return names separated by commas, "none" if none exist. A list that is cut looks like "a, b (2 of 36)"."""
     text = ", ".join(islice(names, most)) or "none"
     return f"{text} ({most} of {len(names)})" if len(names) > most else text
 

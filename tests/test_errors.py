@@ -27,7 +27,7 @@ from tests.error_messages import FOR_MODELS, Source, has_words
 
 FILE = Path(__file__).parent.parent / PAGE
 BEGIN, END = "<!-- the codes begin -->\n", "<!-- the codes end -->"
-OTHERS = "Other errors with this code show the message of a server, a file or another library.\n\n"
+OTHERS = "Other errors with this code show a text that a server, a file or another library wrote.\n\n"
 
 
 def quoted(message):

@@ -206,7 +206,7 @@ def list_installed() -> list[OutsideAgent]:
     return [row for row in KNOWN.values() if _locate(row.command)]
 
 
-# -- what is missing: each message ends with what to type --------------------------------------------------------
+# -- messages about a missing program; each ends with the command to type ----------------------------------------
 
 
 def library_problem() -> MissingExtra:

@@ -323,7 +323,7 @@ def _with_session(event: PartFinished, session: str) -> PartFinished:
 
 
 def session_in(part: Part) -> str:
-    """Return the id of the agent's session that is stored in a part of an answer, or "" if there is none."""
+    """Return the id of the agent's session that is stored in a part of an answer, or "" if none exists."""
     match getattr(part, "provider_data", None):
         case ProviderData(provider="acp", data={"session": str() as session}):
             return session

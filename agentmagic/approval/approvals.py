@@ -293,7 +293,7 @@ class Gate:
             return Decision("deny", no)
         change = (
             "" if code else self.approvals.definition_change(tool)
-        )  # the definition of a tool that runs code lists other tools, so it changes often
+        )  # a tool that runs code names the other tools in its definition, which therefore changes often
         notice = f"{CHANGED}\n{change}" if change else ""
         why = " ".join(filter(None, (doubt, *dict.fromkeys(one.why for one in asking), notice)))
         return Decision("ask", why, questions, always_problem=each)

@@ -131,7 +131,7 @@ class Policy:
     def strictest(
         self, tool: ToolDef, arguments: Mapping[str, Any], said: Permission | None = None, *, code: bool = False
     ) -> tuple[Voice, ...]:
-        """Return the strictest verdicts of the rules and the hook on a call, or () if there are none.
+        """Return the strictest verdicts of the rules and the hook on a call, or () if none exist.
 
         `said` is the hook's answer. If the tool runs `code`, only a rule with the tool's exact name can allow the call.
         """

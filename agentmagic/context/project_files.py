@@ -263,7 +263,7 @@ _small_text = lru_cache(maxsize=128)(as_text)
 def front_matter(text: str, *, strictly: bool = True) -> tuple[Mapping[str, Any], str]:
     """Return the front matter (the YAML mapping between two lines `---` at the start), and the text after it.
 
-    Raises Unusable if the front matter is invalid. If `strictly` is true, raises it also if there is none.
+    Raises Unusable if the front matter is invalid. If `strictly` is true, raises it also if none exists.
     """
     lines = text.split("\n")
     end = next((index for index, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)

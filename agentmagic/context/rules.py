@@ -217,7 +217,7 @@ SWITCHED_OFF = "The project's rules, skills and commands are switched off, by th
 
 
 def summary(project: Project, kind: str) -> str:
-    """Return one line with the names of the project's files of a kind, or "" if there are none.
+    """Return one line with the names of the project's files of a kind, or "" if none exist.
 
     Each name is followed by "not approved", or by the number of tokens that the file adds to a request. An approved
     command adds none, so its name stands alone.

@@ -76,8 +76,8 @@ _SLOW_WEIGHT, _LINK_WEIGHT = 20, 50
 class Mark(NamedTuple):
     """A source number, and its position in a Markdown text.
 
-    `before` is Markdown to insert before the number. It ends the paragraph or the code above the number; it is "" for a
-    number that stands inside a paragraph.
+    `before` is Markdown to insert before the number, so that the paragraph or the code above the number is closed. It
+    is "" for a number that stands inside a paragraph.
     """
 
     place: int

@@ -169,7 +169,7 @@ def with_head(text: str) -> str:
 
 
 def _last_break(text: str, start: int) -> int:
-    """Return where the last paragraph outside of code fences and lists begins, or `start` if there is none."""
+    """Return where the last paragraph outside of code fences and lists begins, or `start` if none exists."""
     in_fence = False
     end = position = start
     blank = False

@@ -135,7 +135,7 @@ class Planner:
 
     If `renew` is set, `deadline` starts again with each round of tasks. Three fields are read after `run`. If a tool
     ended the turn, `final` is its message. `asked` says that the turn ends with a question to the user. `choice` is the
-    tool choice for the answer: "none" (use no tools), or None if the turn continues without a plan.
+    tool choice for the answer: "none" if the model must not use tools, None if the turn continues without a plan.
     """
 
     request: str

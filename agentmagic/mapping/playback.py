@@ -100,7 +100,7 @@ class Playback:
         self._tape.start(self._ledger.work.path)
 
     def keep(self, prompt: RowPrompt) -> bool:
-        """Add a row's recorded outcome to the result. Return False if there is none, or it does not fit the schema."""
+        """Add a row's recorded outcome to the result. Return False if none exists, or it does not fit the schema."""
         outcome = self.rows.get(prompt.key)
         return outcome is not None and self._ledger.keep(prompt, outcome)
 

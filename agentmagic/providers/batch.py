@@ -115,7 +115,7 @@ class Batching(Protocol):
     """A model for which the provider may offer a batch API: many requests, answered within a day, at half the price."""
 
     def batches(self) -> Batches | None:
-        """Return the provider's batch API for this model, or None if there is none."""
+        """Return the provider's batch API for this model, or None if none exists."""
         ...
 
 

@@ -227,7 +227,7 @@ class RemoteModel(Generic[K, C]):
 
     @property
     def without(self) -> dict[str, str]:
-        """The fields that this server has refused, each with the field to send in its place, or "" if there is none."""
+        """The fields that this server has refused, each with the field to send in its place, or "" if none exists."""
         return self._without.setdefault(self.base_url, {})
 
     def body(self, request: Request) -> dict[str, Any]:
@@ -310,7 +310,7 @@ class RemoteModel(Generic[K, C]):
         """Yield the model events of a streamed response; `reader` yields the response in chunks.
 
         `body` is the body of the request. If the response is a refusal, the refused field is searched in `body`.
-        After a complete answer, more chunks are awaited only briefly, and a broken connection is no error.
+        After a complete answer, more chunks are awaited only briefly, and a broken connection is not an error.
         """
         done, begun = False, False
         try:

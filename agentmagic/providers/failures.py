@@ -330,7 +330,7 @@ _REPEATED_ERROR = re.compile(
 
 
 def find_refused_field(error: object, body: Json) -> tuple[str, str]:
-    """Return the field of a request that a server refuses, and the field to use instead, or "" if there is none.
+    """Return the field of a request that a server refuses, and the field to use instead, or "" if none exists.
 
     `error` is the server's error, as JSON of any form; `body` is the request. A field is returned as "tools.NAME" or
     "messages.NAME" if it is inside the tools or messages of the request, and as "body.PATH" elsewhere. The result is

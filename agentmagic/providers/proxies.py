@@ -40,7 +40,7 @@ class RouteFault(Exception):
     The message says why, and what the user can do.
 
     `problem` and `advice` are two parts of the message, without a full stop. `proxy` is the address of the proxy, or ""
-    if there is none. `lasting` is True if the next try would fail in the same way.
+    if none exists. `lasting` is True if the next try would fail in the same way.
     """
 
     def __init__(self, problem: str, advice: str, proxy: str = "", *, lasting: bool = True) -> None:
@@ -149,7 +149,7 @@ def _router(options: dict[str, Any]) -> "httpx2.AsyncBaseTransport":
     import httpx2
 
     class Router(httpx2.AsyncBaseTransport):
-        """Sends each request through the proxy for its address, or directly if there is none.
+        """Sends each request through the proxy for its address, or directly if none exists.
 
         It has one transport for each proxy and scheme. Each transport is made when it is first needed.
         """

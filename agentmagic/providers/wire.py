@@ -351,7 +351,7 @@ def results_of(message: Message) -> list[ToolResult]:
 
 
 def data_of(part: Part, provider: str) -> Json:
-    """Return the data that a provider stored in a part. It is {} if there is none or the part is another's."""
+    """Return the data that a provider stored in a part. It is {} if none exists or the part is another's."""
     own = None if isinstance(part, Media | Resource | ToolResult) else part.provider_data
     return own.data if own is not None and own.provider == provider else {}
 

@@ -275,7 +275,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def _csv(value: Any) -> Json:
-    """Return a pandas frame or series as an entry with CSV. The index, if it is no range, comes first in the CSV."""
+    """Return a pandas frame or series as an entry with CSV. An index that is not a range comes first in the CSV."""
     pd = _library("pandas")
     frame = value.to_frame() if isinstance(value, pd.Series) else value
     names = [value.name] if isinstance(value, pd.Series) else list(frame.columns)

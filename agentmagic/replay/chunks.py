@@ -131,7 +131,7 @@ class Answer:
 
 
 def spellings(part: Mapping[str, Any]) -> list[str]:
-    """Return the texts that can be rebuilt from an answer part. A streamed text that is none of them is recorded."""
+    """Return the texts that can be rebuilt from an answer part. Any other streamed text is recorded."""
     if part["type"] in TEXT_TYPES:
         return [part.get("text", "")]
     arguments = part.get("arguments", {})

@@ -118,7 +118,7 @@ class MapTape:
         return await (await real_tool(tool, source)).invoke(call, context)
 
     def begin(self, request: Request, values: Sequence[PromptValue]) -> None:
-        """Compare the request that all rows share with the recorded request.
+        """Compare the common request of all rows with the recorded one.
 
         If they differ, the mode `auto` ignores the recording. Other modes raise ReplayMismatch. Raises CassetteError if
         the recording has no end and the mode does not record.

@@ -384,7 +384,7 @@ class Player:
                 return None
 
     def _was_denied(self, name: str) -> bool:
-        """Return whether the recorded turn had a provider-hosted tool of this name, but no request offered it."""
+        """Return whether the recorded turn could have offered a provider-hosted tool of this name, but did not."""
         wholes = self.cassette.requests(self.take, self.cassette.chain_to(self.take.base))
         in_request = any(tool["name"] == name for _, whole in wholes for tool in whole.get("hosted") or ())
         return bool(self._hosted_entries(name)) and not in_request

@@ -71,7 +71,9 @@ EMPTY = "(empty)"
 
 
 class KnownResults:
-    """Tool results that were reported as different from the recording: `calls` has their ids, `texts` both texts.
+    """Tool results that were reported as different from the recording.
+
+    `calls` has the ids of their calls, and `texts` the recorded and the new text of each.
 
     `edited` is True once an edit of the recording was reported, because all later requests contain the edit too.
     """
@@ -305,7 +307,7 @@ class TurnTape:
             recorder.answer(answer.document())
 
     async def rest(self, seconds: float) -> None:
-        """Wait before a failed request is sent again. A replay waits only if it takes as long as the recording."""
+        """Wait before a failed request is sent again. A replay waits only if it runs at the recorded speed."""
         if self.recorder is not None:
             self.recorder.wait(seconds)
         if self.recorder is not None or self.player is None or self.player.timed:

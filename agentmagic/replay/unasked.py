@@ -64,7 +64,7 @@ def unasked_takes(path: Path) -> list[Take]:
 
 
 def summary(path: Path) -> str:
-    """Return a sentence that names the recorded turns that no cell asked for; "" if there are none."""
+    """Return a sentence that names the recorded turns that no cell asked for; "" if none exist."""
     if not (takes := unasked_takes(path)):
         return ""
     names = ", ".join(repr(clip(single_line(sanitize(take.prompt), 200), 60)) for take in takes[:MOST_NAMED])

@@ -128,7 +128,7 @@ def offer_names() -> None:
 
 
 def _withdraw_names() -> None:
-    for name, value in _builtin_exits():  # `value` is no _BuiltinExit if IPython has put its own function back
+    for name, value in _builtin_exits():  # not a _BuiltinExit if IPython has restored its own function
         if isinstance(value, _BuiltinExit):
             if value.original is _MISSING:
                 delattr(builtins, name)

@@ -190,7 +190,7 @@ def _is_secret(name: str, value: Any) -> bool:
             case type() | ModuleType() | FunctionType():
                 pass
             case _:
-                # The names of attributes count only for classes of the notebook: a library's "pad_token" is no secret.
+                # The names of attributes count only for classes of the notebook: a library's "pad_token" is harmless.
                 own = type(item_value).__module__ == "__main__"
                 waiting += [(inner if own else "", item) for inner, item in getattr(item_value, "__dict__", {}).items()]
     return False

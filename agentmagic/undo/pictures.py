@@ -47,7 +47,7 @@ TOO_MANY = f"it holds more objects than can be watched ({MOST:,})"
 class Picture:
     """A snapshot of a namespace: its bindings, and the states of the objects that code can change, by object id.
 
-    `unwatched` are the names of which not all objects were looked at, each with the reason. `beside` are the ids of
+    `unwatched` are the names with an object that was not looked at, each with the reason. `beside` are the ids of
     objects that the code cannot change, although it can change objects inside them.
     """
 

@@ -66,7 +66,7 @@ def _is_secret(name: str, value: Any) -> bool:
 
 
 def find(namespace: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a variable. Raises ToolError, which lists similar names, if there is none."""
+    """Return the value of a variable. Raises ToolError, which lists similar names, if none exists."""
     if name in namespace:
         return namespace[name]
     close = close_names(name, user_variables(namespace), n=3)

@@ -75,7 +75,7 @@ def to_outputs(value: Any, should_stop: Callable[[], bool] = never) -> Sequence[
 
 
 def html_of(value: Any) -> str:
-    """Return the HTML that Jupyter shows for a value, or "" if there is none.
+    """Return the HTML that Jupyter shows for a value, or "" if none exists.
 
     A long data frame is cut to its first rows.
     """

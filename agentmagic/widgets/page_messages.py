@@ -52,7 +52,7 @@ TurnNumber = Annotated[int, Field(ge=0, le=HIGHEST)]
 class PageMessage(BaseModel):
     """A message from a browser page. Each subclass is one action of the user."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)  # strict: "1" is no int, and 1 no bool
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)  # strict: "1" is not an int, 1 not a bool
 
 
 class ApproveCall(PageMessage):

@@ -268,7 +268,7 @@ class Feed:
         return changes
 
     def _running(self) -> Running | None:
-        """Return what is shown of the turn under way (its figures, what it does, since when); None if there is none."""
+        """Return what is shown of the turn under way (its figures, what it does, since when); None if none exists."""
         running = self.transcript.running
         if running is None:
             return None

@@ -269,7 +269,7 @@ class TerminalScreen(TurnScreen):
     def _print_piece(self, block: Block, piece: str) -> None:
         """Print a piece of the answer; if Markdown is rendered, print whole paragraphs and keep the rest for later.
 
-        The piece comes from `ShownStream`, so it does not end within a secret that the next piece would complete.
+        The piece comes from `ShownStream`, which never cuts a secret in two.
         """
         text = self._rest + piece
         whole, self._rest = terminal.split_paragraphs(text) if self._draw else (text, "")
@@ -531,7 +531,7 @@ class LiveScreen(TurnScreen):
     def rest(self) -> None:
         """Write the static output. The view stays connected, even if many turns of other cells end later."""
         self._view.tell({"actions": ["retry"] if self._retry is not None else [], "setup": None})
-        self._view.flush()  # done before the HTML is rendered, so that a browser page draws the turn's end now
+        self._view.flush()  # first, so that the page draws the end while the HTML is rendered
         self._html.finish()
 
     def finish(self) -> None:

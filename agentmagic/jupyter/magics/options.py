@@ -427,6 +427,6 @@ class _LineFormatter(DollarFormatter):
 def _split_words(line: str) -> list[str]:
     """Split a line as a shell does, and remove the quotes. Raises UsageError for an open quote."""
     try:
-        return arg_split(line, posix=os.name == "posix")  # on Windows a backslash is no escape but part of a path
+        return arg_split(line, posix=os.name == "posix")  # on Windows a backslash is part of a path
     except ValueError as error:
         raise UsageError(f"{line.strip()!r} cannot be read: {error}. Close its quotes.") from None

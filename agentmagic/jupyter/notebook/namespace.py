@@ -357,7 +357,7 @@ class Namespace:
         """Return the toolsets of a turn, without empty ones. With `tool_names`, one toolset selects only these tools.
 
         `notebook` adds the tools that read and run the notebook.
-        Raises UsageError if one of `tool_names` is no function, and there are no other toolsets that may have the tool.
+        Raises UsageError if one of `tool_names` is not a function, and no other toolset may have a tool of that name.
         """
         sources = tuple(source for source in session.toolsets(agent) if not self._is_empty(source))
         if notebook and self._notebook_tools not in sources:

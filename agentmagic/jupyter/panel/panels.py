@@ -176,7 +176,7 @@ class ShellNotebook(Notebook):
         ]
 
     def suggest_conversation(self, session: Session) -> Conversation | None:
-        """Return the saved conversation that was used last; None if there is none, or if a session has a turn."""
+        """Return the saved conversation that was used last; None if none exists, or if a session has a turn."""
         sessions = (session, *self._namespace.sessions().values())
         return (
             None

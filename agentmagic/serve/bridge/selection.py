@@ -56,7 +56,7 @@ def _matching(kernels: Iterable[ServedKernel], notebook: str, here: Path) -> lis
 
 
 def _nearest(kernels: Iterable[ServedKernel], here: Path) -> list[ServedKernel]:
-    """Return the kernels in the folder `here` or in the nearest one above it; if there are none, those below it."""
+    """Return the kernels in the folder `here` or in the nearest one above it; if none exist, those below it."""
     here = _resolve(here)
     places = [(one, _resolve(Path(one.folder))) for one in kernels]
     above = [(len(place.parts), one) for one, place in places if here.is_relative_to(place)]

@@ -225,7 +225,7 @@ class Connection:
         return f"{message}{'' if message.endswith('.') else '.'} {retry}%mcp remove {name} forgets the server."
 
     async def _usable(self) -> SessionTask:
-        """Return the current session once it is ready. Open a new one if there is none or it has ended.
+        """Return the current session once it is ready. Open a new one if none exists or it has ended.
 
         Raises ServerError if the server cannot be connected.
         """

@@ -278,7 +278,7 @@ def _choices(place: _Place) -> None:
 def _required(place: _Place) -> None:
     """Make the list `required` and the object `properties` of a schema agree.
 
-    A property with `"required": true` is added to the list. A name in the list that is no property is added as one.
+    A property with `"required": true` is added to the list. A name in the list without a property gets one.
     """
     properties = cast("Json", place.node.get("properties", {}))
     own_names = [

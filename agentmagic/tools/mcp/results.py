@@ -90,7 +90,9 @@ def _repair_call(result: Json, *, modern: bool) -> None:
             del result["isError"]
     content = result.get("structuredContent", {})
     if not modern and not isinstance(content, Mapping):
-        result["structuredContent"] = {"result": content}  # The MCP SDK does the same for a value that is no object.
+        result["structuredContent"] = {
+            "result": content
+        }  # The MCP SDK does the same for a value that is not an object.
 
 
 def _block(entry: Any) -> Json:
