@@ -356,7 +356,7 @@ def _wrap(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _retarget_references(schema: Any) -> Any:
-    """Return a schema that was wrapped in a property, with each `$ref` to "#" changed to a `$ref` to this property."""
+    """Return a schema after it was wrapped in a property: each `$ref` to "#" now points to this property."""
     if isinstance(schema, list):
         return [_retarget_references(item) for item in cast("list[Any]", schema)]
     if not isinstance(schema, dict):
@@ -466,7 +466,7 @@ class Connections:
         return new
 
     def toolsets(self, agent: Agent) -> tuple[Toolset, ...]:
-        """Return an agent's tools (except agents) and its servers as toolsets. Raises ConfigError for a bad file."""
+        """Return an agent's tools and servers as toolsets, without agent tools. Raises ConfigError for a bad file."""
         own = agent.own_tools()
         sources = [source for source in agent.tools if isinstance(source, Toolset)]
         servers = [self._servers_for(agent.mcp)] if agent.mcp else []

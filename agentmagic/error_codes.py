@@ -15,8 +15,8 @@ MEANINGS: Mapping[str, str] = {
     ),
     "key-missing": (
         "The provider of the model needs an API key, and agentmagic found none. Set the environment variable that the "
-        "message names, write it into a .env file, or store the key in the system keyring. The model local: needs no "
-        "key."
+        "message names, write it into a .env file, or store the key in the system keyring. The model `local:` needs "
+        "no key."
     ),
     "key-refused": (
         "The provider does not accept the API key. Check that the key is complete, that it is not revoked, and that "

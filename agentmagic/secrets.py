@@ -207,7 +207,7 @@ def safe_length(text: str, start: int = 0) -> int:
 
 
 def without_growing_secret(text: str, start: int = 0) -> str:
-    """Return a growing text without its end, if more text may turn this end into a secret.
+    """Return a streamed text without its end, if this end may become a secret when more text arrives.
 
     An end of at most 3 characters (MOST_HARMLESS) is not cut off, since so few characters reveal nothing.
     """

@@ -42,7 +42,7 @@ class OutsideAgent:
     """An outside agent: a program that speaks the Agent Client Protocol on its standard input and output.
 
     `own`: the agent's own environment variables, passed to it although their names look like secrets. A key that
-    agentmagic uses is never among them, because the agent would bill the turn to it instead of using the user's login.
+    agentmagic uses is never among them, because the agent would bill that key instead of using the user's login.
     `login`: the command that the user types once, in a terminal, to log in.
     `node`: the oldest Node.js version that the package requires. It is 0 if the package does not use Node.js.
     `asks_in`: the session mode in which the agent asks before it acts, "" if it has no modes.

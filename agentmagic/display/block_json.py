@@ -50,7 +50,7 @@ class PromptFields(Placed):
     """The prompt of a turn; `attached` are the names and texts of its attachments.
 
     `stretches` are parts of the text, each with True if it is laid out in columns; the list is empty if the browser
-    page can show `text` as it is. If an MCP client of the served notebook began the turn to call a tool, `client` names
+    page can show `text` as it is. If an MCP client of the served notebook called a tool in this turn, `client` names
     the client, and the page hides the prompt.
     """
 

@@ -273,7 +273,7 @@ def _span(colour: str, text: str) -> str:
 
 
 def _maths(state: "StateInline", silent: bool) -> bool:
-    r"""Parse a formula as plain text, so that `_` and `*` in it stay. Wrap each other dollar sign in a `span`.
+    r"""Parse a formula as plain text, so that `_` and `*` in it stay. Wrap every other dollar sign in a `span`.
 
     JupyterLab's MathJax does not read formulas across elements, so "$5 and $6" does not become a formula.
     """

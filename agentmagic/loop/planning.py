@@ -434,7 +434,7 @@ class Planner:
         *,
         on_reject: Callable[[str, Usage], None] | None = None,
     ) -> tuple[T | None, Usage, str]:
-        """Ask the model for a decision until `read` accepts its answer; after each other answer, say what was wrong.
+        """Ask the model for a decision until `read` accepts its answer; after a rejected answer, say what was wrong.
 
         Return what `read` returned, or None if it accepted none of TRIES answers; then the usage that was not passed to
         `on_reject`; and then what was wrong with the last answer.

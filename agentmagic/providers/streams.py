@@ -94,7 +94,7 @@ class _EventCutter:
         self.done = False
         self._data: list[bytes] = []
         self._name = b""  # the name of the current event, if it changes how the event's data is read
-        # The last line "event: NAME" whose name does not matter. If the same line comes again, it is not parsed.
+        # The latest line "event: NAME" with a name that changes nothing. An equal line is not parsed again.
         self._skipped_line = b""
         self._loose_lines: list[bytes] = []  # lines of JSON that are not in an event
 

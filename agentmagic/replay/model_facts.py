@@ -36,7 +36,7 @@ def model_name(recipe: Agent, take: Take | None, real: Callable[[], Model]) -> s
 
 
 def _spec(recipe: Agent) -> str:
-    """Return the model as the user wrote it, but a command without its folders. Return "" if the user chose none."""
+    """Return the model as the user wrote it, or "" if the user chose none. The path of a command loses its folders."""
     own = recipe.model
     model: Any = (own if isinstance(own, ClientModel) else settings.model_override() or own) or ""
     return display_name(model) if isinstance(model, str) else str(model.name)

@@ -152,7 +152,7 @@ class Inline:
         return _LoopCondition()
 
     def refuse_to_block(self, loop: asyncio.AbstractEventLoop | None) -> None:  # noqa: ARG002
-        """Raise UsageError if the browser cannot suspend synchronous code."""
+        """Raise UsageError if the browser cannot pause a cell's code while the event loop continues."""
         if not import_module("pyodide.ffi").can_run_sync():
             raise UsageError(NO_JSPI)
 
