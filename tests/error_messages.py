@@ -18,7 +18,7 @@ from typing import Any
 from agentmagic.errors import usage_code
 
 ROOT = Path(__file__).parent.parent
-MOST = 14
+MOST = 12
 """How many texts an expression may be; one that may be more is a word in capitals."""
 DEEPEST = 5
 """How many names, properties and calls are followed in a row to find a whole message; one to find a piece of it."""

@@ -25,14 +25,15 @@ class Budget:
     """A limit on cost (US dollars) and tokens (input and output), with the usage before this turn that counts for it.
 
     `of` names what is limited: "turn", "session" or "kernel", for example. If a teacher or administrator set the limit,
-    `bound` names that setting. If the usage is counted elsewhere, `live` returns all of it, with that of this turn.
+    `class_setting` names that setting. If the usage is counted elsewhere, `live` returns all of it, including this
+    turn's.
     """
 
     of: str
     max_cost: float | None = None
     max_tokens: int | None = None
     before: Usage = Usage()  # noqa: RUF009  (a frozen value)
-    bound: str = ""
+    class_setting: str = ""
     live: Callable[[], Usage] | None = None
 
     def why_exhausted(self, usage: Usage) -> str | None:
@@ -78,8 +79,8 @@ class Budget:
 
     @property
     def _advice(self) -> str:
-        if self.bound:
-            return f"No further request was sent; the limit is {self.bound}."
+        if self.class_setting:
+            return f"No further request was sent; the limit is {self.class_setting}."
         return "No further request was sent; raise the limit to go on."
 
 

@@ -63,7 +63,7 @@ def _count(text: str) -> float | None:
     return float(text) if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text) else None
 
 
-on_response: ContextVar[Callable[[int, Mapping[str, str]], None] | None] = ContextVar("hear_limits", default=None)
+on_response: ContextVar[Callable[[int, Mapping[str, str]], None] | None] = ContextVar("on_response", default=None)
 """The function that gets the status and the headers of each response to this task's request; None for no function."""
 
 

@@ -400,9 +400,8 @@ class _LastLines:
 
     def tell(self, lines: Callable[[], str]) -> None:
         self._lines = lines
-        if (
-            now := time.monotonic()
-        ) >= self._next_report + PAUSE:  # Otherwise the report that is already scheduled has these lines.
+        # Before the pause is over, a report is already scheduled, and it has these lines too.
+        if (now := time.monotonic()) >= self._next_report + PAUSE:
             self._next_report = now
             self._loop.call_soon_threadsafe(self._loop.call_later, PAUSE, self._report)
 

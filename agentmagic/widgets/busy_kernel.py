@@ -45,9 +45,8 @@ def answer_pages_anytime(kernel: Any) -> None:
     receiving thread answers them itself; ipykernel has no public way to do this. Each kernel is changed once; a kernel
     without such a thread is left alone.
     """
-    if (
-        getattr(kernel, "shell_channel_thread", None) is None or kernel in _patched_kernels
-    ):  # ipykernel before 7.0 has no receiving thread
+    # An ipykernel before 7.0 has no receiving thread.
+    if getattr(kernel, "shell_channel_thread", None) is None or kernel in _patched_kernels:
         return
     _patched_kernels.add(kernel)
     _stay_busy(kernel)
