@@ -5,9 +5,9 @@ The agent loop emits the events of a turn in this order:
 1. `TurnStarted`, and `Working` while the model is loaded.
 2. For each step: `StepStarted`; for each part `PartStarted`, `PartDelta`..., `PartFinished`; then `StepFinished`.
 3. The tool calls of the step: `ApprovalAsked`, `ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`. Every
-   call has a result before the next `StepStarted`. An outside agent can change its call before (`CallChanged`). While a tool runs, there may also be the calls that the tool makes
-   itself (each after an `InnerCall`), the events of an agent that it asks (each inside an `InnerEvent`), and the cells
-   that it proposes.
+   call has a result before the next `StepStarted`. If an outside agent changes its own call, a `CallChanged` comes
+   before. While a tool runs, there may also be the calls that the tool makes itself (each after an `InnerCall`), the
+   events of an agent that it asks (each inside an `InnerEvent`), and the cells that it proposes.
 4. At the end, `VariablesChanged` if tools changed the notebook, and one `TurnFinished`.
 
 `PromptAdded` and `Compacted` come between steps; `Compacted` also comes within a step if its request did not fit.
@@ -15,7 +15,7 @@ The agent loop emits the events of a turn in this order:
 event log before the `TurnFinished` of the earlier turn. `Fold` makes the same messages if the `PartDelta`s are missing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -192,6 +192,7 @@ class AgentOption:
     `kind` is a word of the protocol, such as "allow_once", "allow_always" or "reject_once", or an unknown word.
     """
 
+    type: ClassVar[str] = "agent_option"
     id: str
     name: str
     kind: str
@@ -240,16 +241,8 @@ class ApprovalAsked:
         return tuple(one for one in self.options if one not in plain)
 
     def option_for(self, intent: "Intent | None") -> AgentOption | None:
-        """Return the option that an answer chooses, None without one. Only its id chooses an option that is remembered.
-
-        A refusal is the exception: if no option refuses the call once, one that refuses it always is chosen.
-        """
-        if isinstance(intent, Approve | Deny) and intent.option:
-            return next((one for one in self.options if one.id == intent.option), None)
-        if isinstance(intent, Approve):
-            return next((one for one in self.options if one.kind == ALLOW_ONCE), None)
-        refusals = sorted((one for one in self.options if one.refuses), key=lambda one: one.kind != REJECT_ONCE)
-        return next(iter(refusals), None)
+        """Return the option that an answer to this request chooses, None without one."""
+        return option_for(self.options, intent)
 
 
 @value_class
@@ -271,7 +264,7 @@ class ApprovalGiven:
 
 @value_class
 class CallChanged:
-    """An outside agent changed the arguments of its call after it had reported the call; `call` has the new ones."""
+    """An outside agent changed what its call does after it had reported the call; `call` is the call as it is now."""
 
     type: ClassVar[str] = "call_changed"
     call: ToolCall
@@ -794,6 +787,20 @@ class Deny:
     option: str = ""
 
 
+def option_for(options: Sequence[AgentOption], intent: "Intent | None") -> AgentOption | None:
+    """Return the option of an outside agent that an answer chooses, None without one.
+
+    Only its id chooses an option that the agent remembers. A refusal is the exception: if no option refuses the call
+    once, one that refuses it always is chosen.
+    """
+    if isinstance(intent, Approve | Deny) and intent.option:
+        return next((one for one in options if one.id == intent.option), None)
+    if isinstance(intent, Approve):
+        return next((one for one in options if one.kind == ALLOW_ONCE), None)
+    refusals = sorted((one for one in options if one.refuses), key=lambda one: one.kind != REJECT_ONCE)
+    return next(iter(refusals), None)
+
+
 @value_class
 class Reply:
     """The user's answer to a `QuestionAsked`."""
@@ -844,7 +851,7 @@ class Fold:
         self._results: dict[str, ToolResult] = {}
         self._started: set[str] = set()
 
-    def feed(self, event: Event) -> None:  # noqa: C901  (one arm for each event, in one place)
+    def feed(self, event: Event) -> None:  # noqa: C901, PLR0912  (one arm for each event, in one place)
         """Process the next event, and add to `messages` each message that it completes."""
         match event:
             case PartDelta():
@@ -923,11 +930,11 @@ class Fold:
         return closing
 
     def _change(self, call: ToolCall) -> None:
-        """Give an unanswered call of the last assistant message other arguments."""
+        """Give an unanswered call of the last assistant message another name and other arguments."""
 
         def changed(part: Part) -> Part:
             is_it = isinstance(part, ToolCall) and part.id == call.id
-            return replace(part, arguments=call.arguments) if is_it else part
+            return replace(part, name=call.name, arguments=call.arguments) if is_it else part
 
         if any(one.id == call.id for one in self._calls):
             self.messages[-1] = replace(self.messages[-1], parts=tuple(map(changed, self.messages[-1].parts)))

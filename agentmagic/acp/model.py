@@ -20,15 +20,17 @@ from agentmagic.acp.desk import TurnDesk
 from agentmagic.acp.prompts import INSTRUCTIONS, content_blocks, earlier_text, text_blocks
 from agentmagic.acp.updates import CallNews, CostNews, LateCall, News, PlanNews, UpdateReader, usage_of
 from agentmagic.errors import BadRequest
-from agentmagic.events import PartFinished
+from agentmagic.events import Approve, Deny, PartFinished, option_for
 from agentmagic.host import current_host
 from agentmagic.messages import Message, Part, ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import retrieve_exception
+from agentmagic.text import clean, encodable, single_line
 from agentmagic.tools.base import Tool
 
 PROVIDER = "acp"
+REFUSED = "{} asked for permission while no turn was running, and was refused{}"
 
 
 class FollowingTurn(Protocol):
@@ -107,6 +109,7 @@ class OutsideModel:
         self._total_cost: float | None = 0.0
         self._cost_before: float | None = 0.0
         self._reports_cost = False
+        self._refused: list[str] = []
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
         """Return an empty tuple, because an outside agent honours none of agentmagic's model settings."""
@@ -214,8 +217,11 @@ class OutsideModel:
             *content_blocks(prompt.parts, connection.capabilities),
         ]
         tools = [tool.name for tool in request.tools]
-        reader = UpdateReader(self.name, tools, turn.unique_id, self._folder)
+        reader = UpdateReader(self.agent, tools, turn.unique_id, self._folder)
         running = self._prompt = _RunningPrompt(reader, asyncio.Queue())
+        for sentence in self._refused[: bounds.OPEN_REQUESTS]:
+            turn.warn(sentence)
+        self._refused.clear()
         turn.calls.reader = running.reader
         turn.calls.emit = self._emit
         self._cost_before, self._reports_cost = self._total_cost, False
@@ -265,6 +271,8 @@ class OutsideModel:
     def _on_update(self, report: Any) -> None:
         prompt = self._prompt
         if prompt is None:
+            if isinstance(report, PermissionRequest):
+                self._refuse_late(report)
             return
         prompt.wake()
         if self.turn is not None:
@@ -277,21 +285,30 @@ class OutsideModel:
         except Exception as error:  # noqa: BLE001  (the turn raises it)
             prompt.steps.put_nowait(error)
             return
-        if prompt.reader.has_announced_calls:
+        if prompt.reader.is_step_whole:
             loop = asyncio.get_running_loop()
             prompt.quiet = loop.call_later(bounds.QUIET, lambda: self._pass_on(prompt, prompt.reader.close()))
 
     def _on_permission_request(self, prompt: _RunningPrompt, request: PermissionRequest) -> None:
         turn, reader = self.turn, prompt.reader
-        self._pass_on(prompt, reader.call(request.call))
-        report = reader.report_of(request.call.tool_call_id)
-        if turn is None or report is None or report.tool:
-            # Allow calls of agentmagic tools here: their permission is decided when the agent calls them over MCP.
-            kinds = {one.kind: one.option_id for one in request.options}
-            request.answer.set_result(kinds.get("allow_once") or kinds.get("allow_always"))
+        if turn is None:
+            self._refuse_late(request)
             return
-        self._pass_on(prompt, reader.close(report))
+        once = option_for(request.options, Approve(""))
+        if once is not None and reader.is_ours(request.call):
+            # The user is asked, if need be, when the agent calls the tool over MCP: see `OutsideCalls.call_tool`.
+            request.send(once.id)
+            return
+        self._pass_on(prompt, reader.request(request.call))
+        report = reader.report_of(request.call.tool_call_id)
+        assert report is not None  # noqa: S101  (of `request`)
         turn.calls.add_request(report, request)
+
+    def _refuse_late(self, request: PermissionRequest) -> None:
+        """Refuse a permission request that comes while no turn runs; the next turn tells the user."""
+        request.choose(Deny(""))
+        title = single_line(clean(encodable(request.call.title or "")), bounds.TITLE)
+        self._refused.append(REFUSED.format(self.name, f": {title}" if title else "."))
 
     def _emit(self, news: Iterable[News]) -> None:
         if self._prompt is not None:

@@ -200,13 +200,14 @@ class _OutsideLoop(TurnLoop):
             turn.agent.max_repeats,
             watcher=turn.watcher,
             calls=self.calls,
-            server=outside_agent(self.outside_turn.name).label,
+            agent=outside_agent(self.outside_turn.name),
             tape=self.outside_turn.tape,
         )
 
     async def prepare(self) -> None:
         """Start the agent before the time limit of the turn begins, because npx may have to download it first."""
         if isinstance(self.turn.model, Preparing):
+            self._check_code()
             self.emit(Working(f"starting {self.turn.model.name}"))
             await self.turn.model.prepare()
             self.emit(Working("listing the tools"))
@@ -229,6 +230,13 @@ class _OutsideLoop(TurnLoop):
         finally:
             self._outside_steps.add_unfinished()
             self._end_plan()
+
+    def _check_code(self) -> None:
+        """Raise UsageError if code is forbidden here, and the agent may run a command without asking."""
+        executor = self.executor
+        assert isinstance(executor, OutsideExecutor)  # noqa: S101  (of `equip`)
+        if not executor.agent.asks_for_commands and (why := executor.gate.forbids_all(executor.code_tool)):
+            raise UsageError(f"{self.turn.model.name} can run commands without asking, so it is not started. {why}")
 
     async def _needs_prompt(self, step_end: ModelFinished) -> bool:
         """Return whether the agent must be sent another prompt, now that it has ended its turn."""

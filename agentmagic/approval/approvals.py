@@ -302,6 +302,15 @@ class Gate:
             return str(failed)
         return decision.why if decision.verdict == "deny" else ""
 
+    def forbids_all(self, tool: Tool) -> str:
+        """Return why every call of a tool is denied, whatever its arguments are; "" if some call may run."""
+        rules = tuple(rule for rule in self.policy.rules if rule.when is None)
+        gate = replace(self, policy=replace(self.policy, rules=rules))
+        decision = gate.decide(tool.definition, {}, asks=tool.ask, code=tool.code, web=tool.hosted is not None)
+        if decision.verdict == "deny":
+            return decision.why
+        return "" if self.outer is None else self.outer.forbids_all(tool)
+
     async def ask_question(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
         """Return the user's answer to a question, or None if there is no user to ask."""
         self.emit(question)
@@ -491,7 +500,7 @@ class Gate:
             self.emit(
                 Notice("info", f"{question.call.name} is asked about every time: {_lower(decision.always_problem)}")
             )
-        if question.once or approve.option:  # an option that was chosen by its name is remembered by the agent, if at all
+        if question.once or approve.option:  # what the agent remembers for an option of its own is not remembered here
             approve = replace(approve, always=False)
         is_lasting = approve.always or (tool.hosted is not None and not decision.always_problem)
         self.approvals.approve(tool.lasting or tool.definition, decision.questions, always=is_lasting)

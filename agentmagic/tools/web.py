@@ -56,7 +56,9 @@ def _web_tool(name: str, description: str, domains: Sequence[str], max_uses: int
     # The user's approval is bound to the definition of the tool, so the definition must contain the limits.
     bounds = f" {json_line(limits_of(hosted_tool))}" if limits_of(hosted_tool) else ""
     definition = ToolDef(name, description + bounds)
-    return Tool(definition, _refuse_call, ask=True, fixed=True, effects=lambda _: Effects((LETS[name],)), hosted=hosted_tool)
+    return Tool(
+        definition, _refuse_call, ask=True, fixed=True, effects=lambda _: Effects((LETS[name],)), hosted=hosted_tool
+    )
 
 
 def check_model(model: str) -> None:
