@@ -232,7 +232,7 @@ class ApprovalAsked:
     @property
     def can_approve(self) -> bool:
         """Whether a plain `Approve` has a meaning: an outside agent may offer no option that allows a call once."""
-        return not self.options or any(one.kind == ALLOW_ONCE for one in self.options)
+        return not self.options or self.option_for(Approve(self.id)) is not None
 
     @property
     def own_options(self) -> tuple[AgentOption, ...]:
@@ -790,13 +790,14 @@ class Deny:
 def option_for(options: Sequence[AgentOption], intent: "Intent | None") -> AgentOption | None:
     """Return the option of an outside agent that an answer chooses, None without one.
 
-    Only its id chooses an option that the agent remembers. A refusal is the exception: if no option refuses the call
-    once, one that refuses it always is chosen.
+    Only its id chooses an option that the agent remembers, or one of several that allow the call once: these do more
+    than allow it. A refusal is the exception: if no option refuses the call once, one that refuses it always is chosen.
     """
     if isinstance(intent, Approve | Deny) and intent.option:
         return next((one for one in options if one.id == intent.option), None)
     if isinstance(intent, Approve):
-        return next((one for one in options if one.kind == ALLOW_ONCE), None)
+        once = [one for one in options if one.kind == ALLOW_ONCE]
+        return once[0] if len(once) == 1 else None
     refusals = sorted((one for one in options if one.refuses), key=lambda one: one.kind != REJECT_ONCE)
     return next(iter(refusals), None)
 

@@ -182,6 +182,7 @@ _ROWS = (
         ("acp",),  # from block.github.io/goose/docs/guides/acp-clients
         install="curl -fsSL https://github.com/aaif-goose/goose/releases/download/stable/download_cli.sh | bash",
         login="goose configure",
+        asks_in="approve",  # from crates/goose/src/acp/server.rs; a new session may be in the mode "auto"
     ),
     OutsideAgent(
         "qwen",

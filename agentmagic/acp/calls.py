@@ -54,6 +54,7 @@ class LiveCall:
     `requests`: the agent's permission requests for the call, each with what it wants to do, as it was known when the
     request came; `was_asked`: there was one. `desk`: the call as it came over MCP, or None if its
     tool is not agentmagic's. `late`: calls that began inside this one. `progress`: the latest progress text.
+    `runs_beside`: it was reported to run, and another call has its result.
     `changed` is set each time one of the other fields changes.
     """
 
@@ -69,6 +70,7 @@ class LiveCall:
     result: ToolResult | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     was_asked: bool = False
+    runs_beside: bool = False
 
     @property
     def has_output(self) -> bool:
@@ -79,9 +81,9 @@ class LiveCall:
         """Wait until the agent asks for permission for this call, makes it over MCP, runs it, or has finished it.
 
         Some agents report that a call runs before they ask for permission, so such a report counts only if no request
-        follows it within `QUIET` seconds.
+        follows it within `QUIET` seconds, or before another call has its result.
         """
-        while not (self.requests or self.desk or self.result):
+        while not (self.requests or self.desk or self.result or self.runs_beside):
             if not await self.wait_for_change(bounds.QUIET if self.runs else None) and self.runs:
                 return
 
@@ -148,6 +150,10 @@ class OutsideCalls:
         live = self._live_call(news.call_id)
         live.runs, live.progress, live.result = True, news.progress, news.result or live.result
         live.changed.set()
+        for other in self._live.values() if live.result else ():
+            if other.runs:
+                other.runs_beside = True
+                other.changed.set()
 
     def add_late_call(self, late: LateCall) -> None:
         """Store a call that began inside another call of the agent, while that other call is still running."""

@@ -26,6 +26,7 @@ from agentmagic.events import (
     Intent,
     Notice,
     QuestionAsked,
+    option_for,
 )
 from agentmagic.messages import NOTEBOOK, ResultStatus, Text, ToolCall, ToolDef, ToolKey, ToolResult
 from agentmagic.providers.outside import is_outside
@@ -60,7 +61,7 @@ CHANGED = "Its definition has changed since you approved it:"
 UNASKED = "{0} of {1} runs without asking, and its definition has changed since its last call:\n{2}"
 MODEL = ""
 """The proposer of the calls of the session's model, and of what these calls call themselves."""
-NO_ONCE = "{} offers no option that allows this once only."
+NO_ONCE = "{} offers no option that only allows this once."
 UNCLEAR = "{} does not say what will run."
 NO_ONE = "no one to ask"
 """The decision in the audit log if a call was denied because no user could be asked."""
@@ -271,8 +272,9 @@ class Gate:
         This is the only way to a permission, whoever proposes the act. `call` is exactly what will run, and `tool` is
         what it calls, or stands for an act that an outside agent does itself. `proposer`: the user's answer "always" to
         one proposer does not hold for another. `options` are the answers that an outside agent offers. If none of them
-        allows the act once, the user is asked, because every other option allows more. Raises UsageError for an invalid
-        `AGENTMAGIC_PERMISSION`.
+        only allows the act once, the user is asked, because every other option does more.
+
+        Raises UsageError for an invalid `AGENTMAGIC_PERMISSION`.
         """
         try:
             decide = await self._decider(tool, call, proposer)
@@ -281,7 +283,7 @@ class Gate:
         decision = decide()
         if decision.verdict == "deny":
             return Refused(f"{call.name} was not run: {_lower(decision.why)}", "policy")
-        if decision.verdict == "allow" and options and not any(one.kind == ALLOW_ONCE for one in options):
+        if decision.verdict == "allow" and options and option_for(options, Approve("")) is None:
             decision = replace(decision, verdict="ask", why=NO_ONCE.format(proposer))
             decide = partial(_same, decision)
         if decision.verdict == "allow":

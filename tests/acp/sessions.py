@@ -16,6 +16,14 @@ def command(*options: str) -> str:
     return " ".join(("acp:" + sys.executable, str(AGENT), *options))
 
 
+def known(folder: Path, *options: str, name: str = "claude-agent-acp") -> str:
+    """Return the model of the outside agent of the tests under the name of a known agent's program."""
+    program = folder / name
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {AGENT} {' '.join(options)}\n")
+    program.chmod(0o755)
+    return f"acp:{program}"
+
+
 def started(session: Session, prompt: str, answer: Callable[[ApprovalAsked], Any] | None = None, **options: Any) -> Run:
     """Begin a turn whose approvals are answered by a function of the question; without one they are allowed."""
 
@@ -69,6 +77,11 @@ def session_of(*options: str, **settings: Any) -> Session:
 FIELDS = ("tools", "timeout", "output", "before_finish", "permission", "max_cost", "max_tokens", "max_iterations")
 
 
+def choosing(option: str) -> Callable[[ApprovalAsked], Approve]:
+    """Return an answer that presses one of the agent's own options."""
+    return lambda question: Approve(question.id, option=option)
+
+
 def no(question: ApprovalAsked) -> Deny:
     return Deny(question.id, "not now")
 
@@ -77,4 +90,16 @@ def always(question: ApprovalAsked) -> Approve:
     return Approve(question.id, always=True)
 
 
-__all__ = ["Event", "always", "asked", "command", "names", "no", "of_kind", "session_of", "started"]
+__all__ = [
+    "Event",
+    "always",
+    "asked",
+    "choosing",
+    "command",
+    "known",
+    "names",
+    "no",
+    "of_kind",
+    "session_of",
+    "started",
+]
