@@ -267,17 +267,22 @@ class OutsideExecutor(ToolExecutor):
 
         self.emit = noting
 
-    async def _call(self, call: ToolCall, depth: int = 0) -> CallOutcome:
+    @property
+    def proposer(self) -> str:
+        """The outside agent, also for its calls of agentmagic tools."""
+        return self.server
+
+    async def _call(self, call: ToolCall, depth: int = 0, within: str = "") -> CallOutcome:
         live = self.calls.claim(call)
         if live is not None:
             await live.wait_until_begun()
         if live is None and call.name in self.tools:
-            return await super()._call(call, depth)
+            return await super()._call(call, depth, within)
         if live is None or live.desk is None:
-            return await self._follow(call, live, depth)
+            return await self._follow(call, live, depth, within)
         desk = live.desk
         desk_call = replace(call, name=desk.name, arguments=desk.arguments)
-        task = asyncio.ensure_future(super()._call(desk_call, depth))
+        task = asyncio.ensure_future(super()._call(desk_call, depth, within))
         desk.answer.add_done_callback(lambda answer: void(answer.cancelled() and task.cancel()))
         try:
             outcome = await task
@@ -293,9 +298,9 @@ class OutsideExecutor(ToolExecutor):
             desk.answer.set_result(outcome.result)
         return outcome
 
-    async def _follow(self, call: ToolCall, live: LiveCall | None, depth: int) -> CallOutcome:
+    async def _follow(self, call: ToolCall, live: LiveCall | None, depth: int, within: str) -> CallOutcome:
         """Follow one call that the agent runs itself: decide on its permission request, if any; wait for the result."""
-        entry = log.Audit(self.server, call.name, call.arguments)
+        entry = log.Audit(self.server, call.name, call.arguments, caller=self.server, within=within)
         try:
             permit: Granted | Refused = Granted(call, BY_AGENT)
             if live is not None and live.requests:
@@ -383,7 +388,8 @@ class OutsideExecutor(ToolExecutor):
                     inner_calls.append(asyncio.create_task(context.call_tool(late.name, late.arguments)))
                 while live.requests:
                     known, permit = await self._permit(known, live)
-                    log.audit(log.Audit(self.server, known.name, known.arguments, permit.decision, "asked again"))
+                    again = log.Audit(self.server, known.name, known.arguments, permit.decision, "asked again")
+                    log.audit(replace(again, caller=self.server))
                 if not live.was_asked and (live.result is not None or live.has_output):
                     await self._check_unasked(known)
                 if live.result is not None:

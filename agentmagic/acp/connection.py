@@ -59,7 +59,7 @@ class PermissionRequest:
             self.answer.set_result(option or None)
 
 
-class _Option(BaseModel):
+class _OptionFields(BaseModel):
     """An option of a permission request; unlike the acp library, it accepts a kind that the protocol does not list."""
 
     id: str = Field(alias="optionId", max_length=bounds.ID)
@@ -67,10 +67,10 @@ class _Option(BaseModel):
     kind: str = ""
 
 
-class _Request(BaseModel):
+class _RequestFields(BaseModel):
     session: str = Field(alias="sessionId")
     call: Json = Field(alias="toolCall")
-    options: list[_Option]
+    options: list[_OptionFields]
     meta: Json | None = Field(None, alias="_meta")
 
 
@@ -81,7 +81,7 @@ def _read_request(params: Any, answer: "asyncio.Future[str | None]") -> tuple[st
     """
     from acp.schema import ToolCallUpdate
 
-    request = _Request.model_validate(params)
+    request = _RequestFields.model_validate(params)
     call = ToolCallUpdate.model_validate(request.call)
     if call.kind is None and request.call.get("kind") is not None:
         call.kind = "other"
