@@ -22,7 +22,7 @@ from agentmagic.errors import UsageError
 from agentmagic.log import logger
 from agentmagic.runtime.exits import contained_exits
 from agentmagic.runtime.home import HOME
-from agentmagic.runtime.main_thread import Busy, Job, MainThread
+from agentmagic.runtime.main_thread import Busy, Job, MainThread, running_loop
 from agentmagic.runtime.timeouts import GRACE, retrieve_exception
 
 T = TypeVar("T")
@@ -346,14 +346,6 @@ def in_thread(function: Callable[[], object], name: str) -> threading.Thread:
     it is called at once.
     """
     return HOME.in_thread(function, name)
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread, or None."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _copy_result(source: "Future[T] | asyncio.Future[Any]", target: "asyncio.Future[T]") -> None:

@@ -304,7 +304,8 @@ class MainThread:
                 return False
             outer, self._current = self._current, self._jobs.popleft()
         try:
-            self._current.run()
+            with replace_callbacks():
+                self._current.run()
         finally:
             self._current = outer
         return True
@@ -332,3 +333,29 @@ class MainThread:
         if first is None or (job is not None and job.serves):
             self._stopped = True
             self._notify()
+
+
+@contextmanager
+def replace_callbacks() -> Generator[None]:
+    """Keep the event loop of this thread able to continue if code in a `with` block runs the same loop again.
+
+    asyncio's own `_run_once` counts the callbacks that are ready, then takes as many from a deque. A nested run takes
+    callbacks from it too. If the deque is then too short, IndexError ends the loop, and a kernel with it. So callbacks
+    that do nothing are added. nest_asyncio2 replaces `_run_once`, but not while a call of it is under way.
+    """
+    loop = running_loop()
+    ready: deque[object] = getattr(loop, "_ready", deque())  # A loop that is not asyncio's own may have no such deque.
+    waiting = len(ready)
+    try:
+        yield
+    finally:
+        while loop is not None and len(ready) < waiting:
+            loop.call_soon(lambda: None)
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, or None."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

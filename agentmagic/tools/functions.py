@@ -10,15 +10,15 @@ from concurrent.futures import CancelledError, Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from typing import Any, Literal, TypeVar, cast, overload
 
 from agentmagic import json_schema
 from agentmagic.errors import ToolError, UsageError
 from agentmagic.host import Output, current_host
 from agentmagic.messages import Example, Message, ToolCall, ToolDef, ToolResult
-from agentmagic.runtime.engine import caller, engine, outcome, void
+from agentmagic.runtime.engine import caller, engine, void
 from agentmagic.runtime.exits import contained_exits
+from agentmagic.runtime.nested_runs import run_nested
 from agentmagic.tools.base import STILL_RUNNING, TIMEOUT, Completion, Done, Tool, ToolContext, result
 from agentmagic.tools.executors import Dispatcher, check_executor
 from agentmagic.undo.own import user_variables
@@ -354,7 +354,7 @@ class _Invocation:
         if origin.loop is None:
             return await engine().in_pool(lambda: asyncio.run(work()))
         if origin.in_main_thread and main.serving:
-            return await main.run(partial(run_on, origin.loop, work()))
+            return await main.run(partial(run_nested, origin.loop, work()))
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), origin.loop))
 
     async def _run_sync(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
@@ -461,22 +461,6 @@ def _off_engine(tool: Tool) -> Tool:
         return await _on_user_loop(work, context)
 
     return replace(tool, invoke=invoke)
-
-
-def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine in the main thread, on an event loop that a running cell blocks, and return its result."""
-    cast("Any", import_module("nest_asyncio2")).apply(loop)
-    task = loop.create_task(outcome(lambda: coroutine))
-    try:
-        return loop.run_until_complete(task).result()
-    except KeyboardInterrupt:
-        task.cancel()
-        raise
-    except SystemExit:  # Raised by the coroutine or by a task of it. It must not end the kernel's loop.
-        task.cancel()
-        with suppress(asyncio.CancelledError, SystemExit):
-            loop.run_until_complete(task)
-        raise
 
 
 def to_result(call: ToolCall, value: Any, context: ToolContext | None = None) -> ToolResult:
