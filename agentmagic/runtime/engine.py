@@ -181,12 +181,13 @@ def _run_engine(loop: asyncio.AbstractEventLoop) -> None:
 def _run_through_exits(loop: asyncio.AbstractEventLoop) -> None:
     """Run an event loop until it is stopped.
 
-    A SystemExit ends only the task that raises it, not the loop. Code that awaits the task gets the SystemExit too.
+    A SystemExit or KeyboardInterrupt ends only the task that raises it, not the loop. Code that awaits the task gets
+    the exception too.
     """
     while True:
         try:
             loop.run_forever()
-        except SystemExit:
+        except (SystemExit, KeyboardInterrupt):
             continue
         return
 

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import suppress
+from contextvars import copy_context
 from importlib import import_module
 from typing import Any, cast
 
-from agentmagic.runtime.engine import outcome
+from agentmagic.runtime.engine import engine, outcome, void
+from agentmagic.runtime.exits import interruption
+from agentmagic.runtime.main_thread import in_nested_code
 
 
 def run_nested(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -16,14 +18,16 @@ def run_nested(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, A
     loop survives a nested run only if `replace_callbacks` follows.
     """
     cast("Any", import_module("nest_asyncio2")).apply(loop)
-    task = loop.create_task(outcome(lambda: coroutine))
-    try:
-        return loop.run_until_complete(task).result()
-    except KeyboardInterrupt:
-        task.cancel()
-        raise
-    except SystemExit:  # Raised by the coroutine or by a task of it. It must not end the kernel's loop.
-        task.cancel()
-        with suppress(asyncio.CancelledError, SystemExit):
-            loop.run_until_complete(task)
-        raise
+    context = copy_context()
+    context.run(in_nested_code.set, True)
+    task = loop.create_task(outcome(lambda: coroutine), context=context)
+    # Called in a signal handler, so that a loop which waits for files must be woken.
+    with engine().main.nest(lambda: void(loop.call_soon_threadsafe(task.cancel))) as is_stopped:
+        try:
+            return loop.run_until_complete(task).result()
+        except asyncio.CancelledError:
+            if is_stopped():
+                raise interruption() from None
+            raise
+        finally:
+            task.cancel()  # If an interrupt has ended the nested run, the task must not go on.

@@ -16,8 +16,8 @@ from agentmagic import json_schema
 from agentmagic.errors import ToolError, UsageError
 from agentmagic.host import Output, current_host
 from agentmagic.messages import Example, Message, ToolCall, ToolDef, ToolResult
-from agentmagic.runtime.engine import caller, engine, void
-from agentmagic.runtime.exits import contained_exits
+from agentmagic.runtime.engine import caller, engine, outcome, void
+from agentmagic.runtime.exits import contained_exits, interruption
 from agentmagic.runtime.nested_runs import run_nested
 from agentmagic.tools.base import STILL_RUNNING, TIMEOUT, Completion, Done, Tool, ToolContext, result
 from agentmagic.tools.executors import Dispatcher, check_executor
@@ -304,7 +304,7 @@ class _BlockingContext(_RemoteContext):
             return answer.result()
         except CancelledError:
             if threading.current_thread() is threading.main_thread():
-                raise KeyboardInterrupt from None  # A tool does not catch it with `except Exception`.
+                raise interruption() from None  # A tool does not catch it with `except Exception`.
             raise ToolError("The turn is over.") from None
         finally:
             answer.cancel()
@@ -355,7 +355,8 @@ class _Invocation:
             return await engine().in_pool(lambda: asyncio.run(work()))
         if origin.in_main_thread and main.serving:
             return await main.run(partial(run_nested, origin.loop, work()))
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), origin.loop))
+        answer = asyncio.run_coroutine_threadsafe(outcome(work), origin.loop)
+        return (await asyncio.wrap_future(answer)).result()
 
     async def _run_sync(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         """Call a synchronous function, which may block. Return its result, or the awaitable that it returned."""
