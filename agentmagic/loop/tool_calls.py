@@ -32,7 +32,8 @@ from agentmagic.events import (
 from agentmagic.loop.outer_turn import GRACE_AROUND, OuterTurn
 from agentmagic.loop.stepping import Stepper
 from agentmagic.messages import NOTEBOOK, Media, Message, Text, ToolCall, ToolResult, as_text
-from agentmagic.runtime.engine import engine, running_loop
+from agentmagic.runtime.engine import engine
+from agentmagic.runtime.main_thread import running_loop
 from agentmagic.runtime.timeouts import GRACE, await_all_with_grace
 from agentmagic.secrets import redact
 from agentmagic.serialization import copy_call
