@@ -322,16 +322,31 @@ def _major(version: str) -> int:
     return int(version.removeprefix("v").partition(".")[0] or 0)
 
 
-def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
-    """Return a message that the user must log in; `methods` are the agent's names for its ways to log in."""
+def login_problem(agent: OutsideAgent, methods: Sequence[str] = (), words: str = "") -> str:
+    """Return a message that the user must log in.
+
+    `methods` are the agent's names for its ways to log in. `words` is what else the agent said, without secrets.
+    """
+    said = f": {words}" if words else ""
     if agent.login:
-        return f"{agent.model} is not logged in. Log in once, in a terminal: {agent.login}"
+        return f"{agent.model} is not logged in{said}. Log in once, in a terminal: {agent.login}"
     names = ", ".join(redact(single_line(one, _LABEL)) for one in methods[:_METHODS])
     ways = f" ({names})" if names else ""
     return (
-        f"{agent.model} is not logged in{ways}. Log in once with its own command, in a terminal: "
-        f"{redact(single_line(join_command(_program((agent.command, *agent.args))), LONGEST_SHOWN))}"
+        f"{agent.model} is not logged in{ways}{said}. Log in once with its own command, in a terminal: "
+        f"{_login_command(agent)}"
     )
+
+
+def login_advice(agent: OutsideAgent) -> str:
+    """Return a sentence that tells the user how to log in, in case that the agent needs a login."""
+    return f"If it needs a login, log in once, in a terminal: {_login_command(agent)}"
+
+
+def _login_command(agent: OutsideAgent) -> str:
+    """Return the command that logs in or, if that is unknown, the command that starts the agent's program."""
+    program = join_command(_program((agent.command, *agent.args)))
+    return agent.login or redact(single_line(program, LONGEST_SHOWN))
 
 
 def end_problem(agent: OutsideAgent, status: int | None, tail: "Tail") -> str:
@@ -349,9 +364,12 @@ def end_problem(agent: OutsideAgent, status: int | None, tail: "Tail") -> str:
     return f"{agent.model} ended{code}{last_output and ': '}{last_output}. {trial(agent)}"
 
 
-def silence_problem(agent: OutsideAgent, action: str, seconds: float) -> str:
-    """Return a message that an agent did not do something in time; `action` completes "did not ..."."""
-    message = f"{agent.model} did not {action} within {seconds:g} s."
+def silence_problem(agent: OutsideAgent, action: str, seconds: float, limit: str = "") -> str:
+    """Return a message that an agent did not do something in time; `action` completes "did not ...".
+
+    `limit` is a remark on the limit of `seconds`: it follows the number, and begins with a comma.
+    """
+    message = f"{agent.model} did not {action} within {seconds:g} s{limit}."
     if _is_fetched(agent):
         return f"{message} {agent.command} may still be fetching it. {_install_once(agent)}"
     return f"{message} {trial(agent)}"

@@ -132,13 +132,14 @@ class AgentConnection:
     """The connection to one agent process. Its methods run in the thread of agentmagic's event loop.
 
     `listener` is called with the updates and the permission requests of the session, in the order in which they arrive.
-    While it is None, updates are dropped and permission requests are refused. `capabilities`: what the agent
-    supports.
+    While it is None, they go to `late_listener` or, if that is None too, updates are dropped and permission requests
+    refused. `capabilities`: what the agent supports.
     `is_over`: whether the connection has ended.
     """
 
     agent: OutsideAgent
     listener: Callable[[Any], None] | None = None
+    late_listener: Callable[[Any], None] | None = None
     capabilities: "AgentCapabilities | None" = None
     session: str = ""
     is_over: bool = False
@@ -249,7 +250,7 @@ class AgentConnection:
 
     async def aclose(self) -> None:
         """End the agent's process; can be called twice."""
-        self.listener, self.is_over = None, True
+        self.listener, self.late_listener, self.is_over = None, None, True
         if hasattr(self, "_process"):
             await self._process.aclose()
         if hasattr(self, "_connection"):
@@ -286,14 +287,15 @@ class AgentConnection:
     def _update(self, params: Any) -> None:
         from acp.schema import SessionNotification
 
-        if self.listener is None or self._loading:
+        listener = self.listener or self.late_listener
+        if listener is None or self._loading:
             return
         try:
             update = SessionNotification.model_validate(params)
         except (ValueError, RecursionError):
             return
         if update.session_id == self.session:
-            self.listener(update)
+            listener(update)
 
     async def _on_permission_request(self, params: Any) -> Mapping[str, Any]:
         from acp.exceptions import RequestError
@@ -305,10 +307,11 @@ class AgentConnection:
             raise RequestError(-32602, "The request is not valid in the protocol.") from None
         self._open_requests += 1
         try:
-            if self.listener is None or session != self.session or self._open_requests > bounds.OPEN_REQUESTS:
+            listener = self.listener or self.late_listener
+            if listener is None or session != self.session or self._open_requests > bounds.OPEN_REQUESTS:
                 request.choose(Deny(""))
             else:
-                self.listener(request)
+                listener(request)
             option = await answer
         finally:
             self._open_requests -= 1

@@ -8,7 +8,7 @@ the agent's tool calls.
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from agentmagic.acp.agents import outside_agent
 from agentmagic.acp.calls import OutsideCalls
 from agentmagic.acp.connection import AgentConnection, PermissionRequest
 from agentmagic.acp.desk import TurnDesk
+from agentmagic.acp.late_words import LastWord, LateWords
 from agentmagic.acp.prompts import INSTRUCTIONS, content_blocks, earlier_text, text_blocks
 from agentmagic.acp.updates import CallNews, CostNews, LateCall, News, PlanNews, UpdateReader, usage_of
 from agentmagic.errors import BadRequest
@@ -26,11 +27,9 @@ from agentmagic.messages import Message, Part, ProviderData, Reasoning, Text, To
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import retrieve_exception
-from agentmagic.text import clean, encodable, single_line
 from agentmagic.tools.base import Tool
 
 PROVIDER = "acp"
-REFUSED = "{} asked for permission while no turn was running, and was refused{}"
 
 
 class FollowingTurn(Protocol):
@@ -42,6 +41,14 @@ class FollowingTurn(Protocol):
     @property
     def session(self) -> tuple[str, Sequence[Message]]:
         """The id of the agent's session in an earlier kernel ("" if none), and the messages that this session had."""
+        ...
+
+    def note_opening(self) -> None:
+        """Record that the agent's session is being opened for the next prompt."""
+        ...
+
+    def note_prompt(self) -> None:
+        """Record that a prompt is sent to the agent now."""
         ...
 
     def note_activity(self) -> None:
@@ -71,6 +78,7 @@ class _RunningPrompt:
 
     `steps`: the events that `OutsideModel.stream` yields. `quiet`: the timer that ends a step if the agent sends
     nothing for a while. `is_marked`: whether a part of the answer already carries the id of the agent's session.
+    `is_answered`: whether the agent has sent its response to the prompt. Its last words may follow the response.
     """
 
     reader: UpdateReader
@@ -78,6 +86,17 @@ class _RunningPrompt:
     task: "asyncio.Task[None] | None" = None
     quiet: asyncio.TimerHandle | None = None
     is_marked: bool = False
+    is_answered: bool = False
+    last_word: LastWord = field(default_factory=LastWord)
+
+    async def wait_for_last_words(self) -> None:
+        """Wait until the agent's turn has ended, now that its response to the prompt has come."""
+        self.is_answered = True
+        loop = asyncio.get_running_loop()
+        answered = loop.time()
+        await asyncio.sleep(0)  # take in the messages that were read together with the response
+        while (left := self.last_word.turn_end(answered) - loop.time()) > 0:  # noqa: ASYNC110  (the time itself is meant)
+            await asyncio.sleep(min(left, bounds.SILENCE))  # a new word can bring the end forward or put it off
 
     def wake(self) -> None:
         """Cancel `quiet`, the timer that would end the step, if it is set."""
@@ -89,8 +108,8 @@ class _RunningPrompt:
 class OutsideModel:
     """An outside agent with its process and its agent session, for all turns of one agentmagic session.
 
-    `turn` is the turn that is prompting the agent, or None. The agent uses its own model settings, and ignores those
-    of the agentmagic session.
+    `turn` is the turn that is prompting the agent, or None. `late_words`: what the agent has sent after the end of a
+    turn. The agent uses its own model settings, and ignores those of the agentmagic session.
     """
 
     def __init__(self, name: str) -> None:
@@ -102,6 +121,7 @@ class OutsideModel:
         self._connection: AgentConnection | None = None
         self._folder = Path()
         self._prompt: _RunningPrompt | None = None
+        self.late_words = LateWords()
         self._ending: asyncio.Task[None] | None = None
         self._seen: Sequence[Message] = ()
         self._session = ""
@@ -109,7 +129,6 @@ class OutsideModel:
         self._total_cost: float | None = 0.0
         self._cost_before: float | None = 0.0
         self._reports_cost = False
-        self._refused: list[str] = []
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
         """Return an empty tuple, because an outside agent honours none of agentmagic's model settings."""
@@ -170,10 +189,15 @@ class OutsideModel:
         """Cancel the running prompt, if any; if the agent does not end its turn in time, end its process."""
         prompt, self._prompt = self._prompt, None
         connection = self._connection
-        if prompt is None or connection is None or prompt.task is None or prompt.task.done():
+        if prompt is None or connection is None:
             return
         connection.listener = None
         prompt.wake()
+        if prompt.task is None or prompt.task.done():
+            return
+        if prompt.is_answered:  # the agent has ended its turn: do not wait for its last words
+            prompt.task.cancel()
+            return
         self._ending = asyncio.create_task(self._end(connection, prompt.task))
         self._ending.add_done_callback(retrieve_exception)
 
@@ -203,6 +227,7 @@ class OutsideModel:
     # -- a prompt ------------------------------------------------------------------------------
 
     async def _begin(self, request: Request, turn: FollowingTurn) -> None:
+        turn.note_opening()
         await self.prepare()
         connection = self._connection
         assert connection is not None  # noqa: S101  (of `prepare`)
@@ -219,13 +244,12 @@ class OutsideModel:
         tools = [tool.name for tool in request.tools]
         reader = UpdateReader(self.agent, tools, turn.unique_id, self._folder)
         running = self._prompt = _RunningPrompt(reader, asyncio.Queue())
-        for sentence in self._refused[: bounds.OPEN_REQUESTS]:
-            turn.warn(sentence)
-        self._refused.clear()
         turn.calls.reader = running.reader
         turn.calls.emit = self._emit
         self._cost_before, self._reports_cost = self._total_cost, False
-        connection.listener = self._on_update
+        self.late_words.begin_prompt()
+        connection.listener, connection.late_listener = self._hear, self._hear_late
+        turn.note_prompt()
         running.task = asyncio.create_task(self._ask(connection, running, blocks))
         self._seen = request.messages
 
@@ -245,6 +269,7 @@ class OutsideModel:
         if turn.tools and not servers:
             turn.warn(f"{self.name} takes no MCP servers over HTTP, so it has none of the tools of this turn.")
         self._serves = bool(turn.tools)
+        connection.late_listener = None  # updates about the opening of a session, or of another session, are not late
         resumed = await connection.open(self._folder, servers, session if goes_on else "")
         if not resumed:
             self._total_cost, self._instructions = 0.0, ""
@@ -256,10 +281,29 @@ class OutsideModel:
     async def _ask(self, connection: AgentConnection, prompt: _RunningPrompt, blocks: Sequence[Any]) -> None:
         try:
             response = await connection.prompt(blocks)
+            if self._prompt is not prompt:  # the turn was stopped
+                return
+            await prompt.wait_for_last_words()
+            connection.listener = None
             usage = usage_of(response, self._prompt_cost)
             self._pass_on(prompt, prompt.reader.finish(response.stop_reason, usage))
         except Exception as error:  # noqa: BLE001  (the turn raises it)
             prompt.steps.put_nowait(error)
+
+    def _hear(self, report: Any) -> None:
+        """Take an update or a permission request of the running prompt; an update of an earlier prompt is set aside."""
+        content = report.call if isinstance(report, PermissionRequest) else report.update
+        if self._prompt is not None and self.late_words.is_late(content):
+            self.late_words.add(content)
+        else:
+            self._on_update(report)
+
+    def _hear_late(self, report: Any) -> None:
+        """Take an update or a permission request that came after the end of a turn."""
+        if isinstance(report, PermissionRequest):
+            self._refuse_late(report)
+        else:
+            self.late_words.add(report.update)
 
     @property
     def _prompt_cost(self) -> float | None:
@@ -291,7 +335,7 @@ class OutsideModel:
 
     def _on_permission_request(self, prompt: _RunningPrompt, request: PermissionRequest) -> None:
         turn, reader = self.turn, prompt.reader
-        if turn is None:
+        if turn is None or prompt.is_answered:
             self._refuse_late(request)
             return
         once = option_for(request.options, Approve(""))
@@ -307,16 +351,16 @@ class OutsideModel:
     def _refuse_late(self, request: PermissionRequest) -> None:
         """Refuse a permission request that comes while no turn runs; the next turn tells the user."""
         request.choose(Deny(""))
-        title = single_line(clean(encodable(request.call.title or "")), bounds.TITLE)
-        self._refused.append(REFUSED.format(self.name, f": {title}" if title else "."))
+        self.late_words.add_request(request.call)
 
     def _emit(self, news: Iterable[News]) -> None:
         if self._prompt is not None:
             self._pass_on(self._prompt, news)
 
     def _pass_on(self, prompt: _RunningPrompt, news: Iterable[News]) -> None:
-        turn = self.turn
+        turn, now = self.turn, asyncio.get_running_loop().time()
         for one in news:
+            prompt.last_word.hear(one, now)
             match one:
                 case _ if turn is None:
                     return

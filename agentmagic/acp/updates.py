@@ -348,8 +348,7 @@ class UpdateReader:
         yield step_end
 
     def _text(self, kind: Literal["text", "reasoning"], update: Any) -> Iterator[News]:
-        part = _block(update.content)
-        text = encodable(part.text if isinstance(part, Text) else as_text(part))
+        text = text_of(update)
         if not text:
             return
         self._count(len(text))
@@ -415,6 +414,12 @@ class UpdateReader:
         self._characters += characters
         if self._characters > bounds.TEXT:
             raise ProviderError(f"{self._name} sent over {bounds.TEXT:,} characters for one prompt and was stopped.")
+
+
+def text_of(chunk: Any) -> str:
+    """Return the text of a chunk of a message or a thought; content that is not text becomes text that names it."""
+    part = _block(chunk.content)
+    return encodable(part.text if isinstance(part, Text) else as_text(part))
 
 
 def changed_files(result: ToolResult) -> list[str]:

@@ -249,11 +249,7 @@ class TurnLoop:
 
     def _failure_reason(self, error: Exception) -> tuple[StopReason, AgentMagicError]:
         if self.deadline.expired:
-            message = (
-                f"The turn took longer than {self.turn.agent.timeout:g} s and was stopped; what was finished is kept. "
-                f"Give it more with timeout= (--timeout in a cell), or ask for less.{self._last_failure()}"
-            )
-            return "timeout", TurnTimeout(message)
+            return "timeout", TurnTimeout(self.timeout_message())
         if isinstance(error, TurnTimeout):  # raised in the replay of a turn that timed out
             return "timeout", error
         if isinstance(error, AgentMagicError):
@@ -261,6 +257,13 @@ class TurnLoop:
         failure = AgentMagicError(f"The turn failed: {error_text(error)}")
         failure.__cause__ = error
         return "error", failure
+
+    def timeout_message(self) -> str:
+        """Return the message for a turn that ran out of time."""
+        return (
+            f"The turn took longer than {self.turn.agent.timeout:g} s and was stopped; what was finished is kept. "
+            f"Give it more with timeout= (--timeout in a cell), or ask for less.{self._last_failure()}"
+        )
 
     def _last_failure(self) -> str:
         """Return a sentence about the last failed request if time ran out before it was sent again, else ""."""

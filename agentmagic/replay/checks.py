@@ -233,6 +233,7 @@ _FORMS: dict[str, dict[str, Test]] = {
     "result": {"result": _TEXT, **_RESULT},
     AGENT: {AGENT: _TEXT, "step": _count, "call": _place, "document": _DICT},
     "plan": {"plan": _list(lambda entry: _list(_TEXT)(entry) and len(entry) == 2)},  # noqa: PLR2004  (words, status)
+    "late": {"late": _TEXT},
     "stop": {"stop": _BOOL},
     "rows": {"rows": _rows},
     "map": {

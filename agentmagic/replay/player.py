@@ -92,6 +92,8 @@ class Player:
         self._recorded_ends: dict[str, ToolFinished] = {}
         self.plans = defaultdict[tuple[int, bool], list[Any]](list)
         """The plans of an outside agent. Key: the number of the answer before, and whether a result followed it."""
+        self.late_words: dict[int, str] = {}
+        """What an outside agent sent after its last turn, as a sentence. The key is the number of the answer before."""
         for document in take.documents:
             self._sort(document)
         self.halt: Callable[[], object] = lambda: None
@@ -116,13 +118,19 @@ class Player:
             case {"result": str()}:
                 self._ranks[place_of(document)] = len(self._results)
                 self._results[place_of(document)] = document
-            case {"plan": list()}:
-                step = len(self._answers)
-                self.plans[step, any(place[0] == step for place in self._results)].append(document["plan"])
+            case {"plan": list()} | {"late": str()}:
+                self._sort_outside(document)
             case {"end": str()}:
                 self._end = document
             case _:
                 pass
+
+    def _sort_outside(self, document: Json) -> None:
+        step = len(self._answers)
+        if "late" in document:
+            self.late_words[step] = document["late"]
+        else:
+            self.plans[step, any(place[0] == step for place in self._results)].append(document["plan"])
 
     def _where(self, document: Json) -> str:
         return f"{self.cassette.path.name}, {self.take.prompt!r:.60}, {next(iter(document), '')}:"

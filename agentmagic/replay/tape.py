@@ -393,6 +393,15 @@ class TurnTape:
         """Return the task plans recorded in the last step before its first tool result or, if `settled`, after it."""
         return () if self.player is None else self.player.plans.get((self._request_count, settled), ())
 
+    def late(self, words: str) -> None:
+        """Record the sentence about what an outside agent sent after the end of its last turn."""
+        if self.recorder is not None:
+            self.recorder.write({"late": blank_secrets(words)})
+
+    def late_words(self) -> str:
+        """Return the sentence of `late` that was recorded after the last step, or ""."""
+        return "" if self.player is None else self.player.late_words.get(self._request_count, "")
+
     # -- the user, and what happens ------------------------------------------------------------
 
     def ask(self, ask: Ask) -> Ask:

@@ -10,10 +10,11 @@ from agentmagic.events import ApprovalAsked, Approve, Deny, Event, fold, without
 from agentmagic.run import Run
 
 AGENT = Path(__file__).parent / "agent.py"
+PLAIN = Path(__file__).parent / "plain.py"
 
 
-def command(*options: str) -> str:
-    return " ".join(("acp:" + sys.executable, str(AGENT), *options))
+def command(*options: str, program: Path = AGENT) -> str:
+    return " ".join(("acp:" + sys.executable, str(program), *options))
 
 
 def known(folder: Path, *options: str, name: str = "claude-agent-acp") -> str:
@@ -67,9 +68,11 @@ def of_kind(run: Run, kind: type[Any]) -> list[Any]:
     return [event for event in run.events if isinstance(event, kind)]
 
 
-def session_of(*options: str, **settings: Any) -> Session:
+def session_of(*options: str, program: Path = AGENT, **settings: Any) -> Session:
     return Session(
-        Agent(command(*options), **{name: value for name, value in settings.items() if name in FIELDS}),
+        Agent(
+            command(*options, program=program), **{name: value for name, value in settings.items() if name in FIELDS}
+        ),
         **{name: value for name, value in settings.items() if name not in FIELDS},
     )
 
