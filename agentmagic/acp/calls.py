@@ -113,10 +113,12 @@ class OutsideCalls:
     """The tool calls of an outside agent's turn, while the agent runs.
 
     `reader` reads what the agent reports on the current prompt. `emit` tells the turn about calls made over MCP.
+    `was_refused`: a permission request of the agent was refused in this turn.
     """
 
     def __init__(self) -> None:
         self.reader: UpdateReader | None = None
+        self.was_refused = False
         self.emit: Callable[[Iterable[News]], None] | None = None
         self._live: dict[str, LiveCall] = {}
         self._unclaimed: list[tuple[ToolCall, LiveCall]] = []
@@ -328,6 +330,7 @@ class OutsideExecutor(ToolExecutor):
             request.choose(Approve("", option=permit.option))
         else:
             request.choose(Deny("", option=permit.option))
+            self.calls.was_refused = True
             if not live.runs:
                 self.calls.finish(live)
         self.calls.decided(live)

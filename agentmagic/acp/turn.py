@@ -277,6 +277,9 @@ class _OutsideLoop(TurnLoop):
     async def _needs_prompt(self, step_end: ModelFinished) -> bool:
         """Return whether the agent must be sent another prompt, now that it has ended its turn."""
         name = self.turn.model.name
+        if step_end.reason == "cancelled" and self.calls.was_refused:  # codex-acp ends its turn at a refusal
+            self.warn(f"{name} ended its turn because a call was refused.")
+            return False
         if step_end.reason == "cancelled":
             raise ProviderError(f"{name} ended its turn as if it had been stopped. Ask again.")
         if step_end.reason == "refusal":
