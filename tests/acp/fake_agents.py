@@ -19,6 +19,7 @@ protocol  the other agents of the table: what the protocol says, with option ids
 """
 
 import json
+import os
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,6 +78,9 @@ class Agent:
     """An agent that follows the protocol, and what the others have in common."""
 
     modes: ClassVar[tuple[str, ...]] = ()
+    """The session modes; a new session is in the last one."""
+    unknown: ClassVar[Json] = {"code": -32002, "message": "Resource not found"}
+    """The error for an unknown session."""
     kinds: ClassVar[dict[str, str]] = {
         "command": "execute",
         "edit": "edit",
@@ -243,7 +247,8 @@ class Claude(Agent):
 class Codex(Agent):
     """Codex's adapter: the kind of a command is read from it, and the request for a tool does not name it."""
 
-    modes = ("read-only", "workspace-write", "agent", "agent-full-access")
+    modes = ("read-only", "workspace-write", "agent-full-access", "agent")
+    unknown: ClassVar[Json] = {"code": -32002, "message": "Session not found"}
     parsed: ClassVar[dict[str, tuple[str, str]]] = {
         "cat": ("read", "Read file '{}'"),
         "ls": ("read", "List files in '{}'"),
@@ -337,7 +342,8 @@ class Codex(Agent):
 class Gemini(Agent):
     """Gemini CLI: nothing is told before the request, and the request has no input."""
 
-    modes = ("default", "autoEdit", "yolo", "plan")
+    modes = ("autoEdit", "yolo", "plan", "default")
+    unknown: ClassVar[Json] = {"code": -32602, "message": "Session not found"}
 
     def title(self, act: Act) -> str:
         if act.what == "mcp":
@@ -379,6 +385,7 @@ class Gemini(Agent):
 class Opencode(Agent):
     """opencode: a request shows what its permission holds, which is nothing for a tool of an MCP server."""
 
+    unknown: ClassVar[Json] = {"code": -32602, "message": "Invalid params: session not found"}
     tools: ClassVar[dict[str, str]] = {"command": "bash", "edit": "write", "read": "read", "plan": "plan_exit"}
     kinds: ClassVar[dict[str, str]] = Agent.kinds | {"plan": "other"}
 
@@ -387,6 +394,10 @@ class Opencode(Agent):
 
     def title(self, act: Act) -> str:
         return act.input["path"] if act.what in ("edit", "read") else act.input.get("command") or self.tool(act)
+
+    def asks(self, act: Act) -> bool:
+        allowed = json.loads(os.environ.get("OPENCODE_PERMISSION") or "{}")
+        return super().asks(act) and allowed.get(f"{act.input.get('server')}_*") != "allow"
 
     def announced(self, act: Act) -> list[Json]:
         place = {"cwd": str(Path.cwd())} if act.what == "command" else {}

@@ -92,7 +92,7 @@ class Program:
             file.write(json.dumps(entry) + "\n")
 
     def _answer(self, number: Any, method: str, params: Json) -> None:
-        unknown = {"code": -32002, "message": "Resource not found", "data": {"sessionId": params.get("sessionId")}}
+        unknown = {**self._agent.unknown, "data": {"sessionId": params.get("sessionId")}}
         known = params.get("sessionId") in self._sessions
         match method:
             case "initialize":
