@@ -198,7 +198,9 @@ class Claude(Agent):
         title = self.empty.get(act.what, self.tool(act))
         first = {**meta, **head, "status": "pending", "title": title, "kind": self.kinds[act.what], "content": []}
         pieces = list(self.raw(act).items())
-        partial = [self._update(act, rawInput=dict(pieces[:1]), **meta)] if len(pieces) > 1 else []
+        partial = (
+            [self._update(act, rawInput=dict(pieces[:1]), **meta)] if act.what != "edit" and len(pieces) > 1 else []
+        )
         content = self._content(act)
         return [
             first,
@@ -267,7 +269,7 @@ class Codex(Agent):
                 title = f"mcp.{act.input['server']}.{act.input['tool']}"
                 call = {"kind": "execute", "title": title, "rawInput": act.input, "_meta": {"is_mcp_tool_call": True}}
             case "edit":
-                call = {"kind": "edit", "title": "Edit files", "content": [act.diff]}
+                call = {"kind": "edit", "title": "Editing files", "content": [act.diff]}
             case "read":
                 call = {"kind": "read", "title": f"Read file '{act.input['path']}'"}
             case "plan":
@@ -325,7 +327,10 @@ class Codex(Agent):
         if act.what == "mcp":
             content = {"content": [{"type": "text", "text": output}]}
             result = {"result": content, "error": None} if good else {"result": None, "error": {"message": output}}
-            return [self._update(act, status=status, rawOutput=result)]
+            begun = [self._update(act, status="in_progress")] if good else []
+            return [*begun, self._update(act, status=status, rawOutput=result)]
+        if act.what == "edit":
+            return [self._update(act, status=status)]
         return [self._update(act, status=status, _meta={"terminal_exit": {"exit_code": 0 if good else None}})]
 
     def refused(self, act: Act, question: Question) -> list[Json]:
@@ -430,10 +435,11 @@ class Opencode(Agent):
         return [once, always, option("reject", "reject_once", "Reject")]
 
     def finished(self, act: Act, output: str, *, good: bool) -> list[Json]:
+        if good:
+            end = self._update(act, status="completed", content=[text(output)], rawOutput={"output": output})
+            return [self._running(act), end] if act.what == "command" else [end]
         head = {"kind": self.kinds[act.what], "title": self.title(act), "rawInput": self.raw(act)}
-        result = {"output": output} if good else {"error": output}
-        status = "completed" if good else "failed"
-        return [self._update(act, status=status, **head, content=[text(output)], rawOutput=result)]
+        return [self._update(act, status="failed", **head, content=[text(output)], rawOutput={"error": output})]
 
 
 AGENTS: dict[str, type[Agent]] = {

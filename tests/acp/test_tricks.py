@@ -15,7 +15,8 @@ import pytest
 
 from agentmagic import Agent, Session
 from agentmagic.errors import AgentMagicError
-from agentmagic.events import ApprovalAsked, Approve, Deny
+from agentmagic.events import ApprovalAsked, Approve, Deny, fold
+from agentmagic.messages import ToolCall
 from agentmagic.run import Run
 from tests.acp.sessions import Fake, of_kind, started
 
@@ -162,7 +163,7 @@ class Table:
         self.session = Session(Agent(self.fake.model, tools=[add], permission=policy))
 
     def play(self, steps: Steps) -> Run:
-        """Play a trick in a turn, and return the turn. Raises TimeoutError if it does not end."""
+        """Play a trick in a turn, and return the turn, also if it failed. Raises TimeoutError if it does not end."""
         self.fake.forget()
         script = json.dumps(steps).replace("NAME", self._name())
         self.fake.play({"go": json.loads(script)})
@@ -173,7 +174,8 @@ class Table:
         }
         run = started(self.session, "go", answers[self._answer])
         try:
-            run.settled.result(PATIENCE)
+            with suppress(AgentMagicError):  # such as the end of codex, whose no ends the turn
+                run.settled.result(PATIENCE)
         except TimeoutError:
             self.is_stuck = True
             run.cancel()
@@ -234,7 +236,22 @@ def is_shown(name: str, words: str, question: ApprovalAsked) -> bool:
     return words in found
 
 
-CASES = [pytest.param(name, steps, id=f"{name}: {trick}") for name in AGENTS for trick, steps in TRICKS.items()]
+def calls_of(run: Run) -> list[ToolCall]:
+    """Return the calls of a turn, as its history keeps them."""
+    return [call for message in fold(run.events) for call in message.calls]
+
+
+def is_played(name: str, steps: Steps) -> bool:
+    """Return whether an agent can do this: opencode does not ask about plans, and Gemini CLI does not show them."""
+    return name not in ("gemini", "opencode") or all(step.get("act") != "plan" for step in steps)
+
+
+CASES = [
+    pytest.param(name, steps, id=f"{name}: {trick}")
+    for name in AGENTS
+    for trick, steps in TRICKS.items()
+    if is_played(name, steps)
+]
 
 
 @pytest.mark.parametrize(("name", "steps"), CASES)
@@ -242,10 +259,7 @@ def test_a_policy_that_denies_lets_nothing_run(
     tables: Callable[[str, str], Table], name: str, steps: Sequence[dict[str, Any]]
 ) -> None:
     table = tables(name, "deny")
-    try:
-        run = table.play(list(steps))
-    except AgentMagicError:
-        return
+    run = table.play(list(steps))
     assert allowed(table.fake) == []
     assert of_kind(run, ApprovalAsked) == []
 
@@ -259,7 +273,7 @@ def test_a_user_who_says_no_is_asked_and_heard(
     answers = [note for note in table.fake.heard() if "answered" in note]
     assert {str(note["answered"]).partition("_")[0] for note in answers} <= {"reject", ""}
     assert len(of_kind(run, ApprovalAsked)) == len(answers) > 0
-    assert [call for message in run.result().history_delta for call in message.calls if call.name == "add"] == []
+    assert "add" not in [call.name for call in calls_of(run)]
 
 
 @pytest.mark.parametrize(("name", "steps"), CASES)
@@ -274,7 +288,7 @@ def test_a_user_who_says_yes_has_seen_what_runs(
     assert len(ran) <= len(questions)
     assert "allow_always" not in table.fake.heard("answered")
     assert "allow_forever" not in table.fake.heard("answered")
-    assert [call for message in run.result().history_delta for call in message.calls if call.name == "add"] == []
+    assert "add" not in [call.name for call in calls_of(run)]
 
 
 @pytest.mark.parametrize(("name", "steps"), CASES)
@@ -282,7 +296,7 @@ def test_the_history_holds_what_was_approved(
     tables: Callable[[str, str], Table], name: str, steps: Sequence[dict[str, Any]]
 ) -> None:
     run = tables(name, "yes").play(list(steps))
-    kept = [dict(call.arguments) for message in run.result().history_delta for call in message.calls]
+    kept = [dict(call.arguments) for call in calls_of(run)]
     assert [
         dict(one.call.arguments) for one in of_kind(run, ApprovalAsked) if dict(one.call.arguments) not in kept
     ] == []
