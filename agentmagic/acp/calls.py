@@ -54,7 +54,8 @@ class LiveCall:
     `requests`: the agent's permission requests for the call, each with what it wants to do, as it was known when the
     request came; `was_asked`: there was one. `desk`: the call as it came over MCP, or None if its
     tool is not agentmagic's. `late`: calls that began inside this one. `progress`: the latest progress text.
-    `runs_beside`: it was reported to run, and another call has its result.
+    `runs_beside`: it was reported to run, and another call has its result. `is_followed`: no refusal ends it any more,
+    but only its result.
     `changed` is set each time one of the other fields changes.
     """
 
@@ -71,6 +72,7 @@ class LiveCall:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     was_asked: bool = False
     runs_beside: bool = False
+    is_followed: bool = False
 
     @property
     def has_output(self) -> bool:
@@ -305,16 +307,22 @@ class OutsideExecutor(ToolExecutor):
         entry = log.Audit(self.server, call.name, call.arguments, caller=self.server, within=within)
         try:
             permit: Granted | Refused = Granted(call, BY_AGENT)
+            recorded = deque[tuple[ToolCall, Sequence[AgentOption]]]()
             if live is not None and live.requests:
                 call, permit = await self._permit(call, live)
+                while isinstance(permit, Refused) and live.requests:  # a no ends only the request that it answers
+                    self._audit_request(call, permit)
+                    call, permit = await self._permit(call, live)
             elif live is None and self.tape is not None:
-                for requested, options in self.tape.requests(call)[:1]:
+                recorded.extend(self.tape.requests(call))
+                while recorded and (permit.decision == BY_AGENT or isinstance(permit, Refused)):
+                    requested, options = recorded.popleft()
                     call, permit = requested, await self._admit(call, requested, options)
             entry.tool, entry.arguments, entry.decision = call.name, call.arguments, permit.decision
             if isinstance(permit, Refused):
                 entry.outcome = permit.status
                 return self._refuse(call, permit.result(call), inner=depth > 0)
-            return await self._run(self._tool(call, live), permit, entry, depth)
+            return await self._run(self._tool(call, live, recorded), permit, entry, depth)
         finally:
             log.audit(entry)
 
@@ -331,10 +339,15 @@ class OutsideExecutor(ToolExecutor):
         else:
             request.choose(Deny("", option=permit.option))
             self.calls.was_refused = True
-            if not live.runs:
+            if not live.is_followed and len(live.requests) == 1:
                 self.calls.finish(live)
         self.calls.decided(live)
         return requested, permit
+
+    def _audit_request(self, call: ToolCall, permit: Granted | Refused) -> None:
+        """Write one of several permission requests for a call into the audit log; the last has the call's own line."""
+        entry = log.Audit(self.server, call.name, call.arguments, permit.decision, "asked again", caller=self.server)
+        log.audit(entry)
 
     async def _admit(self, call: ToolCall, requested: ToolCall, options: Sequence[AgentOption]) -> Granted | Refused:
         """Pass a permission request through the gate. If it is for other arguments than `call` has, tell that first."""
@@ -350,10 +363,13 @@ class OutsideExecutor(ToolExecutor):
         if why := await self.gate.forbids(self._tool(call, None), call):
             raise ProviderError(UNASKED.format(self.server, call.name, why))
 
-    def _tool(self, call: ToolCall, live: LiveCall | None) -> Tool:
+    def _tool(
+        self, call: ToolCall, live: LiveCall | None, recorded: Iterable[tuple[ToolCall, Sequence[AgentOption]]] = ()
+    ) -> Tool:
         """Return a `Tool` that stands for an action that the agent carries out itself.
 
-        Its call needs permission, and the user cannot change the arguments.
+        Its call needs permission, and the user cannot change the arguments. `recorded` are the permission requests that
+        the agent made while the recorded call ran.
         """
 
         async def follow(call: ToolCall, context: ToolContext) -> ToolResult:
@@ -363,11 +379,10 @@ class OutsideExecutor(ToolExecutor):
 
         async def on_tape(call: ToolCall, context: ToolContext) -> ToolResult:
             assert self.tape is not None  # noqa: S101  (the caller has looked)
-            if live is None:
-                known = call
-                for requested, options in self.tape.requests(call)[1:]:
-                    await self._admit(known, requested, options)
-                    known = requested
+            known = call
+            for requested, options in recorded:
+                await self._admit(known, requested, options)
+                known = requested
             return await self.tape.call(tool, _NoTools(), call, context)
 
         code = runs_code(call, self.agent)
@@ -382,7 +397,7 @@ class OutsideExecutor(ToolExecutor):
     async def _wait(self, call: ToolCall, live: LiveCall, context: ToolContext) -> ToolResult:
         """Report the progress of a call, and start the calls inside it, until the agent sends the call's result."""
         inner_calls: list[asyncio.Task[Any]] = []
-        known = call
+        known, live.is_followed = call, True
         await asyncio.sleep(0)  # let all calls of this step begin before one of them ends, as they do in a replay
         try:
             while True:
@@ -391,8 +406,7 @@ class OutsideExecutor(ToolExecutor):
                     inner_calls.append(asyncio.create_task(context.call_tool(late.name, late.arguments)))
                 while live.requests:
                     known, permit = await self._permit(known, live)
-                    again = log.Audit(self.server, known.name, known.arguments, permit.decision, "asked again")
-                    log.audit(replace(again, caller=self.server))
+                    self._audit_request(known, permit)
                 if not live.was_asked and (live.result is not None or live.has_output):
                     await self._check_unasked(known)
                 if live.result is not None:

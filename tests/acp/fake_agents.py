@@ -402,7 +402,8 @@ class Opencode(Agent):
 
     def asks(self, act: Act) -> bool:
         allowed = json.loads(os.environ.get("OPENCODE_PERMISSION") or "{}")
-        return super().asks(act) and allowed.get(f"{act.input.get('server')}_*") != "allow"
+        is_ours = act.what == "mcp" and allowed.get(f"{act.input['server']}_*") == "allow"
+        return super().asks(act) and not is_ours
 
     def announced(self, act: Act) -> list[Json]:
         place = {"cwd": str(Path.cwd())} if act.what == "command" else {}
