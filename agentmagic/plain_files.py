@@ -31,10 +31,13 @@ def open_number(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: in
     """
     # Without O_NONBLOCK, `open` waits for the other end of a pipe. Reading and writing regular files ignores the flag.
     number = os.open(path, flags | _ALWAYS | getattr(os, "O_NONBLOCK", 0), mode)
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
-        raise UnfitFile(errno.EINVAL, "it is not a regular file", str(path))
-    return number
+    kind = os.fstat(number).st_mode
+    if stat.S_ISREG(kind):
+        return number
+    os.close(number)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise UnfitFile(errno.EINVAL, "it is not a regular file", str(path))
 
 
 def open_plain(path: str | os.PathLike[str], most: int | None = LARGEST_LOG, *, follow: bool = True) -> BinaryIO:

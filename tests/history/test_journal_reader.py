@@ -63,7 +63,7 @@ def test_what_cannot_be_read_is_refused_with_the_reason(path, tmp_path):
     with pytest.raises(JournalError, match=r"No conversation is saved at .*%agent sessions lists"):
         read(path)
     for reader in (read, module.holds_journal):
-        with pytest.raises(JournalError, match="cannot be read: it is not a regular file"):
+        with pytest.raises(JournalError, match="cannot be read: Is a directory"):
             reader(tmp_path)
 
 
