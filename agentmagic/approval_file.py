@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from agentmagic.plain_files import read_plain
 from agentmagic.platforms import move_over
 
 FILE = "trusted-servers.json"
@@ -59,7 +60,7 @@ class ApprovalFile:
     def read(self) -> dict[str, Entry]:
         """Return all stored approvals by their hashes."""
         try:
-            data = json.loads(self.path.read_text(encoding="utf-8"))
+            data = json.loads(read_plain(self.path))
         except (OSError, ValueError, RecursionError):
             return {}
         entries = cast("dict[str, Any]", data) if isinstance(data, dict) else {}

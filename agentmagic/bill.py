@@ -24,6 +24,7 @@ from agentmagic.history.journal import FOLDER, append, file_lock
 from agentmagic.history.paid_turns import Journals, day_of
 from agentmagic.log import logger
 from agentmagic.messages import Usage
+from agentmagic.plain_files import open_number, open_plain, read_plain
 from agentmagic.text import plural, sanitize, single_line
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ LONGEST_LINE = 4_000
 """Bytes. The ledger never writes a longer line, so a longer line is skipped."""
 LONGEST_NAME = 500
 """Characters of the name of a folder, session or model in the ledger."""
-_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT
 _OWNER_ONLY = 0o600
 
 
@@ -128,7 +129,7 @@ class PaidRequests:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with self._lock(path):
-                number = os.open(path, _FLAGS, _OWNER_ONLY)
+                number = open_number(path, _FLAGS, _OWNER_ONLY)
                 try:
                     if (size := os.fstat(number).st_size) and _last_byte(number, size) != b"\n":
                         append(number, b"\n")  # ends a line that a crash has cut off
@@ -161,7 +162,7 @@ class PaidRequests:
         if size == self._read_to:
             return
         try:
-            with path.open("rb") as file:
+            with open_plain(path) as file:
                 file.seek(self._read_to)
                 while lines := _whole_lines(file.read(PIECE)):
                     self._read_to += len(lines)
@@ -451,8 +452,7 @@ def _notebook(folder: Path, place: Path) -> str:
     if place.parent.name != FOLDER or place == folder:
         return ""
     try:
-        with (place / "notebook.json").open(encoding="utf-8") as file:
-            name = json.loads(file.read(PIECE)).get("name")
+        name = json.loads(read_plain(place / "notebook.json")).get("name")
     except (OSError, ValueError, AttributeError, RecursionError):
         name = None
     return single_line(sanitize(name), 100) if isinstance(name, str) and name else f"{place.name}.ipynb"

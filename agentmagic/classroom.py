@@ -18,6 +18,7 @@ from typing import Any, Literal, cast, get_args
 
 from agentmagic.errors import UsageError
 from agentmagic.patterns import EntryPattern, fits_pattern, is_address, is_among
+from agentmagic.plain_files import UnfitFile, read_plain_text
 from agentmagic.text import did_you_mean
 
 VARIABLE = "AGENTMAGIC_CLASS"
@@ -323,7 +324,7 @@ def class_settings() -> ClassSettings:
 def _read_policy() -> ClassSettings | None:
     """Return the settings in the administrator's policy file, or None if there is no such file."""
     try:
-        return _parse_table(POLICY_FILE, tomllib.loads(POLICY_FILE.read_text(encoding="utf-8")))
+        return _parse_table(POLICY_FILE, tomllib.loads(read_plain_text(POLICY_FILE)))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
@@ -340,10 +341,10 @@ def _read(file: Path) -> ClassSettings | None:
     is_class_file = file == Path(os.environ.get(VARIABLE) or os.devnull).absolute()
     text = ""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_plain_text(file)
         data = tomllib.loads(text)
     except (OSError, ValueError) as error:
-        if not is_class_file and _TABLE not in text:
+        if not is_class_file and _TABLE not in text and not isinstance(error, UnfitFile):
             return None  # no such file, or an invalid pyproject.toml without limits: other tools report its error
         which = f"the file that {VARIABLE} names" if is_class_file else "it"
         raise UsageError(f"The class settings {file} cannot be read: {error}. Correct {which}.") from error

@@ -18,6 +18,7 @@ from agentmagic.errors import UsageError
 from agentmagic.events import StepFinished, TaskFinished, ToolFinished, ToolStarted, TurnStarted
 from agentmagic.export import replace_file
 from agentmagic.history.history import Turn
+from agentmagic.plain_files import read_plain_text
 from agentmagic.replay.documents import SEPARATOR, read, write
 from agentmagic.replay.exchange import Json, blank_secrets, short_digest
 from agentmagic.secrets import redact
@@ -32,6 +33,8 @@ LONGEST_TEXT = 4_000
 """Characters of a prompt, an answer or a result that are written to the file."""
 LONGEST_NAME = 80
 """Characters of a name in a file that are shown."""
+LARGEST_FILE = 64 * 2**20
+"""Bytes of a file that is read."""
 MOST_EXERCISES = 100
 """Exercises of a file that are shown."""
 
@@ -68,8 +71,8 @@ class RunLog:
     def read(cls, path: Path) -> "RunLog":
         """Read a file that `hand_in` wrote. Raises UsageError for any other file, CassetteError for bad YAML."""
         try:
-            # Read in text mode, because mail programs may have changed the line ends.
-            text = path.read_text(encoding="utf-8-sig")
+            # As text, because mail programs may have changed the line ends.
+            text = read_plain_text(path, LARGEST_FILE)
         except (OSError, ValueError) as error:
             raise UsageError(f"{path} cannot be read: {error}.") from error
         pieces = text.split(f"\n{SEPARATOR}")

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from agentmagic import secrets
 from agentmagic.classroom import MODES, Replay, class_settings
 from agentmagic.errors import AuthenticationMissing, UsageError
+from agentmagic.plain_files import read_plain_text
 from agentmagic.text import cut_middle
 
 MODEL = "AGENTMAGIC_MODEL"
@@ -132,9 +134,13 @@ def _parse_cached(path: Path, reader: Callable[[Path], Mapping[str, Any]], _time
 
 
 def _dotenv() -> Mapping[str, str | None]:
+    return _read(Path.cwd() / ".env", _dotenv_values)
+
+
+def _dotenv_values(path: Path) -> Mapping[str, str | None]:
     from dotenv import dotenv_values
 
-    return _read(Path.cwd() / ".env", dotenv_values)
+    return dotenv_values(stream=StringIO(read_plain_text(path)))
 
 
 def _from_dotenv(name: str) -> str | None:
@@ -151,7 +157,7 @@ def _project() -> Mapping[str, Any]:
 
 
 def _project_table(path: Path) -> Mapping[str, Any]:
-    match tomllib.loads(path.read_text(encoding="utf-8")):
+    match tomllib.loads(read_plain_text(path)):
         case {"tool": {"agentmagic": {**table}}}:
             return cast("Mapping[str, Any]", table)
         case _:

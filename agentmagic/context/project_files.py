@@ -3,6 +3,7 @@
 A project can be a download, so only small, regular text files inside the project are read. Nothing in them is run.
 """
 
+import errno
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from agentmagic.plain_files import UnfitFile, read_plain
 from agentmagic.secrets import redact
 from agentmagic.text import reveal, single_line
 
@@ -220,13 +222,11 @@ def read_bytes(path: Path, within: Path, most: int) -> bytes:
     Raises Unusable if it is not regular, is outside `within`, or has over `most` bytes. Raises OSError.
     """
     real = _inside(path, within)
-    with real.open("rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise Unusable("is no regular file")
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise Unusable(f"has more than {most:,} bytes")
-    return data
+    try:
+        return read_plain(real, most)
+    except UnfitFile as error:
+        is_large = error.errno == errno.EFBIG
+        raise Unusable(f"has more than {most:,} bytes" if is_large else "is no regular file") from None
 
 
 def _inside(path: Path, within: Path) -> Path:
@@ -334,7 +334,7 @@ def _is_part(name: str) -> bool:
 @lru_cache(maxsize=4_096)
 def _content(path: str, _seen: tuple[int, ...]) -> str:
     """Return a digest of a file, cached. `_seen` only changes the cache key, so that a changed file is read again."""
-    return digest_of(Path(path).read_bytes())
+    return digest_of(read_plain(path, MOST_BYTES))
 
 
 def digest_of(*whole: str | bytes) -> str:

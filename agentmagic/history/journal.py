@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agentmagic.errors import JournalError
 from agentmagic.events import HistoryCut, ToolFinished, ToolStarted, TurnFinished, TurnStarted, innermost, is_delta
 from agentmagic.history.journal_reader import Saved, holds_journal, read
+from agentmagic.plain_files import open_number, open_plain
 from agentmagic.runtime.home import HOME
 from agentmagic.serialization import (
     LONGEST_HEADER,
@@ -37,7 +38,7 @@ _BOUNDARIES = (TurnStarted, ToolStarted, ToolFinished, TurnFinished, HistoryCut)
 """Records after which the file is synced to the disk."""
 _LONGEST_SYNC = 2.0
 """Seconds that closing waits for the disk at most, because a network disk can take any time."""
-_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT
 _OWNER_ONLY = 0o600  # only the owner may read the file, because conversations are private
 _IN_MEMORY = "What is said from here on is kept in memory only; session.save(FILE) or %agent save FILE saves all of it."
 
@@ -109,7 +110,7 @@ class Journal:
         """
         try:
             make_folder(self.path.parent)
-            file = os.open(self.path, _FLAGS | os.O_EXCL, _OWNER_ONLY)
+            file = open_number(self.path, _FLAGS | os.O_EXCL, _OWNER_ONLY)
         except OSError as error:
             if isinstance(error, FileExistsError) and self.path.exists():
                 message = f"{self.path} is there already, and was left as it is. Choose another file."
@@ -168,7 +169,7 @@ class Journal:
 
     def _continue(self, content: Saved) -> None:
         try:
-            with self.path.open("rb") as reader:
+            with open_plain(self.path) as reader:
                 reader.seek(-1, os.SEEK_END)
                 ends_inside_line = reader.read(1) != b"\n"
             file = self._open_file()
@@ -265,7 +266,7 @@ class _File:
     """
 
     def __init__(self, path: Path, on_failure: "weakref.WeakMethod[Callable[[OSError], None]]") -> None:
-        self._number = os.open(path, _FLAGS, _OWNER_ONLY)
+        self._number = open_number(path, _FLAGS, _OWNER_ONLY)
         self._path = path
         self._on_failure = on_failure
         self._requests: SimpleQueue[bool] = SimpleQueue()
@@ -375,7 +376,7 @@ def _set_aside(path: Path) -> None:
     Raises JournalError for a file that is not a journal.
     """
     try:
-        with path.open("rb") as file:
+        with open_plain(path, None) as file:
             first = file.readline(LONGEST_HEADER)
             empty = not first or (begins_journal(path, first) and not file.read(1))
     except FileNotFoundError:

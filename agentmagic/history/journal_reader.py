@@ -27,6 +27,7 @@ from agentmagic.events import (
 )
 from agentmagic.history.repair import repair_messages
 from agentmagic.messages import ToolKey, Usage
+from agentmagic.plain_files import open_plain
 from agentmagic.serialization import LONGEST_HEADER, LONGEST_LINE, InDoubt, Record, begins_journal, decode_record
 from agentmagic.text import single_line
 from agentmagic.undo.stack import UndoStack
@@ -90,7 +91,7 @@ def holds_journal(path: Path) -> bool:
     Raises JournalError if the file has other content or a newer format, or cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_plain(path, None) as file:
             line = file.readline(LONGEST_HEADER)
     except FileNotFoundError:
         return False
@@ -134,7 +135,7 @@ def _read_summary(path: Path, most: int | None) -> SavedConversation | None:
 
 def _is_cleared(path: Path) -> bool:
     """Return whether the last line of a file removes all turns."""
-    with path.open("rb") as file:
+    with open_plain(path, None) as file:
         file.seek(-min(LONGEST_HEADER, path.stat().st_size), os.SEEK_END)
         lines = file.read().splitlines()
     last = decode_record(lines[-1]) if lines else None
@@ -147,7 +148,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
     For a line that is too long, yield only its beginning, which is not a record.
     """
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             if not begins_journal(path, file.readline(LONGEST_HEADER)):
                 return
             while line := file.readline(LONGEST_LINE):

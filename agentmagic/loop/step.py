@@ -376,7 +376,8 @@ class Steps:
 
     def _request(self, messages: Messages, tool_choice: str, extra: Messages) -> Request:
         request_messages = (*self._context.view(messages), *extra)
-        if self._context.shortened and self._tools:
+        # A client reads on in a later call, which is a turn of its own.
+        if (self._context.shortened or self._turn.caller) and self._tools:
             tool = reader(lambda call_id: find_result(self._messages, call_id), self._limits.result)
             self._tools.setdefault(tool.name, tool)
         return Request(

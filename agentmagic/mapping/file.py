@@ -23,6 +23,7 @@ from agentmagic.errors import UsageError
 from agentmagic.events import Event
 from agentmagic.history.journal import append, file_lock
 from agentmagic.messages import Usage
+from agentmagic.plain_files import open_number, open_plain
 from agentmagic.serialization import LONGEST_LINE, decoder, encode_record, own_version, shrink
 from agentmagic.text import join_names
 
@@ -39,6 +40,10 @@ RowStatus = Literal["answered", "failed", "in doubt", "in a batch", "not asked"]
 LONGEST_ERROR = 300
 """Maximum number of characters in the error of a row."""
 
+LARGEST_FILE = 64 * 2**30
+"""Bytes of a file that is read; a million rows have about 5 GB."""
+
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT
 _BEGINNING = b'{"type":"map"'
 _LOG = re.compile(rb'\{"type":"row_log","key":"([^"\\]+)"')
 """The beginning of a line with the events of a row. The events are decoded only when a caller asks for them."""
@@ -157,7 +162,7 @@ class MapFile:
         self._file: Any = None
         if recipe is None:
             assert path is not None  # noqa: S101  (of the caller)
-            self._hold(path.open("rb", buffering=0))
+            self._hold(os.fdopen(open_number(path), "rb", buffering=0))
             if _is_map_file(path):
                 self._read(path)
             return
@@ -169,7 +174,7 @@ class MapFile:
         self._lock = _acquire_lock(path)
         try:
             header = self._read(path) if header else None
-            self._hold(path.open("ab+", buffering=0))
+            self._hold(os.fdopen(open_number(path, _FLAGS, 0o666), "ab+", buffering=0))
             self._continue_or_begin(header, recipe, again=again)
         except BaseException:
             self.close()
@@ -210,7 +215,7 @@ class MapFile:
         """Read the file, and return the last line that describes the request of all rows, or None."""
         header: MapBegun | None = None
         offset = 0
-        with path.open("rb") as file:
+        with open_plain(path, LARGEST_FILE) as file:
             for text in iter(lambda: file.readline(LONGEST_LINE), b""):
                 log = _LOG.match(text)
                 line = RowLog(log[1].decode(), ()) if log else decode_line(text)
@@ -284,7 +289,7 @@ def _is_map_file(path: Path) -> bool:
     has other content, or is from a newer agentmagic.
     """
     try:
-        with path.open("rb") as file:
+        with open_plain(path, LARGEST_FILE) as file:
             text = file.readline(LONGEST_LINE)
     except FileNotFoundError:
         return False

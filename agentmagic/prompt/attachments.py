@@ -17,6 +17,7 @@ from agentmagic.context.request_view import FRAME, tokens_of_message
 from agentmagic.errors import UsageError
 from agentmagic.events import PromptValue, ValueKind
 from agentmagic.messages import Content, Media, Resource, Text, user
+from agentmagic.plain_files import open_plain
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.secrets import learn, redact
 from agentmagic.text import cut, plural, sanitize, single_line
@@ -162,7 +163,7 @@ class Attacher:
             raise UsageError(f"{name} is not attached: {problem}.") from problem
 
     def _read_file(self, reference: str, path: Path, name: str) -> Attachment:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             return self._file(reference, name, path.stat().st_size, file)
 
     def _file(self, reference: str, name: str, size: int, file: IO[bytes]) -> Attachment:

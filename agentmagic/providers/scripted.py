@@ -24,6 +24,7 @@ from agentmagic.messages import (
     Usage,
     as_text,
 )
+from agentmagic.plain_files import read_plain
 from agentmagic.providers.base import FREE, KINDS, Family, ModelEvent, ModelFinished, ModelSettings, Provider, Request
 from agentmagic.providers.wire import clean, read_arguments
 
@@ -163,7 +164,7 @@ def make(model: str) -> ScriptedModel:
     """Return a model that plays a script file, which is a JSON list of steps. Raises ConfigError for any other file."""
     path = Path(model)
     try:
-        steps = clean(json.loads(path.read_text(encoding="utf-8")))
+        steps = clean(json.loads(read_plain(path)))
     except (OSError, ValueError, RecursionError) as error:
         name = model or "(no file named)"
         raise ConfigError(f"The script {name} cannot be read: {error}. Write scripted:FILE.json.") from error

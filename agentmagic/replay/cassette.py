@@ -18,6 +18,7 @@ from typing import Any, ClassVar, cast
 from weakref import WeakValueDictionary
 
 from agentmagic.errors import CassetteError
+from agentmagic.plain_files import read_plain
 from agentmagic.platforms import move_over
 from agentmagic.replay import checks, documents
 from agentmagic.replay.exchange import Chain, Json, kind_of, short_digest
@@ -263,10 +264,7 @@ class Cassette:
 
     def _text(self) -> str:
         try:
-            if self.path.stat().st_size > LARGEST_FILE:
-                message = f"{self.path} is larger than {LARGEST_FILE >> 20} MB, and is not read. Name another file."
-                raise CassetteError(message)
-            text = self.path.read_bytes().decode()
+            text = read_plain(self.path, LARGEST_FILE).decode()
         except UnicodeDecodeError:
             raise CassetteError(f"{self.path} is no text in UTF-8, so it is no cassette. Name another file.") from None
         except OSError as error:

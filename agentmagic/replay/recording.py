@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from agentmagic.errors import CassetteError
 from agentmagic.history.journal import FOLDER, file_lock, make_folder
+from agentmagic.plain_files import open_number, open_plain
 from agentmagic.replay import documents
 from agentmagic.replay.cassette import GOES_ON, HEAD, MARK, Blobs, Cassette, Take, named_blobs, place, state_of
 from agentmagic.replay.exchange import Chain, Encoder, Json
@@ -21,7 +22,7 @@ LONGEST_WAIT = 20.0
 """Seconds to wait for the lock. Another writer has it while it writes one document, or puts the file in order."""
 _files_to_tidy: set[Path] = set()
 """Cassette files with appended documents. They are sorted when the process ends, if not before."""
-_FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+_FLAGS = os.O_RDWR | os.O_APPEND
 
 
 class Recording(Cassette):
@@ -98,7 +99,7 @@ class Recording(Cassette):
         try:
             if state_of(self.path.stat()) == self.state:
                 return
-            with self.path.open("rb") as file:
+            with open_plain(self.path) as file:
                 ends = file.seek(-1, os.SEEK_END) >= 0 and file.read(1)
         except OSError as error:
             raise self.unwritable(error) from error
@@ -112,7 +113,7 @@ class Recording(Cassette):
         """
         _files_to_tidy.add(self.path)
         try:
-            number = os.open(self.path, _FLAGS)
+            number = open_number(self.path, _FLAGS)
             try:
                 now = state_of(os.fstat(number))
                 if self.state is not None and now[0] != self.state[0]:

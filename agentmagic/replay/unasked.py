@@ -15,6 +15,7 @@ from pathlib import Path
 
 from agentmagic import settings
 from agentmagic.errors import CassetteError
+from agentmagic.plain_files import read_plain_text
 from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.text import clip, plural, sanitize, single_line
 
@@ -79,7 +80,7 @@ def collect(folder: Path) -> Iterator[str]:
     """Yield the sentences about unplayed turns that other processes wrote to the folder, and delete their files."""
     for file in sorted(folder.glob("*.txt")):
         if file.stem != str(os.getpid()):
-            yield from file.read_text(encoding="utf-8").splitlines()
+            yield from read_plain_text(file).splitlines()
         file.unlink()
 
 

@@ -227,23 +227,22 @@ def _guard_loop() -> None:
         except BaseException as error:
             if not _is_left_behind(error):
                 raise
-            logger.info("%s, raised by code that a tool left behind, did not end the event loop", type(error).__name__)
+            logger.info("%s, raised by a callback, did not end the event loop", type(error).__name__)
 
     cast("Any", loop)._run_once = run_once  # noqa: SLF001
     _guard(loop, "stop")
 
 
 def _is_left_behind(error: BaseException) -> bool:
-    """Return whether an exception, which is about to end an event loop, comes from a tool or from a signal handler.
+    """Return whether an exception, which is about to end an event loop, comes from a callback or a signal handler.
 
     asyncio passes on SystemExit and KeyboardInterrupt of a callback or task. Other exceptions get here only from a
     handler of a signal that arrived while the loop waited, or from a defect of the loop. If such a handler raises
     SystemExit, the loop ends: this is how programs react to a request to terminate.
     """
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    handles = [frame.f_locals.get("self") for frame in frames if frame.f_code is asyncio.Handle._run.__code__]  # noqa: SLF001
     if is_interruption(error):
         return False
-    if handles and not isinstance(error, Exception):
-        return cast("Any", handles[-1])._context.get(_block) is not None  # noqa: SLF001
-    return not isinstance(error, SystemExit) and not frames[-1].f_code.co_filename.startswith(_LOOP_FILES)
+    codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
+    if asyncio.Handle._run.__code__ in codes and not isinstance(error, Exception):  # noqa: SLF001
+        return True
+    return not isinstance(error, SystemExit) and not codes[-1].co_filename.startswith(_LOOP_FILES)

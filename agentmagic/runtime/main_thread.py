@@ -103,8 +103,6 @@ class MainThread:
         self._serve_depth = 0
         self._waiting = False
         """Whether `serve` has begun to wait. Before that, code inside `mark_busy` starts the work to wait for."""
-        self._draining = False
-        """Whether `drain` runs. Between two jobs, KeyboardInterrupt would end the event loop that has called it."""
         self._stopped = False
         """Whether an interrupt has come that no job and no waiting code has received yet."""
         self._interrupts: Callable[[], None] | None = None
@@ -205,12 +203,11 @@ class MainThread:
 
     def drain(self) -> None:
         """Run the queued jobs. The main thread's event loop calls this when no cell blocks it."""
-        restore, outer, self._draining = self._catch_interrupts(), self._draining, True
+        restore = self._catch_interrupts()
         try:
             while self._step():
                 pass
         finally:
-            self._draining = outer
             restore()
 
     def serve(self, future: "Future[Any]", on_interrupt: Callable[[], None]) -> None:
@@ -376,9 +373,10 @@ class MainThread:
         if job is not None and in_job:
             job.interrupt()
             return
-        if first is None and (is_again or not (self.serving or self._draining)):
+        if first is None and is_again:
             raise interruption()
         if first is None or (job is not None and job.serves):
+            # Between the jobs of `drain`, nothing can be stopped, and an exception would end the kernel's loop.
             self._stopped = self.serving
             self._notify()
 

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from agentmagic.errors import UsageError
+from agentmagic.plain_files import open_plain
 from agentmagic.platforms import move_over
 
 LARGEST = 16 * 1024
@@ -144,14 +145,10 @@ def _living() -> Iterator[ServedKernel]:
 
 def _read(path: Path) -> ServedKernel | None:
     """Return the kernel that a file describes; None if the file is damaged, or other users can read or write it."""
-    # The flags refuse to follow a link, and to block if the path is a pipe.
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            state = os.fstat(file.fileno())
-            if not stat.S_ISREG(state.st_mode) or state.st_size > LARGEST or not _is_private(state):
-                return None
-            return _decoder().validate_json(file.read(LARGEST))
+        with open_plain(path, LARGEST, follow=False) as file:
+            is_private = _is_private(os.fstat(file.fileno()))
+            return _decoder().validate_json(file.read(LARGEST)) if is_private else None
     except (OSError, ValidationError):
         return None
 

@@ -37,6 +37,14 @@ async def gathered():
 async def bound():
     await asyncio.sleep(0)
     sys.exit(5)
+@tool(loop="caller")
+async def parts():
+    async def part():
+        sys.exit(6)
+    await asyncio.gather(part(), asyncio.sleep(0))
+@tool(loop="caller")
+async def interrupts():
+    raise KeyboardInterrupt
 """
 ENDED = "The program ended itself with exit code {}."
 
@@ -68,6 +76,11 @@ PROGRAMS = [
     ("import asyncio\nasync def f():\n    leave()\nawait asyncio.gather(f(), asyncio.sleep(0))", ENDED.format(0)),
     ("from concurrent.futures import ThreadPoolExecutor as P\nP().submit(exit, 6).result()", ENDED.format(6)),
     ("t = threading.Thread(target=exit)\nt.start()\nt.join()\nprint('went on')", "Printed:\nwent on"),
+    ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+    ("await asyncio.sleep(0)\nraise KeyboardInterrupt('mine')", "KeyboardInterrupt: mine"),
+    ("async def f():\n    raise KeyboardInterrupt\nawait asyncio.gather(f(), asyncio.sleep(0))", "KeyboardInterrupt"),
+    ("raise asyncio.CancelledError", "CancelledError"),
+    ("asyncio.get_running_loop().stop()", ENDED.format(0)),
     ("try:\n    exit()\nexcept SystemExit:\n    print('kept on')", "Printed:\nkept on"),
 ]
 
@@ -86,7 +99,7 @@ def test_a_program_that_exits_ends_itself_and_says_so(notebook):
 
 @pytest.mark.parametrize("how", ["%%agent\nGo.", "agent.ask('Go.');", "await agent.start('Go.');"])
 def test_a_tool_that_exits_has_failed_and_says_so(notebook, how):
-    names = "plain", "pooled", "awaited", "gathered", "bound"
+    names = "plain", "pooled", "awaited", "gathered", "bound", "parts", "interrupts"
     notebook.run(f"play(*[calls(name) for name in {names}], 'Done.', tools=[{', '.join(names)}])")
     cell = notebook.run(how)
     assert cell.ok
@@ -96,6 +109,27 @@ def test_a_tool_that_exits_has_failed_and_says_so(notebook, how):
         "The tool ended itself with exit code 0.",
         "The tool ended itself with exit code 4.",
         "The tool ended itself with exit code 5.",
+        "The tool ended itself with exit code 6.",
+        "KeyboardInterrupt",
     ]
     assert not asks_to_exit(cell)
+    assert is_alive(notebook)
+
+
+LEFT = """
+async def left():
+    await asyncio.sleep(0.01)
+    {0}
+def end():
+    {0}
+kept = [asyncio.get_running_loop().create_task(left())]
+asyncio.get_running_loop().call_later(0.02, end)
+"""
+
+
+@pytest.mark.parametrize("end", ["sys.exit(1)", "raise SystemExit", "raise KeyboardInterrupt", "exit()"])
+def test_what_a_program_leaves_on_the_loop_of_the_kernel_does_not_end_it(notebook, end):
+    notebook.run(f"program({LEFT.format(end)!r})")
+    assert notebook.run("%%agent\nGo.").ok
+    assert notebook.run("await asyncio.sleep(0.1)").ok  # longer than what is left behind
     assert is_alive(notebook)

@@ -518,3 +518,42 @@ def test_what_a_tool_returns_reaches_the_client_as_it_would_a_model():
         failed = client.call("wrong")
         assert (failed.status, "no luck" in failed.text, "Traceback" in failed.text) == ("error", True, False)
         assert client.session.usage.cost == 0.0
+
+
+@pytest.mark.parametrize("limit", [None, 1_000_000, 20_000, 500])
+def test_a_long_result_is_read_on_by_its_handle_in_a_later_call_of_any_client(limit):
+    def long() -> str:
+        """Say much."""
+        return "x" * 50_000 + " end"
+
+    with served(session_of(long, max_result=limit)) as client:
+        (handle,) = set(re.findall(r"call_\w+", client.call("long").text))
+        for other in (client, Client(client.desk, "another")):
+            assert other.call("read_result", id=handle, start=49_999).text.endswith("\nx end")
+
+
+def test_the_history_tells_how_each_call_has_ended():
+    pytest.importorskip("IPython")
+    from agentmagic.jupyter.magics.formatting import history
+
+    @tool(timeout=0.01)
+    async def slow() -> str:
+        """Take long."""
+        await asyncio.Event().wait()
+
+    def wrong() -> str:
+        """Fail."""
+        raise ValueError("no luck")
+
+    with served(session_of(slow, wrong), Office(deny)) as client:
+        for name in ("wrong", "careful", "slow"):
+            assert client.call(name).is_error
+        client.call("double", number=1)
+        told = history(client.session)
+    assert [line.strip().partition("]")[0] for line in told.splitlines()[1::2]] == [
+        "[failed",
+        "[denied",
+        "[timed out",
+        "[done",
+    ]
+    assert "[failed] ValueError: no luck" in told

@@ -21,6 +21,7 @@ from agentmagic.context.rules import project_here, summary
 from agentmagic.display.words import cost, searches
 from agentmagic.errors import UsageError
 from agentmagic.events import (
+    SERVED,
     Event,
     Notice,
     PromptValue,
@@ -36,7 +37,7 @@ from agentmagic.history.journal_reader import SavedConversation
 from agentmagic.jupyter.notebook.file import SaveFolder
 from agentmagic.log import LogEntry
 from agentmagic.loop.step import Preview
-from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResult, Usage, as_text
+from agentmagic.messages import Message, Reasoning, ResultStatus, ToolCall, ToolDef, ToolResult, Usage, as_text
 from agentmagic.providers.outside import display_name
 from agentmagic.providers.registry import Provider, default_model, info, providers
 from agentmagic.replay.comparison import Difference
@@ -303,17 +304,36 @@ def _turn_figures(name: str, events: Sequence[Event], total: Usage) -> tuple[str
 def history(session: Session) -> str:
     """Return a list of a session's turns: the prompt, the reason if the turn ended early, and the answer."""
     lines: list[str] = []
-    number = 0
+    number, is_served = 0, False
+    last_result: ToolResult | None = None
     for event in session.events:
-        if isinstance(event, TurnStarted):
-            number += 1
-            lines.append(f"{number:>3}  {_line(event.prompt.text)}")
-        elif isinstance(event, TurnFinished):
-            result = event.result
-            end = "" if result.stop_reason == "answer" else f"[{result.stop_reason}] "
-            end += "[not sent again] " if result.unsent else ""
-            lines.append(f"     {end}{_line(result.error or result.final_text)}")
+        match event:
+            case TurnStarted():
+                number, is_served, last_result = number + 1, event.model.startswith(SERVED), None
+                lines.append(f"{number:>3}  {_line(event.prompt.text)}")
+            case ToolFinished():
+                last_result = event.result
+            case TurnFinished(result=result):
+                # The turn of a client's call ends well even if the call failed.
+                failed = last_result if is_served and last_result is not None and last_result.is_error else None
+                reason = result.stop_reason if failed is None else FAILED[failed.status]
+                end = "" if reason == "answer" else f"[{reason}] "
+                end += "[not sent again] " if result.unsent else ""
+                text = result.error or result.final_text or (failed.text if failed else "")
+                lines.append(f"     {end}{_line(text)}")
+            case _:
+                pass
     return "\n".join(lines) or "There are no turns yet."
+
+
+FAILED: dict[ResultStatus, str] = {
+    "ok": "done",
+    "error": "failed",
+    "denied": "denied",
+    "interrupted": "interrupted",
+    "timeout": "timed out",
+}
+"""How a client's call has ended, by the status of its result."""
 
 
 def occurrences(session: Session, words: Sequence[str]) -> str:

@@ -24,8 +24,11 @@ from agentmagic.values.describe import to_content
 from agentmagic.values.frames import without_style
 from agentmagic.values.pictures import display_width, figure_of, shown_image
 
-LONGEST_PRINTED = 20_000
-"""Characters of a tool's printed text between two displays that are kept: half of them its beginning, half its end."""
+LONGEST_PRINTED = 200_000
+"""Characters of a tool's printed text between two displays that are kept: half of them its beginning, half its end.
+
+A model gets a preview of a long text, and reads on in what is kept.
+"""
 
 HALF = LONGEST_PRINTED // 2
 

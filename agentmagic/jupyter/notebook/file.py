@@ -20,6 +20,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from agentmagic.classroom import class_settings, notebook_of
 from agentmagic.history.journal import FOLDER, in_use
 from agentmagic.jupyter.frontend import carries_out_cell, in_notebook, running_cell
+from agentmagic.plain_files import read_plain
 from agentmagic.platforms import move_over
 
 SUFFIX = ".jsonl"
@@ -321,9 +322,8 @@ def _cell(cell: object) -> str:
 def _read(path: Path, holding: str = "") -> Any:
     """Return the JSON of a file; None if it cannot be read, is too large, or does not contain the text `holding`."""
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
-        return json.loads(data) if len(data) <= LARGEST and holding.encode() in data else None
+        data = read_plain(path, LARGEST)
+        return json.loads(data) if holding.encode() in data else None
     except (OSError, ValueError, RecursionError):
         return None
 

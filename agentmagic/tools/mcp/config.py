@@ -20,6 +20,7 @@ import pydantic
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 
 from agentmagic.errors import ConfigError
+from agentmagic.plain_files import read_plain_text
 from agentmagic.platforms import split_command
 from agentmagic.secrets import learn
 from agentmagic.tools.base import TIMEOUT
@@ -210,7 +211,7 @@ def parse(entry: Entry, *, workspace: Path | None = None) -> ServerConfig:
 def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str, ServerConfig]:
     path = path.expanduser()
     try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))  # Some Windows editors write a byte order mark.
+        data = json.loads(read_plain_text(path))  # Some Windows editors write a byte order mark.
     except FileNotFoundError:
         raise ConfigError(f"There is no file {path}. Check the path, or write the file. {_CORRECTION}") from None
     except OSError as error:

@@ -1,0 +1,70 @@
+"""Opens files that agentmagic finds in a folder, which anyone may have put there.
+
+A pipe would block its reader for ever, and a device or a huge file would fill the memory. So all readers of such files
+open them here: a regular file of bounded size, opened without blocking.
+"""
+
+import errno
+import os
+import stat
+from typing import BinaryIO
+
+LARGEST_TEXT = 4 * 2**20
+"""Bytes of a file of settings or approvals."""
+LARGEST_LOG = 4 * 2**30
+"""Bytes of a file that is read line by line."""
+
+_ALWAYS = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
+
+
+class UnfitFile(OSError):
+    """Raised for a file that is not read: it is not regular, or too large. `strerror` says which."""
+
+    def __str__(self) -> str:
+        return self.strerror or ""
+
+
+def open_number(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+    """Open a regular file and return its descriptor. Raises UnfitFile for any other kind of file, and OSError.
+
+    `mode` are the permissions of a new file.
+    """
+    # Without O_NONBLOCK, `open` waits for the other end of a pipe. Reading and writing regular files ignores the flag.
+    number = os.open(path, flags | _ALWAYS | getattr(os, "O_NONBLOCK", 0), mode)
+    kind = os.fstat(number).st_mode
+    if stat.S_ISREG(kind):
+        return number
+    os.close(number)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise UnfitFile(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def open_plain(path: str | os.PathLike[str], most: int | None = LARGEST_LOG, *, follow: bool = True) -> BinaryIO:
+    """Open a regular file of at most `most` bytes for reading. Raises UnfitFile for any other file, and OSError.
+
+    With None, the size is not limited, for callers that read only the beginning or the end.
+    With `follow=False`, a link is refused too, where the operating system can do that.
+    """
+    file = os.fdopen(open_number(path, os.O_RDONLY | (0 if follow else getattr(os, "O_NOFOLLOW", 0))), "rb")
+    if most is not None and os.fstat(file.fileno()).st_size > most:
+        file.close()
+        raise UnfitFile(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return file
+
+
+def read_plain(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> bytes:
+    """Return the content of a regular file of at most `most` bytes. Raises UnfitFile for another file, and OSError."""
+    with open_plain(path, most) as file:
+        data = file.read(most + 1)
+    if len(data) > most:  # files below /proc have the size 0
+        raise UnfitFile(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return data
+
+
+def read_plain_text(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> str:
+    r"""Return the content of a regular file as UTF-8 text, with `\n` for each line end, and without a byte order mark.
+
+    Raises UnfitFile and OSError like `read_plain`, and UnicodeDecodeError.
+    """
+    return read_plain(path, most).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
