@@ -284,6 +284,8 @@ class OutsideModel:
             if self._prompt is not prompt:  # the turn was stopped
                 return
             await prompt.wait_for_last_words()
+            for report in self.late_words.end_prompt():
+                self._pass_on(prompt, prompt.reader.feed(report))
             connection.listener = None
             usage = usage_of(response, self._prompt_cost)
             self._pass_on(prompt, prompt.reader.finish(response.stop_reason, usage))
@@ -292,11 +294,13 @@ class OutsideModel:
 
     def _hear(self, report: Any) -> None:
         """Take an update or a permission request of the running prompt; an update of an earlier prompt is set aside."""
-        content = report.call if isinstance(report, PermissionRequest) else report.update
-        if self._prompt is not None and self.late_words.is_late(content):
-            self.late_words.add(content)
-        else:
-            self._on_update(report)
+        prompt = self._prompt
+        if isinstance(report, PermissionRequest):
+            self.late_words.note(report.call)
+        elif prompt is not None and self.late_words.hold(report):
+            prompt.last_word.hear_held(asyncio.get_running_loop().time())
+            return
+        self._on_update(report)
 
     def _hear_late(self, report: Any) -> None:
         """Take an update that came after the end of a turn."""
