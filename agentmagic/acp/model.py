@@ -18,6 +18,7 @@ from agentmagic.acp.calls import OutsideCalls
 from agentmagic.acp.connection import AgentConnection, PermissionRequest
 from agentmagic.acp.desk import TurnDesk
 from agentmagic.acp.late_words import LastWord, LateWords
+from agentmagic.acp.process import quota_refusal
 from agentmagic.acp.prompts import INSTRUCTIONS, content_blocks, earlier_text, text_blocks
 from agentmagic.acp.updates import CallNews, CostNews, LateCall, News, PlanNews, UpdateReader, usage_of
 from agentmagic.errors import BadRequest
@@ -290,7 +291,7 @@ class OutsideModel:
             usage = usage_of(response, self._prompt_cost)
             self._pass_on(prompt, prompt.reader.finish(response.stop_reason, usage))
         except Exception as error:  # noqa: BLE001  (the turn raises it)
-            prompt.steps.put_nowait(error)
+            prompt.steps.put_nowait(quota_refusal(self.agent, error, prompt.reader.last_text))
 
     def _hear(self, report: Any) -> None:
         """Take an update or a permission request of the running prompt; an update of an earlier prompt is set aside."""

@@ -152,6 +152,11 @@ class UpdateReader:
         self._characters = 0
 
     @property
+    def last_text(self) -> str:
+        """The text that the agent is writing, "" if the last word of the agent is not text."""
+        return "".join(self._open[1]) if self._open is not None and self._open[0] == "text" else ""
+
+    @property
     def has_announced_calls(self) -> bool:
         """Whether calls were announced that have not begun yet."""
         return bool(self._announced)

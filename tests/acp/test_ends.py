@@ -16,7 +16,7 @@ from agentmagic.acp import turn as turns
 from agentmagic.acp.late_words import LastWord, LateWords
 from agentmagic.acp.model import OutsideModel
 from agentmagic.acp.updates import CallNews, CostNews, PlanNews
-from agentmagic.errors import BadRequest, EmptyAnswer, ProviderError, TurnTimeout, Unavailable
+from agentmagic.errors import AuthenticationFailed, BadRequest, EmptyAnswer, ProviderError, TurnTimeout, Unavailable
 from agentmagic.events import Notice, PartDelta, PartFinished, PartStarted, ToolFinished
 from agentmagic.messages import Text
 from agentmagic.run import Run
@@ -342,6 +342,22 @@ def test_the_words_of_an_error_are_shown(session: Session) -> None:
     run = ask(session, ["error", {"code": -32603, "message": "Internal error", "data": data}])
     assert type(error_of(run)) is ProviderError
     assert str(error_of(run)).endswith("did not answer the prompt: The weekly quota is used up.")
+
+
+@pytest.mark.parametrize(
+    ("words", "is_login"),
+    [
+        ("Failed to authenticate. API Error: 403 This would exceed your weekly usage limit.", False),
+        ("Failed to authenticate. API Error: 401 The key is wrong.", True),
+        ("The usage is 4. " * 100, True),
+    ],
+)
+def test_a_used_up_quota_is_no_missing_login_if_the_agent_says_so_in_its_text(
+    session: Session, words: str, is_login: bool
+) -> None:
+    error = error_of(ask(session, ["say", words], ["error", {"code": -32000, "message": "Authentication required"}]))
+    assert isinstance(error, AuthenticationFailed) is is_login
+    assert (words.rstrip(".") in str(error)) is not is_login
 
 
 # -- the time of the start -------------------------------------------------------------------------
