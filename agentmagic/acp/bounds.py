@@ -10,6 +10,7 @@ TEXT = 5_000_000  # characters that an agent sends for one prompt: answer, reaso
 CALLS = 2000  # tool calls of the agent during one prompt
 ID = 200  # characters of the id of a session or a tool call
 TITLE = 300  # characters of the title of a tool call
+DETAILS = 2000  # characters of the text that describes a tool call without an input
 ARGUMENTS = 100_000  # characters of the arguments of a tool call, as JSON
 RESULT = 200_000  # characters of the result of one tool call
 IMAGE = 5_000_000  # bytes of base64 in a result

@@ -168,6 +168,12 @@ class LateWords:
         if entry in self._entries or len(self._entries) < bounds.LATE_ENTRIES:
             self._entries[entry] = words[: bounds.LATE_TEXT]
 
+    def add_request(self, call: Any) -> None:
+        """Keep that a permission request for a call came while no turn was running. It was refused."""
+        entry = ("request", ("call", call.tool_call_id[: bounds.ID]))
+        if len(self._entries) < bounds.LATE_ENTRIES:
+            self._entries[entry] = f'a request for permission, which was refused: "{_title_of(call)}"'
+
     def take(self, name: str) -> str:
         """Return a sentence that says what the agent `name` has sent late, "" for nothing, and forget it."""
         told = [_QUOTES.get(kind, "{}").format(words.strip()) for (kind, _), words in self._entries.items()]

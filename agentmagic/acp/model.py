@@ -22,7 +22,7 @@ from agentmagic.acp.process import quota_refusal
 from agentmagic.acp.prompts import INSTRUCTIONS, content_blocks, earlier_text, text_blocks
 from agentmagic.acp.updates import CallNews, CostNews, LateCall, News, PlanNews, UpdateReader, usage_of
 from agentmagic.errors import BadRequest
-from agentmagic.events import PartFinished
+from agentmagic.events import Approve, Deny, PartFinished, option_for
 from agentmagic.host import current_host
 from agentmagic.messages import Message, Part, ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request
@@ -243,7 +243,7 @@ class OutsideModel:
             *content_blocks(prompt.parts, connection.capabilities),
         ]
         tools = [tool.name for tool in request.tools]
-        reader = UpdateReader(self.name, tools, turn.unique_id, self._folder)
+        reader = UpdateReader(self.agent, tools, turn.unique_id, self._folder)
         running = self._prompt = _RunningPrompt(reader, asyncio.Queue())
         turn.calls.reader = running.reader
         turn.calls.emit = self._emit
@@ -304,8 +304,11 @@ class OutsideModel:
         self._on_update(report)
 
     def _hear_late(self, report: Any) -> None:
-        """Take an update that came after the end of a turn."""
-        self.late_words.add(report.update)
+        """Take an update or a permission request that came after the end of a turn."""
+        if isinstance(report, PermissionRequest):
+            self._refuse_late(report)
+        else:
+            self.late_words.add(report.update)
 
     @property
     def _prompt_cost(self) -> float | None:
@@ -317,6 +320,8 @@ class OutsideModel:
     def _on_update(self, report: Any) -> None:
         prompt = self._prompt
         if prompt is None:
+            if isinstance(report, PermissionRequest):
+                self._refuse_late(report)
             return
         prompt.wake()
         if self.turn is not None:
@@ -329,21 +334,29 @@ class OutsideModel:
         except Exception as error:  # noqa: BLE001  (the turn raises it)
             prompt.steps.put_nowait(error)
             return
-        if prompt.reader.has_announced_calls:
+        if prompt.reader.is_step_whole:
             loop = asyncio.get_running_loop()
             prompt.quiet = loop.call_later(bounds.QUIET, lambda: self._pass_on(prompt, prompt.reader.close()))
 
     def _on_permission_request(self, prompt: _RunningPrompt, request: PermissionRequest) -> None:
         turn, reader = self.turn, prompt.reader
-        self._pass_on(prompt, reader.call(request.call))
-        report = reader.report_of(request.call.tool_call_id)
-        if turn is None or report is None or report.tool:
-            # Allow calls of agentmagic tools here: their permission is decided when the agent calls them over MCP.
-            kinds = {one.kind: one.option_id for one in request.options}
-            request.answer.set_result(kinds.get("allow_once") or kinds.get("allow_always"))
+        if turn is None or prompt.is_answered:
+            self._refuse_late(request)
             return
-        self._pass_on(prompt, reader.close(report))
+        once = option_for(request.options, Approve(""))
+        if once is not None and reader.is_ours(request.call):
+            # The user is asked, if need be, when the agent calls the tool over MCP: see `OutsideCalls.call_tool`.
+            request.send(once.id)
+            return
+        self._pass_on(prompt, reader.request(request.call))
+        report = reader.report_of(request.call.tool_call_id)
+        assert report is not None  # noqa: S101  (of `request`)
         turn.calls.add_request(report, request)
+
+    def _refuse_late(self, request: PermissionRequest) -> None:
+        """Refuse a permission request that comes while no turn runs; the next turn tells the user."""
+        request.choose(Deny(""))
+        self.late_words.add_request(request.call)
 
     def _emit(self, news: Iterable[News]) -> None:
         if self._prompt is not None:

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from agentmagic import secrets, settings
 from agentmagic.acp import agents
 from agentmagic.acp.agents import OutsideAgent
+from agentmagic.acp.updates import SERVER
 from agentmagic.errors import AuthenticationFailed, ProviderError, Unavailable
 from agentmagic.text import single_line
 from agentmagic.tools.mcp import limits, stdio, warm
@@ -84,7 +85,10 @@ async def start_agent(agent: OutsideAgent, folder: Path) -> "AgentProcess":
     await asyncio.to_thread(_warm)
     if problem := agents.problem_of(agent):
         raise Unavailable(problem)
-    program = Stdio(agent.command, agent.args, environment_for(agent, os.environ), folder)
+    environment = environment_for(agent, os.environ)
+    if agent.variables is not None:
+        environment.update(agent.variables(SERVER))
+    program = Stdio(agent.command, agent.args, environment, folder)
     try:
         process, mark = await stdio.start(program)
     except (OSError, ValueError) as error:

@@ -211,7 +211,7 @@ class _OutsideLoop(TurnLoop):
             turn.agent.max_repeats,
             watcher=turn.watcher,
             calls=self.calls,
-            server=outside_agent(self.outside_turn.name).label,
+            agent=outside_agent(self.outside_turn.name),
             tape=self.outside_turn.tape,
         )
 
@@ -227,6 +227,7 @@ class _OutsideLoop(TurnLoop):
 
     async def _start(self) -> None:
         if isinstance(self.turn.model, Preparing):
+            self._check_code()
             self._opening = "start"
             self.emit(Working(f"starting {self.turn.model.name}"))
             await self.turn.model.prepare()
@@ -266,9 +267,19 @@ class _OutsideLoop(TurnLoop):
             self._outside_steps.add_unfinished()
             self._end_plan()
 
+    def _check_code(self) -> None:
+        """Raise UsageError if code is forbidden here, and the agent may run a command without asking."""
+        executor = self.executor
+        assert isinstance(executor, OutsideExecutor)  # noqa: S101  (of `equip`)
+        if not executor.agent.asks_for_commands and (why := executor.gate.forbids_all(executor.code_tool)):
+            raise UsageError(f"{self.turn.model.name} can run commands without asking, so it is not started. {why}")
+
     async def _needs_prompt(self, step_end: ModelFinished) -> bool:
         """Return whether the agent must be sent another prompt, now that it has ended its turn."""
         name = self.turn.model.name
+        if step_end.reason == "cancelled" and self.calls.was_refused:  # codex-acp ends its turn at a refusal
+            self.warn(f"{name} ended its turn because a call was refused.")
+            return False
         if step_end.reason == "cancelled":
             raise ProviderError(f"{name} ended its turn as if it had been stopped. Ask again.")
         if step_end.reason == "refusal":

@@ -219,6 +219,14 @@ _FORMS: dict[str, dict[str, Test]] = {
         "answer": lambda value: value in ANSWERS,
         "arguments_": _DICT,
         "reason_": _TEXT,
+        "option_": _TEXT,
+    },
+    "asked": {
+        "asked": _TEXT,
+        "step": _count,
+        "call": _place,
+        "arguments_": _DICT,
+        "options_": _list(lambda option: _list(_TEXT)(option) and len(option) == 3),  # noqa: PLR2004  (id, name, kind)
     },
     "question": {"question": _TEXT, "answer": _or_null(_TEXT)},
     "inner": {"inner": _TEXT, **_RESULT, "begun_": _count, "unfinished_": _BOOL},

@@ -14,6 +14,7 @@ from agentmagic.classroom import OFFLINE_MODES
 from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, describe
 from agentmagic.events import (
     SERVED,
+    AgentOption,
     ApprovalAsked,
     Event,
     Intent,
@@ -369,9 +370,19 @@ class TurnTape:
 
     # -- what an outside agent does itself -----------------------------------------------------
 
-    def was_decided(self, call: ToolCall) -> bool:
-        """Return whether, in the recording, the user allowed or denied the tool call, or the call did not run."""
-        return self.player is not None and self.player.was_decided(self.calls.places.get(call.id, (0, 0)))
+    def requested(self, call: ToolCall, changed: bool, options: Sequence[AgentOption]) -> None:
+        """Record that an agent in another process asked for permission for its call, offering these `options`.
+
+        `changed` says whether the call is another one than the agent had reported.
+        """
+        if self.recorder is not None:
+            place = self.calls.places.get(call.id, (0, 0))
+            self.recorder.requested(call, place, options, changed=changed)
+
+    def requests(self, call: ToolCall) -> Sequence[tuple[ToolCall, Sequence[AgentOption]]]:
+        """Return the recorded permission requests for a call: what each was about, and the options it offered."""
+        place = self.calls.places.get(call.id, (0, 0))
+        return () if self.player is None else self.player.requests_for(call, place)
 
     def plan(self, entries: Sequence[Sequence[str]]) -> None:
         """Record the task plan of an agent that runs in another process: the text and the status of each entry."""

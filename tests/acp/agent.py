@@ -180,8 +180,11 @@ class Turn:
         call = self._next()
         arguments: dict[str, Any] = json.loads(given or "{}")
         if reported:
-            title = f"mcp__agentmagic__{name}"
-            await self.tell(start_tool_call(call, title, kind="other", raw_input=arguments))
+            # As claude's adapter marks it; other agents have no mark that only their program writes.
+            mark = {"claudeCode": {"toolName": f"mcp__{self.agent.servers[self.session][0].name}__{name}"}}
+            begun = start_tool_call(call, f"Call {name}", kind="other", raw_input=arguments)
+            begun.field_meta = mark
+            await self.tell(begun)
         server = self.agent.servers[self.session][0]
         headers = {one.name: one.value for one in server.headers}
         async with Client(StreamableHttpTransport(server.url, headers=headers)) as client:
