@@ -24,6 +24,7 @@ SILENCE = 0.3  # seconds without text, thought, call or plan, after which the wo
 LAST_WORDS = 2.0  # seconds after its response to a prompt, in which an agent's words still belong to that turn
 LATE_TEXT = 1000  # characters shown of what an agent sends after its turn has ended
 LATE_ENTRIES = 20  # messages, calls and plans shown of what an agent sends after its turn has ended
+LATE_HELD = 100_000  # characters of texts with an old id that are held until it is clear whether they are late
 LATE_IDS = 10_000  # ids of an agent's earlier messages and calls that are kept
 ENDING = 0.5  # seconds that a cancelled prompt may take to end, before the agent's process is ended
 EARLIER = 60_000  # characters of the earlier conversation that are sent to a new session of the agent

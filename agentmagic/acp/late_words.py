@@ -5,7 +5,7 @@ a moment after the last words.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agentmagic.acp import bounds
@@ -45,6 +45,10 @@ class LastWord:
                 return
         self.at = now
 
+    def hear_held(self, now: float) -> None:
+        """Take a chunk of text that `LateWords` holds as the last word. `now` is its time."""
+        self.kind, self.at = "text", now
+
     def turn_end(self, answered: float) -> float:
         """Return the time at which the agent's turn ends. `answered` is the time of its response to the prompt."""
         latest = answered + bounds.LAST_WORDS
@@ -65,38 +69,86 @@ class _Ids(OrderedDict[Id, str]):
             self.popitem(last=False)
 
 
+@dataclass(slots=True)
+class _Texts:
+    """The texts and thoughts that an agent has sent for one prompt, by their ids.
+
+    `plain`: whether some have no id. `named`: whether some have a new id. `held`: updates with ids of earlier prompts,
+    and `size`, the number of their characters. `ends_held`: whether a held text is the last word, also among the calls.
+    """
+
+    plain: bool = False
+    named: bool = False
+    held: list[Any] = field(default_factory=list[Any])
+    size: int = 0
+    ends_held: bool = False
+
+
 class LateWords:
     """What an agent sends after its turn has ended. A notice of the next turn contains it, but no answer does.
 
     The ids of messages and calls show which updates belong to an earlier prompt. Updates without an id that come after
-    a prompt was sent belong to that prompt.
+    a prompt was sent belong to that prompt. Some agents take the ids of messages from their model's server, and some
+    servers give the same id to every message. So texts with an old id are held until the prompt has ended.
     """
 
     def __init__(self) -> None:
         self._earlier = _Ids()
         self._current = _Ids()
+        self._texts = _Texts()
         self._entries: dict[tuple[str, Id | None], str] = {}
+        self._mixes_ids = False  # whether the agent has sent texts with and without an id for one prompt
+        self._repeats_ids = False  # whether the agent gives the same id to messages of different prompts
 
     def begin_prompt(self) -> None:
         """Begin a prompt: all ids so far are of earlier prompts."""
+        for held in self._texts.held:  # of a prompt that was stopped
+            self.add(held.update)
         for key, title in self._current.items():
             self._earlier.keep(key, title)
         self._current.clear()
+        self._texts = _Texts()
 
-    def is_late(self, content: Any) -> bool:
-        """Return whether an update that came during the running prompt has an id of an earlier prompt.
+    def end_prompt(self) -> list[Any]:
+        """End a prompt. Return the held updates if they are its answer, because the agent repeats its ids."""
+        texts, self._texts = self._texts, _Texts()
+        is_answer = texts.ends_held and not texts.named and (self._mixes_ids or not texts.plain)
+        self._mixes_ids = self._mixes_ids or (texts.plain and texts.named)
+        self._repeats_ids = self._repeats_ids or is_answer
+        if is_answer:
+            return texts.held
+        for held in texts.held:
+            self.add(held.update)
+        return []
 
-        The announcement of a call, or a permission request for it, always begins a new call, because some agents count
-        their calls from 1 in each prompt.
-        """
-        key = _id_of(content)
-        if key is None:
+    def hold(self, report: Any) -> bool:
+        """Return whether an update of the running prompt has an id of an earlier prompt. If so, keep the update."""
+        content, key = report.update, _id_of(report.update)
+        is_text = content.session_update in _QUOTES
+        # The announcement of a call always begins a new call: some agents count their calls from 1 in each prompt.
+        is_new = key is None or content.session_update == "tool_call" or (is_text and self._repeats_ids)
+        if is_new or key in self._current or key not in self._earlier:
+            self.note(content)
             return False
-        is_new = key in self._current or getattr(content, "session_update", "tool_call") == "tool_call"
-        if key in self._earlier and not is_new:
+        if not is_text:
+            self.add(content)
             return True
-        self._current.keep(key, _title_of(content))
-        return False
+        self._texts.ends_held = True
+        self._texts.size += len(text_of(content))
+        if self._texts.size <= bounds.LATE_HELD:
+            self._texts.held.append(report)
+        return True
+
+    def note(self, content: Any) -> None:
+        """Note the id in an update, or in a permission request, as one of the running prompt."""
+        key = _id_of(content)
+        if key is not None:
+            self._current.keep(key, _title_of(content))
+            self._texts.ends_held = False
+        if getattr(content, "session_update", "") in _QUOTES:
+            self._texts.ends_held = False
+            self._texts.plain = self._texts.plain or key is None
+            self._texts.named = self._texts.named or key is not None
 
     def add(self, content: Any) -> None:
         """Keep what a late update says. An update that is not text, a thought, a call or a plan is dropped."""

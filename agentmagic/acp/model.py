@@ -18,6 +18,7 @@ from agentmagic.acp.calls import OutsideCalls
 from agentmagic.acp.connection import AgentConnection, PermissionRequest
 from agentmagic.acp.desk import TurnDesk
 from agentmagic.acp.late_words import LastWord, LateWords
+from agentmagic.acp.process import quota_refusal
 from agentmagic.acp.prompts import INSTRUCTIONS, content_blocks, earlier_text, text_blocks
 from agentmagic.acp.updates import CallNews, CostNews, LateCall, News, PlanNews, UpdateReader, usage_of
 from agentmagic.errors import BadRequest
@@ -284,19 +285,23 @@ class OutsideModel:
             if self._prompt is not prompt:  # the turn was stopped
                 return
             await prompt.wait_for_last_words()
+            for report in self.late_words.end_prompt():
+                self._pass_on(prompt, prompt.reader.feed(report))
             connection.listener = None
             usage = usage_of(response, self._prompt_cost)
             self._pass_on(prompt, prompt.reader.finish(response.stop_reason, usage))
         except Exception as error:  # noqa: BLE001  (the turn raises it)
-            prompt.steps.put_nowait(error)
+            prompt.steps.put_nowait(quota_refusal(self.agent, error, prompt.reader.last_text))
 
     def _hear(self, report: Any) -> None:
         """Take an update or a permission request of the running prompt; an update of an earlier prompt is set aside."""
-        content = report.call if isinstance(report, PermissionRequest) else report.update
-        if self._prompt is not None and self.late_words.is_late(content):
-            self.late_words.add(content)
-        else:
-            self._on_update(report)
+        prompt = self._prompt
+        if isinstance(report, PermissionRequest):
+            self.late_words.note(report.call)
+        elif prompt is not None and self.late_words.hold(report):
+            prompt.last_word.hear_held(asyncio.get_running_loop().time())
+            return
+        self._on_update(report)
 
     def _hear_late(self, report: Any) -> None:
         """Take an update or a permission request that came after the end of a turn."""

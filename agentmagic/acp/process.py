@@ -252,9 +252,21 @@ class AgentProcess:
         await cast("ByteReceiveStream", self._process.stdout).aclose()
 
 
+def quota_refusal(agent: OutsideAgent, error: Exception, text: str) -> Exception:
+    """Return the error to raise for a prompt that ended with `error`, after the agent had sent `text` as its last word.
+
+    Claude sends the reason as text, and then reports that a login is missing, although its quota may be used up.
+    """
+    is_short = 0 < len(text) <= limits.ERROR
+    if is_short and isinstance(error, AuthenticationFailed) and _QUOTA.search(text):
+        return ProviderError(f"{agent.model} did not answer the prompt: {_shown(text)}.")
+    return error
+
+
 def _refusal_words(error: Any) -> str:
     """Return what an agent's error response says beyond its code, "" for nothing. `error` is an `acp.RequestError`."""
-    texts = [_shown(text) for text in (str(error), *islice(_reasons_in(error.data), _MOST_REASONS))]
+    message = str(error).removeprefix("Internal error: ")  # Claude sends it before the reason
+    texts = [_shown(text) for text in (message, *islice(_reasons_in(error.data), _MOST_REASONS))]
     texts = [text for text in dict.fromkeys(texts) if text.lower() not in _MEANINGLESS]
     # Many agents repeat the message in `data`, often inside a longer sentence.
     words = [text for text in texts if not any(text != other and text in other for other in texts)]

@@ -200,6 +200,11 @@ class UpdateReader:
         self._characters = 0
 
     @property
+    def last_text(self) -> str:
+        """The text that the agent is writing, "" if the last word of the agent is not text."""
+        return "".join(self._open[1]) if self._open is not None and self._open[0] == "text" else ""
+
+    @property
     def is_step_whole(self) -> bool:
         """Whether calls were announced, and the input of each is known."""
         return bool(self._announced) and all(one.has_input or one.has_begun for _, one in self._announced)

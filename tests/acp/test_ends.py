@@ -16,7 +16,7 @@ from agentmagic.acp import turn as turns
 from agentmagic.acp.late_words import LastWord, LateWords
 from agentmagic.acp.model import OutsideModel
 from agentmagic.acp.updates import CallNews, CostNews, PlanNews
-from agentmagic.errors import BadRequest, EmptyAnswer, ProviderError, TurnTimeout, Unavailable
+from agentmagic.errors import AuthenticationFailed, BadRequest, EmptyAnswer, ProviderError, TurnTimeout, Unavailable
 from agentmagic.events import Notice, PartDelta, PartFinished, PartStarted, ToolFinished
 from agentmagic.messages import Text
 from agentmagic.run import Run
@@ -180,7 +180,7 @@ def test_what_is_kept_of_late_words_is_bounded() -> None:
         late.add(chunk)
     for number in range(3 * bounds.LATE_IDS):
         late.add(acp.start_tool_call(f"call{number}", "Read"))
-        assert not late.is_late(acp.start_tool_call(f"new{number}", "Read"))
+        late.note(acp.start_tool_call(f"new{number}", "Read"))
     late.begin_prompt()
     assert len(late._earlier) == bounds.LATE_IDS
     assert len(late._entries) == bounds.LATE_ENTRIES
@@ -198,8 +198,30 @@ def test_what_has_an_id_of_the_turn_before_is_told_once_and_is_no_part_of_the_an
     assert text_of(run) == "three"
     assert [event.result.call_id for event in of_kind(run, ToolFinished)] == ["c2"]
     (told,) = notices_of(run)
-    assert '"and 2 euros.and 2 euros."; the call "Read a.txt" (completed)' in told
+    assert told.endswith('the call "Read a.txt" (completed); "and 2 euros.and 2 euros."')
     assert notices_of(ask(session, ["say", "four"], END)) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "answer", "told"),
+    [
+        ([["say", "one", "m1"]], [["say", "two", "m1"]], "two", 0),
+        ([["say", "!"], ["say", "one", "m1"]], [["say", "!"], ["say", "two", "m1"]], "!two", 0),
+        ([["say", "one", "m1"]], [["say", "two"], ["say", "late", "m1"]], "two", 1),
+        ([["say", "one", "m1"]], [["say", "late", "m1"], ["say", "two"]], "two", 1),
+        ([["say", "one", "m1"]], [["say", "two", "m2"], ["say", "late", "m1"]], "two", 1),
+        ([["say", "one", "m1"]], [["think", "late", "m1"], call(), done()], "", 1),
+    ],
+)
+def test_an_agent_that_repeats_its_ids_keeps_its_answers(
+    session: Session, first: list[Any], second: list[Any], answer: str, told: int
+) -> None:
+    ask(session, *first, END)
+    run = ask(session, *second, END)
+    assert (text_of(run), len(notices_of(run))) == (answer, told)
+    if not told:
+        third = ask(session, ["say", "three ", "m1"], call(), done(), ["say", "four", "m1"], END)
+        assert (text_of(third), notices_of(third)) == ("four", [])
 
 
 def test_what_comes_between_two_turns_is_told_in_the_second(session: Session, tmp_path: Path) -> None:
@@ -320,6 +342,22 @@ def test_the_words_of_an_error_are_shown(session: Session) -> None:
     run = ask(session, ["error", {"code": -32603, "message": "Internal error", "data": data}])
     assert type(error_of(run)) is ProviderError
     assert str(error_of(run)).endswith("did not answer the prompt: The weekly quota is used up.")
+
+
+@pytest.mark.parametrize(
+    ("words", "is_login"),
+    [
+        ("Failed to authenticate. API Error: 403 This would exceed your weekly usage limit.", False),
+        ("Failed to authenticate. API Error: 401 The key is wrong.", True),
+        ("The usage is 4. " * 100, True),
+    ],
+)
+def test_a_used_up_quota_is_no_missing_login_if_the_agent_says_so_in_its_text(
+    session: Session, words: str, is_login: bool
+) -> None:
+    error = error_of(ask(session, ["say", words], ["error", {"code": -32000, "message": "Authentication required"}]))
+    assert isinstance(error, AuthenticationFailed) is is_login
+    assert (words.rstrip(".") in str(error)) is not is_login
 
 
 # -- the time of the start -------------------------------------------------------------------------

@@ -305,6 +305,7 @@ INTERNAL, AUTH, PARAMS = (-32603, "Internal error"), (-32000, "Authentication re
             {"details": "You have reached your 5-hour usage limit."},
             "You have reached your 5-hour usage limit",
         ),
+        ((-32603, "Internal error: API Error: 400 no such model"), {"errorKind": "x"}, "API Error: 400 no such model"),
         (INTERNAL, "Quota exceeded for this month", "Quota exceeded for this month"),
         (INTERNAL, {"error": {"message": "The model is overloaded"}}, "The model is overloaded"),
         (INTERNAL, {"error": "out of memory"}, "out of memory"),

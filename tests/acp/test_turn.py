@@ -358,7 +358,7 @@ def test_a_program_that_is_no_agent_fails_each_time_it_is_asked() -> None:
 def test_the_time_limit_holds() -> None:
     session = session_of()
     asked(session, "!say warm")  # a timeout that a user sets includes the start of the agent
-    run = asked(session, "!say Hello\n!hang", agent=Agent(session.agent.model, timeout=1.0))
+    run = asked(session, "!say Hello\n!hang", agent=Agent(command(), timeout=1.0))
     assert isinstance(failure_of(run), TurnTimeout)
     assert result_of(run).final_text == "Hello "
     session.close()
