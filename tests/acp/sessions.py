@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,14 @@ def session_of(*options: str, **settings: Any) -> Session:
     )
 
 
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts in a value of JSON."""
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+        yield from texts_in(inner)
+
+
 FIELDS = ("tools", "timeout", "output", "before_finish", "permission", "max_cost", "max_tokens", "max_iterations")
 
 
@@ -112,4 +120,4 @@ def always(question: ApprovalAsked) -> Approve:
     return Approve(question.id, always=True)
 
 
-__all__ = ["Event", "Fake", "always", "asked", "command", "names", "no", "of_kind", "session_of", "started"]
+__all__ = ["Event", "Fake", "always", "asked", "command", "names", "no", "of_kind", "session_of", "started", "texts_in"]
