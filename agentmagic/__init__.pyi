@@ -33,9 +33,11 @@ from agentmagic.errors import TurnTimeout as TurnTimeout
 from agentmagic.errors import Unavailable as Unavailable
 from agentmagic.errors import UnknownModel as UnknownModel
 from agentmagic.errors import UsageError as UsageError
+from agentmagic.events import AgentOption as AgentOption
 from agentmagic.events import ApprovalAsked as ApprovalAsked
 from agentmagic.events import ApprovalGiven as ApprovalGiven
 from agentmagic.events import Approve as Approve
+from agentmagic.events import CallChanged as CallChanged
 from agentmagic.events import CellProposed as CellProposed
 from agentmagic.events import Clarified as Clarified
 from agentmagic.events import Compacted as Compacted
@@ -113,6 +115,7 @@ from agentmagic.secrets import register_secret as register_secret
 from agentmagic.serialization import decode_log as decode_log
 from agentmagic.session import Session as Session
 from agentmagic.tools.base import Done as Done
+from agentmagic.tools.base import Effects as Effects
 from agentmagic.tools.base import TaskComplete as TaskComplete
 from agentmagic.tools.base import Tool as Tool
 from agentmagic.tools.base import ToolContext as ToolContext

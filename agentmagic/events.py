@@ -5,9 +5,9 @@ The agent loop emits the events of a turn in this order:
 1. `TurnStarted`, and `Working` while the model is loaded.
 2. For each step: `StepStarted`; for each part `PartStarted`, `PartDelta`..., `PartFinished`; then `StepFinished`.
 3. The tool calls of the step: `ApprovalAsked`, `ApprovalGiven`, `ToolStarted`, `ToolProgress`, `ToolFinished`. Every
-   call has a result before the next `StepStarted`. While a tool runs, there may also be the calls that the tool makes
-   itself (each after an `InnerCall`), the events of an agent that it asks (each inside an `InnerEvent`), and the cells
-   that it proposes.
+   call has a result before the next `StepStarted`. If an outside agent changes its own call, a `CallChanged` comes
+   before. While a tool runs, there may also be the calls that the tool makes itself (each after an `InnerCall`), the
+   events of an agent that it asks (each inside an `InnerEvent`), and the cells that it proposes.
 4. At the end, `VariablesChanged` if tools changed the notebook, and one `TurnFinished`.
 
 `PromptAdded` and `Compacted` come between steps; `Compacted` also comes within a step if its request did not fit.
@@ -15,7 +15,7 @@ The agent loop emits the events of a turn in this order:
 event log before the `TurnFinished` of the earlier turn. `Fold` makes the same messages if the `PartDelta`s are missing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -179,6 +179,30 @@ class StepRetried:
     tries: int = TRIES
 
 
+ALLOW_ONCE = "allow_once"
+"""The kind of option that allows one call, in the Agent Client Protocol (schema, PermissionOptionKind)."""
+REJECT_ONCE = "reject_once"
+"""The kind of option that refuses one call."""
+
+
+@value_class
+class AgentOption:
+    """An answer that an outside agent offers to its permission request; `name` is the text that the user sees.
+
+    `kind` is a word of the protocol, such as "allow_once", "allow_always" or "reject_once", or an unknown word.
+    """
+
+    type: ClassVar[str] = "agent_option"
+    id: str
+    name: str
+    kind: str
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the option refuses the call."""
+        return self.kind.startswith("reject")
+
+
 @value_class
 class ApprovalAsked:
     """A tool call waits for the user's approval; answer with `Approve` or `Deny` of the same `id`.
@@ -188,6 +212,8 @@ class ApprovalAsked:
     the files that a program would write, if the tool can predict it. `optional` has the JSON Schemas of the arguments
     that the model left out, by name. If the call is `fixed`, its arguments cannot be changed. If `hosted` is true, the
     question is not about one call, but whether the provider may run the tool on its servers in this session.
+    `options` are the answers that an outside agent offers to its request, in its own words; `Approve` and `Deny` can
+    name one. If `once` is true, the call can only be approved once: it does not say what will run.
     """
 
     type: ClassVar[str] = "approval_asked"
@@ -200,13 +226,31 @@ class ApprovalAsked:
     optional: Mapping[str, Any] | None = None
     fixed: bool = False
     hosted: bool = False
+    options: tuple[AgentOption, ...] = ()
+    once: bool = False
+
+    @property
+    def can_approve(self) -> bool:
+        """Whether a plain `Approve` has a meaning: an outside agent may offer no option that allows a call once."""
+        return not self.options or self.option_for(Approve(self.id)) is not None
+
+    @property
+    def own_options(self) -> tuple[AgentOption, ...]:
+        """The options of an outside agent that neither a plain `Approve` nor a plain `Deny` chooses."""
+        plain = (self.option_for(Approve(self.id)), self.option_for(Deny(self.id)))
+        return tuple(one for one in self.options if one not in plain)
+
+    def option_for(self, intent: "Intent | None") -> AgentOption | None:
+        """Return the option that an answer to this request chooses, None without one."""
+        return option_for(self.options, intent)
 
 
 @value_class
 class ApprovalGiven:
     """A call was approved or denied; `always` means that the user is not asked about later calls of the tool.
 
-    `arguments` are the arguments that the call runs with if the user changed them, else None.
+    `arguments` are the arguments that the call runs with if the user changed them, else None. `option` is the id of the
+    option that an outside agent is sent as the answer.
     """
 
     type: ClassVar[str] = "approval_given"
@@ -215,6 +259,15 @@ class ApprovalGiven:
     always: bool = False
     reason: str = ""
     arguments: Mapping[str, Any] | None = None
+    option: str = ""
+
+
+@value_class
+class CallChanged:
+    """An outside agent changed what its call does after it had reported the call; `call` is the call as it is now."""
+
+    type: ClassVar[str] = "call_changed"
+    call: ToolCall
 
 
 @value_class
@@ -647,6 +700,7 @@ TurnEvent = (
     | StepRetried
     | ApprovalAsked
     | ApprovalGiven
+    | CallChanged
     | QuestionAsked
     | QuestionAnswered
     | InnerCall
@@ -714,20 +768,38 @@ class Approve:
     """The user lets a tool call run; with `always`, the tool runs without asking for the rest of the session.
 
     In step mode, the turn continues to the next pause, or with `always` to its end. `arguments` replaces the model's
-    arguments unless it is None. If they do not fit the tool, the user is asked again.
+    arguments unless it is None. If they do not fit the tool, the user is asked again. `option` is the id of the option
+    of an outside agent that the user chose; "" chooses the one that allows the call once.
     """
 
     id: str
     always: bool = False
     arguments: Mapping[str, Any] | None = None
+    option: str = ""
 
 
 @value_class
 class Deny:
-    """The user does not let a tool call run. The reason is sent to the model."""
+    """The user does not let a tool call run. The reason is sent to the model. `option`: as in `Approve`."""
 
     id: str
     reason: str = ""
+    option: str = ""
+
+
+def option_for(options: Sequence[AgentOption], intent: "Intent | None") -> AgentOption | None:
+    """Return the option of an outside agent that an answer chooses, None without one.
+
+    Only its id chooses an option that the agent remembers, or one of several that allow the call once: these do more
+    than allow it. A refusal is the exception: if no option refuses the call once, one that refuses it always is chosen.
+    """
+    if isinstance(intent, Approve | Deny) and intent.option:
+        return next((one for one in options if one.id == intent.option), None)
+    if isinstance(intent, Approve):
+        once = [one for one in options if one.kind == ALLOW_ONCE]
+        return once[0] if len(once) == 1 else None
+    refusals = sorted((one for one in options if one.refuses), key=lambda one: one.kind != REJECT_ONCE)
+    return next(iter(refusals), None)
 
 
 @value_class
@@ -780,7 +852,7 @@ class Fold:
         self._results: dict[str, ToolResult] = {}
         self._started: set[str] = set()
 
-    def feed(self, event: Event) -> None:  # noqa: C901  (one arm for each event, in one place)
+    def feed(self, event: Event) -> None:  # noqa: C901, PLR0912  (one arm for each event, in one place)
         """Process the next event, and add to `messages` each message that it completes."""
         match event:
             case PartDelta():
@@ -805,6 +877,8 @@ class Fold:
                 self.messages.append(event.prompt)
             case PromptEdited() if self.messages and self.messages[-1].role == "user":
                 self.messages[-1] = event.prompt
+            case CallChanged():
+                self._change(event.call)
             case Clarified():
                 self._settle()
                 self.messages += (Message("assistant", (Text(event.question),)), user(event.answer))
@@ -855,6 +929,17 @@ class Fold:
         for event in closing:
             self.feed(event)
         return closing
+
+    def _change(self, call: ToolCall) -> None:
+        """Give an unanswered call of the last assistant message another name and other arguments."""
+
+        def changed(part: Part) -> Part:
+            is_it = isinstance(part, ToolCall) and part.id == call.id
+            return replace(part, name=call.name, arguments=call.arguments) if is_it else part
+
+        if any(one.id == call.id for one in self._calls):
+            self.messages[-1] = replace(self.messages[-1], parts=tuple(map(changed, self.messages[-1].parts)))
+            self._calls = tuple(part for part in self.messages[-1].parts if isinstance(part, ToolCall))
 
     def _settle(self) -> None:
         # A damaged event log may lack results of tool calls. Providers refuse a history with calls without results.

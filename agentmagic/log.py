@@ -169,7 +169,8 @@ class Audit:
     """The audit entry of one tool call: who allowed or refused it, and how it ended.
 
     `arguments` are the arguments with which the tool ran; only their hash is logged. `seconds` is the run time of the
-    tool itself. `caller` is the outside program that made the call, or "" if the session's own model made it.
+    tool itself. `caller` is the outside program that made the call, or "" if the session's own model made it. `within`
+    is the id of the call whose tool or program made this call, "" if none did.
     """
 
     server: str
@@ -179,14 +180,16 @@ class Audit:
     outcome: str = "interrupted"
     seconds: float = 0.0
     caller: str = ""
+    within: str = ""
 
 
 def audit(entry: Audit) -> None:
     """Log a tool call in one line, at INFO, to the logger "agentmagic.audit"."""
     if auditor.isEnabledFor(logging.INFO):
         auditor.info(
-            "%sserver=%s tool=%s arguments=%s decision=%s outcome=%s seconds=%.3f",
+            "%s%sserver=%s tool=%s arguments=%s decision=%s outcome=%s seconds=%.3f",
             f"caller={json.dumps(entry.caller)} " if entry.caller else "",
+            f"within={json.dumps(entry.within)} " if entry.within else "",
             json.dumps(entry.server),
             json.dumps(entry.tool),
             arguments_hash(entry.arguments),

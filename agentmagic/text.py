@@ -10,9 +10,11 @@ import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import is_dataclass, replace
 from difflib import get_close_matches
 from ipaddress import ip_address
-from itertools import islice
+from itertools import chain, islice
+from operator import is_
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
@@ -190,6 +192,42 @@ def encodable(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def encodable_value(value: Any) -> Any:
+    """Return a value with `encodable` applied to the texts inside it: those of dataclasses, mappings, lists and tuples.
+
+    Values without lone surrogates are returned themselves, not as copies.
+    """
+    match value:
+        case str():
+            return encodable(value)
+        case Mapping():
+            mapping = cast("Mapping[Any, Any]", value)
+            new = {encodable_value(key): encodable_value(item) for key, item in mapping.items()}
+            same = len(new) == len(mapping) and all(
+                map(is_, chain(new, new.values()), chain(mapping, mapping.values()))
+            )
+            return mapping if same else new
+        case list() | tuple():
+            sequence = cast("Sequence[Any]", value)
+            new = list(map(encodable_value, sequence))
+            same = all(map(is_, new, sequence))
+            return sequence if same else new if isinstance(sequence, list) else tuple(new)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            changes: dict[str, Any] = {}
+            for name in value.__dataclass_fields__:
+                content = getattr(value, name)
+                if content.__class__ in _WITHOUT_TEXT or (content.__class__ is str and content.isascii()):
+                    continue  # most fields, without another call
+                if (new_content := encodable_value(content)) is not content:
+                    changes[name] = new_content
+            return replace(value, **changes) if changes else value
+        case _:
+            return value
+
+
+_WITHOUT_TEXT = frozenset({type(None), bool, int, float, bytes})
 
 
 def a_type(value: object) -> str:

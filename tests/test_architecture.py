@@ -86,20 +86,20 @@ def test_only_the_kernel_and_its_widgets_know_jupyter():
 
 def test_the_public_names_are_these():
     names = """
-        Agent AgentMagicError AgentTool ApprovalAsked ApprovalGiven Approve AuthenticationFailed AuthenticationMissing
-        BadRequest CassetteError CellProposed Citation Clarified Compacted ConfigError Context ContextTooLong Deny Done
-        EmptyAnswer Event Example HistoryCut HostedCall HostedResult InnerCall InnerEvent Intent InvalidOutput
-        JournalError Limits MalformedCall
-        MapFailed MapOptions MapProgress MapResult MapRow MapRun Media Message
-        MissingExtra Model ModelFinished ModelSettings NotebookTools Notice OutputSchema Part PartDelta
-        PartFinished PartStarted PlanRejected Planned Policy Prompt PromptAdded PromptEdited ProposalSettled
-        ProviderData ProviderError QuestionAnswered QuestionAsked RateLimited Reasoning ReplayMismatch Reply Request
-        Resource RetrySettings Routed Rule Run RunResult Sampled ScriptedModel ServerError Session SessionBusy Source
-        StepFinished StepRetried StepStarted Stop StreamBroken TaskComplete TaskFinished TaskJudged TaskStarted Text
-        Tool ToolCall ToolContext ToolDef ToolError ToolFinished ToolProgress ToolResult ToolStarted Toolset
-        TurnFinished TurnOptions TurnStarted TurnTimeout Unavailable UnknownModel Usage UsageError VariablesChanged
-        Working call_tool decode_log info preview priced reader register_model register_secret result tool usage user
-        web_fetch web_search
+        Agent AgentMagicError AgentOption AgentTool ApprovalAsked ApprovalGiven Approve AuthenticationFailed
+        AuthenticationMissing BadRequest CallChanged CassetteError CellProposed Citation Clarified Compacted
+        ConfigError Context ContextTooLong Deny Done Effects EmptyAnswer Event Example HistoryCut HostedCall
+        HostedResult InnerCall InnerEvent Intent InvalidOutput JournalError Limits MalformedCall MapFailed
+        MapOptions MapProgress MapResult MapRow MapRun Media Message MissingExtra Model ModelFinished
+        ModelSettings NotebookTools Notice OutputSchema Part PartDelta PartFinished PartStarted PlanRejected
+        Planned Policy Prompt PromptAdded PromptEdited ProposalSettled ProviderData ProviderError
+        QuestionAnswered QuestionAsked RateLimited Reasoning ReplayMismatch Reply Request Resource RetrySettings
+        Routed Rule Run RunResult Sampled ScriptedModel ServerError Session SessionBusy Source StepFinished
+        StepRetried StepStarted Stop StreamBroken TaskComplete TaskFinished TaskJudged TaskStarted Text Tool
+        ToolCall ToolContext ToolDef ToolError ToolFinished ToolProgress ToolResult ToolStarted Toolset
+        TurnFinished TurnOptions TurnStarted TurnTimeout Unavailable UnknownModel Usage UsageError
+        VariablesChanged Working call_tool decode_log info preview priced reader register_model register_secret
+        result tool usage user web_fetch web_search
     """
     assert agentmagic.__all__ == names.split()
     assert [name for name in agentmagic.__all__ if not hasattr(agentmagic, name)] == []

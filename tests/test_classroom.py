@@ -38,7 +38,7 @@ from agentmagic.providers.base import ModelFinished, Request
 from agentmagic.providers.registry import default_model, priced, usable_models
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import run
-from agentmagic.tools.base import Tool
+from agentmagic.tools.base import Effects, Tool
 from agentmagic.tools.mcp import config
 from agentmagic.tools.mcp.connection import Connection
 from agentmagic.tools.mcp.token_store import keyring_usable
@@ -261,7 +261,13 @@ def test_a_request_has_fields_that_shape_its_answer_and_no_others_where_a_class_
 
 def test_a_level_does_not_widen_what_the_class_has_asked(bounds):
     bounds('permission = "ask"')
-    python = Tool(ToolDef("python", ""), None, ask=True, code=True, effects=lambda _arguments: ("It only reads.",))
+    python = Tool(
+        ToolDef("python", ""),
+        None,
+        ask=True,
+        code=True,
+        effects=lambda _arguments: Effects(("It only reads.",), only_reads=True),
+    )
     trusted = Tool(ToolDef("fetch", "", server="web"), None, ask=True, trusted=True)
     gate = Gate(Policy(level="trusted"))
     for one in (python, trusted):

@@ -4,13 +4,15 @@ The rows for claude, codex, gemini and opencode were tested with the packages pu
 tests/acp/wire). The other rows follow the documentation of their makers, cited beside each, and are not tested.
 """
 
+import json
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.errors import MissingExtra, UnknownModel
 from agentmagic.platforms import join_command, quote_word, split_command
@@ -46,6 +48,14 @@ class OutsideAgent:
     `login`: the command that the user types once, in a terminal, to log in.
     `node`: the oldest Node.js version that the package requires. It is 0 if the package does not use Node.js.
     `asks_in`: the session mode in which the agent asks before it acts, "" if it has no modes.
+    `asks_for_commands`: whether the agent, in that mode, asks before every command that it runs.
+    `kinds`: the kinds of calls that the program sets by the name of its own tool, none of which runs a command. A call
+    of any other kind counts as code, because a model may have chosen the kind.
+    `server_field`: the path in `_meta` of the call in a permission request at which the program writes the name of the
+    MCP server that is called, () if it does not write it. `tool_field`: the path in `_meta` of a reported call at which
+    it writes the name by which it knows the tool. `tool_name` returns that name for a server and its tool.
+    `session_meta` returns the `_meta` with which a session is opened, and `variables` environment variables: with them,
+    the agent does not ask about the tools of agentmagic's MCP server, whose name is the argument. agentmagic asks.
     `wraps`: if this agent is only an adapter, the program that it connects to the protocol; otherwise "".
     `is_seen`: whether these values were tested with the real program.
     """
@@ -59,6 +69,13 @@ class OutsideAgent:
     own: frozenset[str] = frozenset()
     node: int = 0
     asks_in: str = ""
+    asks_for_commands: bool = False
+    kinds: frozenset[str] = frozenset()
+    server_field: tuple[str, ...] = ()
+    tool_field: tuple[str, ...] = ()
+    tool_name: Callable[[str, str], str] = "mcp__{}__{}".format
+    session_meta: Callable[[str], Mapping[str, Any]] | None = None
+    variables: Callable[[str], Mapping[str, str]] | None = None
     wraps: str = ""
     is_seen: bool = False
 
@@ -78,6 +95,30 @@ def _npm(package: str) -> str:
     return f"npm install -g {package}"
 
 
+def _claude_options(server: str) -> Mapping[str, Any]:
+    """Return the options of a session of claude-agent-acp, which merges them into its own (dist/acp-agent.js).
+
+    The settings of the folder (.claude/settings.json) are left out: a project could allow commands there. Without
+    `allowDangerouslySkipPermissions` no answer can switch off all questions.
+    """
+    options = {
+        "allowedTools": [f"mcp__{server}"],
+        "settingSources": ["user"],
+        "allowDangerouslySkipPermissions": False,
+    }
+    return {"claudeCode": {"options": options}}
+
+
+def _opencode_permission(server: str) -> Mapping[str, str]:
+    """Return the variable whose permissions opencode merges over those of its configuration (opencode.ai/docs/cli)."""
+    try:
+        before: object = json.loads(os.environ.get("OPENCODE_PERMISSION", "{}"))
+    except ValueError:
+        before = {}
+    known = cast("dict[str, object]", before) if isinstance(before, dict) else {}
+    return {"OPENCODE_PERMISSION": json.dumps({**known, f"{server}_*": "allow"})}
+
+
 _ROWS = (
     OutsideAgent(
         "claude",
@@ -87,6 +128,10 @@ _ROWS = (
         own=frozenset({"CLAUDE_CODE_OAUTH_TOKEN"}),  # a token that `claude setup-token` prints
         node=22,  # required by the agent's package.json, but the agent ran on Node.js 20.20 too
         asks_in="default",  # a new session is in the mode "auto", where the agent does not ask
+        kinds=frozenset({"read", "search", "edit", "fetch"}),  # from dist/tool-calls/reporters: by the tool's name
+        server_field=("claudeCode", "mcpServer", "name"),  # from the CLI, by canUseTool (dist/acp-agent.js)
+        tool_field=("claudeCode", "toolName"),
+        session_meta=_claude_options,
         wraps="claude",
         is_seen=True,
     ),
@@ -97,6 +142,7 @@ _ROWS = (
         login="codex-acp login",
         own=frozenset({"CODEX_API_KEY"}),  # from the agent's README; used if DEFAULT_AUTH_REQUEST is api-key
         asks_in="read-only",  # a new session is in the mode "agent", where a model, not the user, reviews actions
+        kinds=frozenset({"edit"}),  # "read" and "search" are what the program makes of a command (commandActionFacts)
         wraps="codex",
         is_seen=True,
     ),
@@ -108,6 +154,7 @@ _ROWS = (
         login="gemini",  # offers the login methods at its first start (docs/get-started/authentication)
         own=frozenset({"GOOGLE_APPLICATION_CREDENTIALS"}),  # the path of a credentials file, for Vertex AI
         node=20,
+        kinds=frozenset({"read", "search", "edit", "fetch"}),  # from the tool in its registry (toAcpToolKind)
         is_seen=True,
     ),
     OutsideAgent(
@@ -117,6 +164,8 @@ _ROWS = (
         package="opencode-ai",  # tested with version 1.18
         login="opencode auth login",
         own=frozenset({"OPENCODE_API_KEY"}),
+        kinds=frozenset({"read", "edit", "fetch"}),  # from packages/opencode/src/acp/tool.ts: by the tool's name
+        variables=_opencode_permission,
         is_seen=True,
     ),
     OutsideAgent(
@@ -133,6 +182,7 @@ _ROWS = (
         ("acp",),  # from block.github.io/goose/docs/guides/acp-clients
         install="curl -fsSL https://github.com/aaif-goose/goose/releases/download/stable/download_cli.sh | bash",
         login="goose configure",
+        asks_in="approve",  # from crates/goose/src/acp/server.rs; a new session may be in the mode "auto"
     ),
     OutsideAgent(
         "qwen",
@@ -272,16 +322,31 @@ def _major(version: str) -> int:
     return int(version.removeprefix("v").partition(".")[0] or 0)
 
 
-def login_problem(agent: OutsideAgent, methods: Sequence[str] = ()) -> str:
-    """Return a message that the user must log in; `methods` are the agent's names for its ways to log in."""
+def login_problem(agent: OutsideAgent, methods: Sequence[str] = (), words: str = "") -> str:
+    """Return a message that the user must log in.
+
+    `methods` are the agent's names for its ways to log in. `words` is what else the agent said, without secrets.
+    """
+    said = f": {words}" if words else ""
     if agent.login:
-        return f"{agent.model} is not logged in. Log in once, in a terminal: {agent.login}"
+        return f"{agent.model} is not logged in{said}. Log in once, in a terminal: {agent.login}"
     names = ", ".join(redact(single_line(one, _LABEL)) for one in methods[:_METHODS])
     ways = f" ({names})" if names else ""
     return (
-        f"{agent.model} is not logged in{ways}. Log in once with its own command, in a terminal: "
-        f"{redact(single_line(join_command(_program((agent.command, *agent.args))), LONGEST_SHOWN))}"
+        f"{agent.model} is not logged in{ways}{said}. Log in once with its own command, in a terminal: "
+        f"{_login_command(agent)}"
     )
+
+
+def login_advice(agent: OutsideAgent) -> str:
+    """Return a sentence that tells the user how to log in, in case that the agent needs a login."""
+    return f"If it needs a login, log in once, in a terminal: {_login_command(agent)}"
+
+
+def _login_command(agent: OutsideAgent) -> str:
+    """Return the command that logs in or, if that is unknown, the command that starts the agent's program."""
+    program = join_command(_program((agent.command, *agent.args)))
+    return agent.login or redact(single_line(program, LONGEST_SHOWN))
 
 
 def end_problem(agent: OutsideAgent, status: int | None, tail: "Tail") -> str:
@@ -299,9 +364,12 @@ def end_problem(agent: OutsideAgent, status: int | None, tail: "Tail") -> str:
     return f"{agent.model} ended{code}{last_output and ': '}{last_output}. {trial(agent)}"
 
 
-def silence_problem(agent: OutsideAgent, action: str, seconds: float) -> str:
-    """Return a message that an agent did not do something in time; `action` completes "did not ..."."""
-    message = f"{agent.model} did not {action} within {seconds:g} s."
+def silence_problem(agent: OutsideAgent, action: str, seconds: float, limit: str = "") -> str:
+    """Return a message that an agent did not do something in time; `action` completes "did not ...".
+
+    `limit` is a remark on the limit of `seconds`: it follows the number, and begins with a comma.
+    """
+    message = f"{agent.model} did not {action} within {seconds:g} s{limit}."
     if _is_fetched(agent):
         return f"{message} {agent.command} may still be fetching it. {_install_once(agent)}"
     return f"{message} {trial(agent)}"

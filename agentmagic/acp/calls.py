@@ -5,28 +5,35 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from agentmagic import log
+from agentmagic.acp import bounds
+from agentmagic.acp.agents import OutsideAgent
 from agentmagic.acp.connection import PermissionRequest
-from agentmagic.acp.updates import CallNews, CallReport, LateCall, News, UpdateReader
+from agentmagic.acp.updates import CallNews, CallReport, LateCall, News, UpdateReader, has_command, says_what_runs
 from agentmagic.approval.approvals import Granted, Refused
 from agentmagic.errors import ProviderError, ToolError
-from agentmagic.events import Event, ToolFinished
+from agentmagic.events import AgentOption, Approve, CallChanged, Deny, Event, ToolFinished
 from agentmagic.loop.tool_calls import CallOutcome, ToolExecutor
 from agentmagic.messages import ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import void
 from agentmagic.runtime.timeouts import is_cancelling
 from agentmagic.serialization import copy_call, same_json
+from agentmagic.text import json_line
 from agentmagic.tools.base import Tool, ToolContext, Toolset, failure
-
-if TYPE_CHECKING:
-    from acp.schema import PermissionOption
 
 BY_AGENT = "by the agent"
 """The decision in the audit log for a call that the agent ran without asking for permission."""
-RUNS_CODE = ("execute",)
-"""Kinds of calls that run code: only the user, or a rule with exactly this name, can allow them."""
+CODE = "execute"
+"""The name under which a policy's rules find an act that can run code: only the user, or a rule with exactly this name,
+can allow it."""
+UNASKED = "{} did this without asking: {}. It is forbidden here, so the turn has ended. {}"
+FILES = frozenset(["file_path", "filePath", "path", "notebook_path", "abs_path", "uri", "url"])
+"""Names of inputs that hold the file, or the page, of a call that runs no code."""
+ABOUT = frozenset(("title", "details", "description"))
+"""Arguments that only tell the user about a call."""
 NO_LONGER_WAITS = "{} no longer waits for it."
 NO_TURN = "No turn of this agent is running, so no tool can be called."
 
@@ -44,40 +51,74 @@ class DeskCall:
 class LiveCall:
     """The state of one tool call while the outside agent's turn runs.
 
-    `requests`: the agent's permission requests for the call. `desk`: the call as it came over MCP, or None if its
+    `requests`: the agent's permission requests for the call, each with what it wants to do, as it was known when the
+    request came; `was_asked`: there was one. `desk`: the call as it came over MCP, or None if its
     tool is not agentmagic's. `late`: calls that began inside this one. `progress`: the latest progress text.
+    `runs_beside`: it was reported to run, and another call has its result.
     `changed` is set each time one of the other fields changes.
     """
 
     id: str
     report: CallReport | None = None
-    requests: deque[PermissionRequest] = field(default_factory=deque[PermissionRequest])
+    requests: deque[tuple[ToolCall, PermissionRequest]] = field(
+        default_factory=deque[tuple[ToolCall, PermissionRequest]]
+    )
     desk: DeskCall | None = None
     late: deque[ToolCall] = field(default_factory=deque[ToolCall])
     progress: str = ""
     runs: bool = False
     result: ToolResult | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    was_asked: bool = False
+    runs_beside: bool = False
+
+    @property
+    def has_output(self) -> bool:
+        """Whether the agent has reported a part of the call's output."""
+        return self.report is not None and self.report.output is not None
 
     async def wait_until_begun(self) -> None:
-        """Wait until the agent asks for permission for this call, makes it over MCP, runs it, or has finished it."""
-        while not (self.requests or self.desk or self.runs or self.result):
-            await self.wait_for_change()
+        """Wait until the agent asks for permission for this call, makes it over MCP, runs it, or has finished it.
 
-    async def wait_for_change(self) -> None:
-        """Wait for the next change of this call."""
-        await self.changed.wait()
+        Some agents report that a call runs before they ask for permission, so such a report counts only if no request
+        follows it within `QUIET` seconds, or before another call has its result.
+        """
+        while not (self.requests or self.desk or self.result or self.runs_beside):
+            if not await self.wait_for_change(bounds.QUIET if self.runs else None) and self.runs:
+                return
+
+    async def wait_for_change(self, seconds: float | None = None) -> bool:
+        """Wait for the next change of this call, for at most `seconds`. Return whether a change has come."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.changed.wait()
+        except TimeoutError:
+            return False
         self.changed.clear()
+        return True
+
+    async def requested(self) -> ToolCall:
+        """Return what the first permission request is about, as the agent has said so far.
+
+        Some agents ask before they send the input of the call. Wait for it for at most `QUIET` seconds.
+        """
+        requested, _ = self.requests[0]
+        if self.report is not None and not self.report.has_input:
+            await self.wait_for_change(bounds.QUIET)
+            requested = self.report.call()
+        return requested
 
 
 class OutsideCalls:
     """The tool calls of an outside agent's turn, while the agent runs.
 
     `reader` reads what the agent reports on the current prompt. `emit` tells the turn about calls made over MCP.
+    `was_refused`: a permission request of the agent was refused in this turn.
     """
 
     def __init__(self) -> None:
         self.reader: UpdateReader | None = None
+        self.was_refused = False
         self.emit: Callable[[Iterable[News]], None] | None = None
         self._live: dict[str, LiveCall] = {}
         self._unclaimed: list[tuple[ToolCall, LiveCall]] = []
@@ -93,17 +134,28 @@ class OutsideCalls:
         return self._live_call(call.id)
 
     def add_request(self, report: CallReport, request: PermissionRequest) -> None:
-        """Store the agent's permission request for a call."""
+        """Store the agent's permission request for a call, with what the call would do as the agent says now."""
         live = self._live_call(report.id)
         live.report = report
-        live.requests.append(request)
+        live.was_asked = True
+        live.requests.append((report.call(), request))
         live.changed.set()
+
+    def decided(self, live: LiveCall) -> None:
+        """Mark the first permission request for a call as answered, so that calls that came meanwhile go on."""
+        live.requests.popleft()
+        if self.reader is not None and self.emit is not None and live.report is not None and not live.requests:
+            self.emit(self.reader.decided(live.report))
 
     def update(self, news: CallNews) -> None:
         """Store the progress or the result of a call."""
         live = self._live_call(news.call_id)
         live.runs, live.progress, live.result = True, news.progress, news.result or live.result
         live.changed.set()
+        for other in self._live.values() if live.result else ():
+            if other.runs:
+                other.runs_beside = True
+                other.changed.set()
 
     def add_late_call(self, late: LateCall) -> None:
         """Store a call that began inside another call of the agent, while that other call is still running."""
@@ -142,9 +194,8 @@ class OutsideCalls:
         """End the turn: cancel all open permission requests, and fail all unanswered MCP calls."""
         self.reader = None
         for live in self._live.values():
-            for request in live.requests:
-                if not request.answer.done():
-                    request.answer.set_result(None)
+            for _, request in live.requests:
+                request.send("")
             if live.desk is not None and not live.desk.answer.done():
                 live.desk.answer.set_result(failure(ToolCall(live.id, live.desk.name, {}), NO_TURN))
 
@@ -162,8 +213,12 @@ class CallTape(Protocol):
 
     frozen: bool
 
-    def was_decided(self, call: ToolCall) -> bool:
-        """Return whether the recording shows that the user decided about this call, or that the call was not run."""
+    def requested(self, call: ToolCall, changed: bool, options: Sequence[AgentOption]) -> None:
+        """Record that the agent asked for permission for a call, and whether its arguments had changed before."""
+        ...
+
+    def requests(self, call: ToolCall) -> Sequence[tuple[ToolCall, Sequence[AgentOption]]]:
+        """Return the recorded permission requests for a call, each with the call's arguments and the options."""
         ...
 
     async def call(self, tool: Tool, source: Toolset, call: ToolCall, context: ToolContext) -> ToolResult:
@@ -186,13 +241,23 @@ class _NoTools:
 class OutsideExecutor(ToolExecutor):
     """Follows the tool calls that an outside agent runs itself, and runs the agent's calls of agentmagic tools.
 
-    Calls that the agent runs itself are shown under the name `server`. `tape` records calls, or replays recorded ones.
+    `agent` is the agent's row in the table of agents. `tape` records calls, or replays recorded ones.
     """
 
-    calls: OutsideCalls = field(default_factory=OutsideCalls)
-    server: str = ""
+    calls: OutsideCalls = field(kw_only=True)
+    agent: OutsideAgent = field(kw_only=True)
     tape: CallTape | None = None
     _result_ids: set[str] = field(default_factory=set[str])
+
+    @property
+    def server(self) -> str:
+        """The name under which the calls that the agent runs itself are shown."""
+        return self.agent.label
+
+    @property
+    def code_tool(self) -> Tool:
+        """A `Tool` that stands for the commands that the agent carries out itself."""
+        return self._tool(ToolCall("", CODE, {}), None)
 
     def __post_init__(self) -> None:
         emit = self.emit
@@ -204,17 +269,22 @@ class OutsideExecutor(ToolExecutor):
 
         self.emit = noting
 
-    async def _call(self, call: ToolCall, depth: int = 0) -> CallOutcome:
+    @property
+    def proposer(self) -> str:
+        """The outside agent, also for its calls of agentmagic tools."""
+        return self.server
+
+    async def _call(self, call: ToolCall, depth: int = 0, within: str = "") -> CallOutcome:
         live = self.calls.claim(call)
         if live is not None:
             await live.wait_until_begun()
         if live is None and call.name in self.tools:
-            return await super()._call(call, depth)
+            return await super()._call(call, depth, within)
         if live is None or live.desk is None:
-            return await self._follow(call, live, depth)
+            return await self._follow(call, live, depth, within)
         desk = live.desk
         desk_call = replace(call, name=desk.name, arguments=desk.arguments)
-        task = asyncio.ensure_future(super()._call(desk_call, depth))
+        task = asyncio.ensure_future(super()._call(desk_call, depth, within))
         desk.answer.add_done_callback(lambda answer: void(answer.cancelled() and task.cancel()))
         try:
             outcome = await task
@@ -230,34 +300,55 @@ class OutsideExecutor(ToolExecutor):
             desk.answer.set_result(outcome.result)
         return outcome
 
-    async def _follow(self, call: ToolCall, live: LiveCall | None, depth: int) -> CallOutcome:
+    async def _follow(self, call: ToolCall, live: LiveCall | None, depth: int, within: str) -> CallOutcome:
         """Follow one call that the agent runs itself: decide on its permission request, if any; wait for the result."""
-        tool = self._tool(call, live)
-        entry = log.Audit(self.server, call.name, call.arguments)
+        entry = log.Audit(self.server, call.name, call.arguments, caller=self.server, within=within)
         try:
             permit: Granted | Refused = Granted(call, BY_AGENT)
             if live is not None and live.requests:
-                permit = await self._permit(tool, call, live)
-            elif live is None and self.tape is not None and self.tape.was_decided(call):
-                permit = await self.gate.admit(tool, call)
-            entry.decision = permit.decision
+                call, permit = await self._permit(call, live)
+            elif live is None and self.tape is not None:
+                for requested, options in self.tape.requests(call)[:1]:
+                    call, permit = requested, await self._admit(call, requested, options)
+            entry.tool, entry.arguments, entry.decision = call.name, call.arguments, permit.decision
             if isinstance(permit, Refused):
                 entry.outcome = permit.status
-                if live is not None:
-                    self.calls.finish(live)
                 return self._refuse(call, permit.result(call), inner=depth > 0)
-            return await self._run(tool, permit, entry, depth)
+            return await self._run(self._tool(call, live), permit, entry, depth)
         finally:
             log.audit(entry)
 
-    async def _permit(self, tool: Tool, call: ToolCall, live: LiveCall) -> Granted | Refused:
-        """Decide on the agent's permission request for a call, and send the agent the decision."""
-        request = live.requests[0]
-        permit = await self.gate.admit(tool, call)
-        live.requests.popleft()
-        if not request.answer.done():
-            request.answer.set_result(_option_id(request.options, permit, code=tool.code))
-        return permit
+    async def _permit(self, call: ToolCall, live: LiveCall) -> tuple[ToolCall, Granted | Refused]:
+        """Decide on the agent's next permission request for a call, and send the agent the decision.
+
+        `call` is the call as it is in the history now. Return the call that was decided about, and the decision.
+        """
+        requested = replace(await live.requested(), id=call.id)
+        _, request = live.requests[0]
+        permit = await self._admit(call, requested, request.options)
+        if isinstance(permit, Granted):
+            request.choose(Approve("", option=permit.option))
+        else:
+            request.choose(Deny("", option=permit.option))
+            self.calls.was_refused = True
+            if not live.runs:
+                self.calls.finish(live)
+        self.calls.decided(live)
+        return requested, permit
+
+    async def _admit(self, call: ToolCall, requested: ToolCall, options: Sequence[AgentOption]) -> Granted | Refused:
+        """Pass a permission request through the gate. If it is for other arguments than `call` has, tell that first."""
+        changed = call.name != requested.name or not same_json(dict(requested.arguments), dict(call.arguments))
+        if changed:
+            self.emit(CallChanged(copy_call(requested)))
+        if self.tape is not None and not self.tape.frozen:
+            self.tape.requested(requested, changed, options)
+        return await self.gate.admit(self._tool(requested, None), requested, self.server, options)
+
+    async def _check_unasked(self, call: ToolCall) -> None:
+        """Raise ProviderError if the agent did something without asking that the policy or a bound denies."""
+        if why := await self.gate.forbids(self._tool(call, None), call):
+            raise ProviderError(UNASKED.format(self.server, call.name, why))
 
     def _tool(self, call: ToolCall, live: LiveCall | None) -> Tool:
         """Return a `Tool` that stands for an action that the agent carries out itself.
@@ -268,30 +359,44 @@ class OutsideExecutor(ToolExecutor):
         async def follow(call: ToolCall, context: ToolContext) -> ToolResult:
             if live is None:
                 raise ToolError(NO_TURN)
-            return await self._wait(tool, call, live, context)
+            return await self._wait(call, live, context)
 
         async def on_tape(call: ToolCall, context: ToolContext) -> ToolResult:
             assert self.tape is not None  # noqa: S101  (the caller has looked)
+            if live is None:
+                known = call
+                for requested, options in self.tape.requests(call)[1:]:
+                    await self._admit(known, requested, options)
+                    known = requested
             return await self.tape.call(tool, _NoTools(), call, context)
 
-        definition = ToolDef(call.name, f"What {self.server} does itself.", {"type": "object"}, self.server)
-        code = call.name in RUNS_CODE
-        tool = Tool(definition, follow, timeout=None, ask=True, code=code, fixed=True)
+        code = runs_code(call, self.agent)
+        lasting = ToolDef(
+            CODE if code else call.name, f"What {self.server} does itself.", {"type": "object"}, self.server
+        )
+        definition = replace(lasting, own_name=call.name)  # a rule that denies the kind holds, whoever chose the kind
+        scope = partial(always_scope, code=code)
+        tool = Tool(definition, follow, None, ask=True, code=code, lasting=lasting, fixed=True, scope=scope)
         return tool if self.tape is None else replace(tool, invoke=on_tape)
 
-    async def _wait(self, tool: Tool, call: ToolCall, live: LiveCall, context: ToolContext) -> ToolResult:
+    async def _wait(self, call: ToolCall, live: LiveCall, context: ToolContext) -> ToolResult:
         """Report the progress of a call, and start the calls inside it, until the agent sends the call's result."""
         inner_calls: list[asyncio.Task[Any]] = []
+        known = call
         await asyncio.sleep(0)  # let all calls of this step begin before one of them ends, as they do in a replay
         try:
             while True:
                 while live.late:
                     late = live.late.popleft()
                     inner_calls.append(asyncio.create_task(context.call_tool(late.name, late.arguments)))
+                while live.requests:
+                    known, permit = await self._permit(known, live)
+                    again = log.Audit(self.server, known.name, known.arguments, permit.decision, "asked again")
+                    log.audit(replace(again, caller=self.server))
+                if not live.was_asked and (live.result is not None or live.has_output):
+                    await self._check_unasked(known)
                 if live.result is not None:
                     break
-                if live.requests:
-                    await self._permit(tool, call, live)
                 if live.progress:
                     context.progress(0.0, None, live.progress)
                     live.progress = ""
@@ -300,19 +405,27 @@ class OutsideExecutor(ToolExecutor):
         finally:
             for task in inner_calls:
                 task.cancel()
-        return replace(live.result, call_id=call.id, name=call.name)
+        return replace(live.result, call_id=call.id, name=known.name)
 
     def _with_warning(self, call: ToolCall, result: ToolResult) -> ToolResult:
         return super()._with_warning(call, result) if call.name in self.tools else result
 
 
-def _option_id(options: "Sequence[PermissionOption]", permit: Granted | Refused, *, code: bool) -> str | None:
-    """Return the id of the agent's option that means the decision `permit`, or None if there is no such option."""
-    if isinstance(permit, Refused):
-        kinds = ("reject_once", "reject_always")
-    elif permit.decision.startswith("approved always") and not code:  # code is approved for this program only
-        kinds = ("allow_always", "allow_once")
-    else:
-        kinds = ("allow_once", "allow_always") if not code else ("allow_once",)
-    option_ids = {one.kind: one.option_id for one in reversed(options)}
-    return next((option_ids[kind] for kind in kinds if kind in option_ids), None)
+def runs_code(call: ToolCall, agent: OutsideAgent) -> bool:
+    """Return whether an outside agent's own call can run code: always, unless its program says by the kind what it is.
+
+    A call whose input has a command is code whatever its kind.
+    """
+    return call.name not in agent.kinds or has_command(call.arguments)
+
+
+def always_scope(arguments: Mapping[str, Any], *, code: bool) -> str | None:
+    """Return what "always" is bound to for an outside agent's own call: the same input, or the same file if not `code`.
+
+    Return None if the call does not say what will run. The title and the description are texts for the user.
+    """
+    if not says_what_runs(arguments, code=code):
+        return None
+    files = {name: value for name, value in arguments.items() if name in FILES}
+    parts = files if files and not code else {name: arguments[name] for name in arguments if name not in ABOUT}
+    return json_line(parts)

@@ -13,18 +13,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import BaseModel, Field
+
 from agentmagic.acp import bounds
 from agentmagic.acp.agents import OutsideAgent
 from agentmagic.acp.process import START_SECONDS, AgentProcess, start_agent
+from agentmagic.acp.updates import SERVER
 from agentmagic.errors import AuthenticationFailed, ProviderError
+from agentmagic.events import AgentOption, Approve, Deny, option_for
 from agentmagic.serialization import is_shallow
+from agentmagic.text import clip, encodable
 
 if TYPE_CHECKING:
     from acp.connection import Connection
-    from acp.schema import AgentCapabilities, PermissionOption, PromptResponse, SessionModeState, ToolCallUpdate
-    from pydantic import BaseModel
+    from acp.schema import AgentCapabilities, PromptResponse, SessionModeState, ToolCallUpdate
 
-T = TypeVar("T", bound="BaseModel")
+T = TypeVar("T", bound=BaseModel)
 Json = dict[str, Any]
 
 PROTOCOL = 1
@@ -35,12 +39,57 @@ PROTOCOL = 1
 class PermissionRequest:
     """An agent's request for permission to run a tool call.
 
-    `answer` is the future for the id of the chosen option, or for None to cancel the request.
+    `call` has the fields of the request itself. `meta` is the `_meta` of the request. `answer` is the future for the id
+    of the chosen option, or for None to cancel the request.
     """
 
     call: "ToolCallUpdate"
-    options: "Sequence[PermissionOption]"
+    options: Sequence[AgentOption]
     answer: "asyncio.Future[str | None]"
+    meta: Mapping[str, Any] | None = None
+
+    def choose(self, intent: Approve | Deny) -> None:
+        """Answer the request as `ApprovalAsked.option_for` chooses an option, unless it is answered already."""
+        option = option_for(self.options, intent)
+        self.send("" if option is None else option.id)
+
+    def send(self, option: str) -> None:
+        """Answer the request with the id of an option, or cancel it for "", unless it is answered already."""
+        if not self.answer.done():
+            self.answer.set_result(option or None)
+
+
+class _OptionFields(BaseModel):
+    """An option of a permission request; unlike the acp library, it accepts a kind that the protocol does not list."""
+
+    id: str = Field(alias="optionId", max_length=bounds.ID)
+    name: str = ""
+    kind: str = ""
+
+
+class _RequestFields(BaseModel):
+    session: str = Field(alias="sessionId")
+    call: Json = Field(alias="toolCall")
+    options: list[_OptionFields]
+    meta: Json | None = Field(None, alias="_meta")
+
+
+def _read_request(params: Any, answer: "asyncio.Future[str | None]") -> tuple[str, PermissionRequest]:
+    """Return the id of a permission request's session, and the request. Raises ValueError for an invalid request.
+
+    A kind of call that the protocol does not list becomes "other".
+    """
+    from acp.schema import ToolCallUpdate
+
+    request = _RequestFields.model_validate(params)
+    call = ToolCallUpdate.model_validate(request.call)
+    if call.kind is None and request.call.get("kind") is not None:
+        call.kind = "other"
+    options = [
+        AgentOption(one.id, clip(encodable(one.name), bounds.TITLE), clip(encodable(one.kind), bounds.ID))
+        for one in request.options[: bounds.OPTIONS]
+    ]
+    return request.session, PermissionRequest(call, options, answer, request.meta)
 
 
 class _PacedTransport:
@@ -83,13 +132,14 @@ class AgentConnection:
     """The connection to one agent process. Its methods run in the thread of agentmagic's event loop.
 
     `listener` is called with the updates and the permission requests of the session, in the order in which they arrive.
-    While it is None, updates are dropped and permission requests are cancelled. `capabilities`: what the agent
-    supports.
+    While it is None, they go to `late_listener` or, if that is None too, updates are dropped and permission requests
+    refused. `capabilities`: what the agent supports.
     `is_over`: whether the connection has ended.
     """
 
     agent: OutsideAgent
     listener: Callable[[Any], None] | None = None
+    late_listener: Callable[[Any], None] | None = None
     capabilities: "AgentCapabilities | None" = None
     session: str = ""
     is_over: bool = False
@@ -137,11 +187,15 @@ class AgentConnection:
 
         if resume and await self._resume(folder, servers, resume):
             return True
-        request = NewSessionRequest(cwd=str(folder), mcp_servers=list(servers))
+        request = NewSessionRequest(cwd=str(folder), mcp_servers=list(servers), field_meta=self._session_meta())
         answer = await self._request("session/new", "open a session", request, NewSessionResponse, bounds.OPENING)
         self.session = answer.session_id
         await self._set_asking_mode(answer.modes)
         return False
+
+    def _session_meta(self) -> Json | None:
+        meta = self.agent.session_meta
+        return None if meta is None else dict(meta(SERVER))
 
     async def _set_asking_mode(self, modes: "SessionModeState | None") -> None:
         """Switch the session to the mode in which the agent asks before it acts. Raises ProviderError if it refuses."""
@@ -160,6 +214,7 @@ class AgentConnection:
         can = self.capabilities
         sessions = can.session_capabilities if can is not None else None
         fields: Json = {"cwd": str(folder), "mcp_servers": list(servers), "session_id": session}
+        fields["field_meta"] = self._session_meta()
         action = "go on with its session"
         self._loading = True  # while it loads a session, the agent sends all old updates again: drop them
         try:
@@ -195,7 +250,7 @@ class AgentConnection:
 
     async def aclose(self) -> None:
         """End the agent's process; can be called twice."""
-        self.listener, self.is_over = None, True
+        self.listener, self.late_listener, self.is_over = None, None, True
         if hasattr(self, "_process"):
             await self._process.aclose()
         if hasattr(self, "_connection"):
@@ -232,29 +287,31 @@ class AgentConnection:
     def _update(self, params: Any) -> None:
         from acp.schema import SessionNotification
 
-        if self.listener is None or self._loading:
+        listener = self.listener or self.late_listener
+        if listener is None or self._loading:
             return
         try:
             update = SessionNotification.model_validate(params)
         except (ValueError, RecursionError):
             return
         if update.session_id == self.session:
-            self.listener(update)
+            listener(update)
 
     async def _on_permission_request(self, params: Any) -> Mapping[str, Any]:
         from acp.exceptions import RequestError
-        from acp.schema import RequestPermissionRequest
 
+        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         try:
-            request = RequestPermissionRequest.model_validate(params)
+            session, request = _read_request(params, answer)
         except (ValueError, RecursionError):
             raise RequestError(-32602, "The request is not valid in the protocol.") from None
-        if self.listener is None or request.session_id != self.session or self._open_requests >= bounds.OPEN_REQUESTS:
-            return {"outcome": {"outcome": "cancelled"}}
-        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._open_requests += 1
         try:
-            self.listener(PermissionRequest(request.tool_call, request.options[: bounds.OPTIONS], answer))
+            listener = self.listener or self.late_listener
+            if listener is None or session != self.session or self._open_requests > bounds.OPEN_REQUESTS:
+                request.choose(Deny(""))
+            else:
+                listener(request)
             option = await answer
         finally:
             self._open_requests -= 1

@@ -8,7 +8,7 @@ the agent's tool calls.
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,10 +17,11 @@ from agentmagic.acp.agents import outside_agent
 from agentmagic.acp.calls import OutsideCalls
 from agentmagic.acp.connection import AgentConnection, PermissionRequest
 from agentmagic.acp.desk import TurnDesk
+from agentmagic.acp.late_words import LastWord, LateWords
 from agentmagic.acp.prompts import INSTRUCTIONS, content_blocks, earlier_text, text_blocks
 from agentmagic.acp.updates import CallNews, CostNews, LateCall, News, PlanNews, UpdateReader, usage_of
 from agentmagic.errors import BadRequest
-from agentmagic.events import PartFinished
+from agentmagic.events import Approve, Deny, PartFinished, option_for
 from agentmagic.host import current_host
 from agentmagic.messages import Message, Part, ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request
@@ -40,6 +41,14 @@ class FollowingTurn(Protocol):
     @property
     def session(self) -> tuple[str, Sequence[Message]]:
         """The id of the agent's session in an earlier kernel ("" if none), and the messages that this session had."""
+        ...
+
+    def note_opening(self) -> None:
+        """Record that the agent's session is being opened for the next prompt."""
+        ...
+
+    def note_prompt(self) -> None:
+        """Record that a prompt is sent to the agent now."""
         ...
 
     def note_activity(self) -> None:
@@ -69,6 +78,7 @@ class _RunningPrompt:
 
     `steps`: the events that `OutsideModel.stream` yields. `quiet`: the timer that ends a step if the agent sends
     nothing for a while. `is_marked`: whether a part of the answer already carries the id of the agent's session.
+    `is_answered`: whether the agent has sent its response to the prompt. Its last words may follow the response.
     """
 
     reader: UpdateReader
@@ -76,6 +86,17 @@ class _RunningPrompt:
     task: "asyncio.Task[None] | None" = None
     quiet: asyncio.TimerHandle | None = None
     is_marked: bool = False
+    is_answered: bool = False
+    last_word: LastWord = field(default_factory=LastWord)
+
+    async def wait_for_last_words(self) -> None:
+        """Wait until the agent's turn has ended, now that its response to the prompt has come."""
+        self.is_answered = True
+        loop = asyncio.get_running_loop()
+        answered = loop.time()
+        await asyncio.sleep(0)  # take in the messages that were read together with the response
+        while (left := self.last_word.turn_end(answered) - loop.time()) > 0:  # noqa: ASYNC110  (the time itself is meant)
+            await asyncio.sleep(min(left, bounds.SILENCE))  # a new word can bring the end forward or put it off
 
     def wake(self) -> None:
         """Cancel `quiet`, the timer that would end the step, if it is set."""
@@ -87,8 +108,8 @@ class _RunningPrompt:
 class OutsideModel:
     """An outside agent with its process and its agent session, for all turns of one agentmagic session.
 
-    `turn` is the turn that is prompting the agent, or None. The agent uses its own model settings, and ignores those
-    of the agentmagic session.
+    `turn` is the turn that is prompting the agent, or None. `late_words`: what the agent has sent after the end of a
+    turn. The agent uses its own model settings, and ignores those of the agentmagic session.
     """
 
     def __init__(self, name: str) -> None:
@@ -100,6 +121,7 @@ class OutsideModel:
         self._connection: AgentConnection | None = None
         self._folder = Path()
         self._prompt: _RunningPrompt | None = None
+        self.late_words = LateWords()
         self._ending: asyncio.Task[None] | None = None
         self._seen: Sequence[Message] = ()
         self._session = ""
@@ -167,10 +189,15 @@ class OutsideModel:
         """Cancel the running prompt, if any; if the agent does not end its turn in time, end its process."""
         prompt, self._prompt = self._prompt, None
         connection = self._connection
-        if prompt is None or connection is None or prompt.task is None or prompt.task.done():
+        if prompt is None or connection is None:
             return
         connection.listener = None
         prompt.wake()
+        if prompt.task is None or prompt.task.done():
+            return
+        if prompt.is_answered:  # the agent has ended its turn: do not wait for its last words
+            prompt.task.cancel()
+            return
         self._ending = asyncio.create_task(self._end(connection, prompt.task))
         self._ending.add_done_callback(retrieve_exception)
 
@@ -200,6 +227,7 @@ class OutsideModel:
     # -- a prompt ------------------------------------------------------------------------------
 
     async def _begin(self, request: Request, turn: FollowingTurn) -> None:
+        turn.note_opening()
         await self.prepare()
         connection = self._connection
         assert connection is not None  # noqa: S101  (of `prepare`)
@@ -214,12 +242,14 @@ class OutsideModel:
             *content_blocks(prompt.parts, connection.capabilities),
         ]
         tools = [tool.name for tool in request.tools]
-        reader = UpdateReader(self.name, tools, turn.unique_id, self._folder)
+        reader = UpdateReader(self.agent, tools, turn.unique_id, self._folder)
         running = self._prompt = _RunningPrompt(reader, asyncio.Queue())
         turn.calls.reader = running.reader
         turn.calls.emit = self._emit
         self._cost_before, self._reports_cost = self._total_cost, False
-        connection.listener = self._on_update
+        self.late_words.begin_prompt()
+        connection.listener, connection.late_listener = self._hear, self._hear_late
+        turn.note_prompt()
         running.task = asyncio.create_task(self._ask(connection, running, blocks))
         self._seen = request.messages
 
@@ -239,6 +269,7 @@ class OutsideModel:
         if turn.tools and not servers:
             turn.warn(f"{self.name} takes no MCP servers over HTTP, so it has none of the tools of this turn.")
         self._serves = bool(turn.tools)
+        connection.late_listener = None  # updates about the opening of a session, or of another session, are not late
         resumed = await connection.open(self._folder, servers, session if goes_on else "")
         if not resumed:
             self._total_cost, self._instructions = 0.0, ""
@@ -250,10 +281,29 @@ class OutsideModel:
     async def _ask(self, connection: AgentConnection, prompt: _RunningPrompt, blocks: Sequence[Any]) -> None:
         try:
             response = await connection.prompt(blocks)
+            if self._prompt is not prompt:  # the turn was stopped
+                return
+            await prompt.wait_for_last_words()
+            connection.listener = None
             usage = usage_of(response, self._prompt_cost)
             self._pass_on(prompt, prompt.reader.finish(response.stop_reason, usage))
         except Exception as error:  # noqa: BLE001  (the turn raises it)
             prompt.steps.put_nowait(error)
+
+    def _hear(self, report: Any) -> None:
+        """Take an update or a permission request of the running prompt; an update of an earlier prompt is set aside."""
+        content = report.call if isinstance(report, PermissionRequest) else report.update
+        if self._prompt is not None and self.late_words.is_late(content):
+            self.late_words.add(content)
+        else:
+            self._on_update(report)
+
+    def _hear_late(self, report: Any) -> None:
+        """Take an update or a permission request that came after the end of a turn."""
+        if isinstance(report, PermissionRequest):
+            self._refuse_late(report)
+        else:
+            self.late_words.add(report.update)
 
     @property
     def _prompt_cost(self) -> float | None:
@@ -265,6 +315,8 @@ class OutsideModel:
     def _on_update(self, report: Any) -> None:
         prompt = self._prompt
         if prompt is None:
+            if isinstance(report, PermissionRequest):
+                self._refuse_late(report)
             return
         prompt.wake()
         if self.turn is not None:
@@ -277,29 +329,38 @@ class OutsideModel:
         except Exception as error:  # noqa: BLE001  (the turn raises it)
             prompt.steps.put_nowait(error)
             return
-        if prompt.reader.has_announced_calls:
+        if prompt.reader.is_step_whole:
             loop = asyncio.get_running_loop()
             prompt.quiet = loop.call_later(bounds.QUIET, lambda: self._pass_on(prompt, prompt.reader.close()))
 
     def _on_permission_request(self, prompt: _RunningPrompt, request: PermissionRequest) -> None:
         turn, reader = self.turn, prompt.reader
-        self._pass_on(prompt, reader.call(request.call))
-        report = reader.report_of(request.call.tool_call_id)
-        if turn is None or report is None or report.tool:
-            # Allow calls of agentmagic tools here: their permission is decided when the agent calls them over MCP.
-            kinds = {one.kind: one.option_id for one in request.options}
-            request.answer.set_result(kinds.get("allow_once") or kinds.get("allow_always"))
+        if turn is None or prompt.is_answered:
+            self._refuse_late(request)
             return
-        self._pass_on(prompt, reader.close(report))
+        once = option_for(request.options, Approve(""))
+        if once is not None and reader.is_ours(request.call):
+            # The user is asked, if need be, when the agent calls the tool over MCP: see `OutsideCalls.call_tool`.
+            request.send(once.id)
+            return
+        self._pass_on(prompt, reader.request(request.call))
+        report = reader.report_of(request.call.tool_call_id)
+        assert report is not None  # noqa: S101  (of `request`)
         turn.calls.add_request(report, request)
+
+    def _refuse_late(self, request: PermissionRequest) -> None:
+        """Refuse a permission request that comes while no turn runs; the next turn tells the user."""
+        request.choose(Deny(""))
+        self.late_words.add_request(request.call)
 
     def _emit(self, news: Iterable[News]) -> None:
         if self._prompt is not None:
             self._pass_on(self._prompt, news)
 
     def _pass_on(self, prompt: _RunningPrompt, news: Iterable[News]) -> None:
-        turn = self.turn
+        turn, now = self.turn, asyncio.get_running_loop().time()
         for one in news:
+            prompt.last_word.hear(one, now)
             match one:
                 case _ if turn is None:
                     return

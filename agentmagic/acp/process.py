@@ -8,9 +8,11 @@ has an invalid id. So `AgentProcess` is a message transport for that library, an
 import asyncio
 import json
 import os
+import re
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -20,6 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from agentmagic import secrets, settings
 from agentmagic.acp import agents
 from agentmagic.acp.agents import OutsideAgent
+from agentmagic.acp.updates import SERVER
 from agentmagic.errors import AuthenticationFailed, ProviderError, Unavailable
 from agentmagic.text import single_line
 from agentmagic.tools.mcp import limits, stdio, warm
@@ -33,6 +36,18 @@ T = TypeVar("T")
 AUTH_REQUIRED = -32000
 """The protocol's error code if the user is not logged in; codex returns it for session/new, claude for the first
 prompt."""
+INTERNAL_ERROR = -32603
+"""The error code of JSON-RPC for a failure of the agent itself."""
+_MEANINGLESS = frozenset({"", "error", "internal error", "authentication required"})
+"""Messages of errors that only repeat the code, in lower case."""
+_MOST_REASONS = 3
+"""How many texts in an error's `data` are shown."""
+_REASON_KEYS = ("details", "detail", "message", "description", "error", "errors", "reason", "cause")
+"""The keys of an error's `data` whose values say what went wrong, the most precise first."""
+_QUOTA = re.compile("quota|limit|credit|billing|balance|usage|exceeded|too many", re.IGNORECASE)
+"""Words of errors that a login does not mend. Some agents send them with the code `AUTH_REQUIRED`."""
+_LOGIN = re.compile(r"auth|log(?:ged)?[ -]?in|sign(?:ed)?[ -]?in|api[ _-]?key|credential|token", re.IGNORECASE)
+"""Words of errors that a login mends."""
 START_SECONDS = 60.0
 """Timeout of `initialize`: npx may have to download the agent first. Claude takes 1 s on a fast machine."""
 
@@ -70,7 +85,10 @@ async def start_agent(agent: OutsideAgent, folder: Path) -> "AgentProcess":
     await asyncio.to_thread(_warm)
     if problem := agents.problem_of(agent):
         raise Unavailable(problem)
-    program = Stdio(agent.command, agent.args, environment_for(agent, os.environ), folder)
+    environment = environment_for(agent, os.environ)
+    if agent.variables is not None:
+        environment.update(agent.variables(SERVER))
+    program = Stdio(agent.command, agent.args, environment, folder)
     try:
         process, mark = await stdio.start(program)
     except (OSError, ValueError) as error:
@@ -179,15 +197,24 @@ class AgentProcess:
                 raise
             raise Unavailable(agents.silence_problem(self.agent, action, seconds)) from None
         except RequestError as error:
-            raise self._refusal(action, error) from error
+            raise await self._refusal(action, error) from error
         except (ConnectionError, pydantic.ValidationError) as error:
             raise await self._end(action, error) from error
 
-    def _refusal(self, action: str, error: Any) -> ProviderError:
+    async def _refusal(self, action: str, error: Any) -> ProviderError:
+        words, methods = _refusal_words(error), _login_methods(error.data)
+        reason = words or _shown(str(error)) or "it gave no reason"
+        message = f"{self.agent.model} did not {action}: {reason}."
+        if _QUOTA.search(words):
+            return ProviderError(message)
         if error.code == AUTH_REQUIRED:
-            return AuthenticationFailed(agents.login_problem(self.agent, _login_methods(error.data)))
-        reason = secrets.redact(single_line(str(error), limits.ERROR)).rstrip(".")
-        return ProviderError(f"{self.agent.model} did not {action}: {reason or 'it gave no reason'}.")
+            if not words or methods or _LOGIN.search(words):
+                return AuthenticationFailed(agents.login_problem(self.agent, methods, words))
+            advice = agents.login_advice(self.agent)
+            return ProviderError(f"{message} {advice}")
+        if error.code == INTERNAL_ERROR and (advice := await asyncio.to_thread(agents.node_problem, self.agent)):
+            return ProviderError(f"{message} {advice}" if words else advice)
+        return ProviderError(message)
 
     async def _end(self, action: str, error: Exception) -> ProviderError:
         if isinstance(error, pydantic.ValidationError):
@@ -223,6 +250,37 @@ class AgentProcess:
         await self._process.wait()
         await asyncio.sleep(limits.LAST_OUTPUT_SECONDS)
         await cast("ByteReceiveStream", self._process.stdout).aclose()
+
+
+def _refusal_words(error: Any) -> str:
+    """Return what an agent's error response says beyond its code, "" for nothing. `error` is an `acp.RequestError`."""
+    texts = [_shown(text) for text in (str(error), *islice(_reasons_in(error.data), _MOST_REASONS))]
+    texts = [text for text in dict.fromkeys(texts) if text.lower() not in _MEANINGLESS]
+    # Many agents repeat the message in `data`, often inside a longer sentence.
+    words = [text for text in texts if not any(text != other and text in other for other in texts)]
+    return _shown(": ".join(words))
+
+
+def _reasons_in(data: Any, depth: int = 4) -> Iterator[str]:
+    """Yield the texts in the `data` of an error response that say what went wrong."""
+    match data:
+        case str():
+            yield data
+        case dict() if depth:
+            for key in _REASON_KEYS:
+                yield from _reasons_in(cast("dict[str, Any]", data).get(key), depth - 1)
+        case list() if depth:
+            for one in cast("list[Any]", data):
+                yield from _reasons_in(one, depth - 1)
+        case _:
+            pass
+
+
+def _shown(text: str) -> str:
+    """Return a text of an agent's error as it is shown: on one short line, without secrets and without a full stop."""
+    # A secret that is cut is not recognised as one, so blank the secrets before the text is cut.
+    line = secrets.redact(single_line(text, 4 * limits.ERROR))
+    return single_line(line, limits.ERROR).rstrip(". ")
 
 
 def _login_methods(data: Any) -> list[str]:

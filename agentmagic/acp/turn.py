@@ -6,18 +6,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Protocol
 from uuid import uuid4
 
 from agentmagic.acp import bounds
-from agentmagic.acp.agents import outside_agent
+from agentmagic.acp.agents import outside_agent, silence_problem, trial
 from agentmagic.acp.calls import CallTape, OutsideCalls, OutsideExecutor
 from agentmagic.acp.model import OutsideModel, session_in
 from agentmagic.acp.updates import CONTINUES, PlanNews, changed_files
 from agentmagic.agent import MAX_ITERATIONS, REPAIRS, TIMEOUT
 from agentmagic.approval.approvals import Gate
 from agentmagic.classroom import class_settings
-from agentmagic.errors import InvalidOutput, ProviderError, UsageError
+from agentmagic.errors import BadRequest, EmptyAnswer, InvalidOutput, ProviderError, UsageError
 from agentmagic.events import (
     PartFinished,
     Planned,
@@ -52,7 +53,7 @@ CONCLUDE = "You ended your turn without an answer. Answer now."
 
 
 class OutsideTape(CallTape, Protocol):
-    """The recording of an outside agent's turn. It also keeps the agent's plans."""
+    """The recording of an outside agent's turn. It also keeps the agent's plans and late words."""
 
     mode: Replay
 
@@ -65,6 +66,14 @@ class OutsideTape(CallTape, Protocol):
 
         Without `settled`, return those before the step's first tool result; with `settled`, return the others.
         """
+        ...
+
+    def late(self, words: str) -> None:
+        """Add a sentence about what the agent sent after the end of its last turn."""
+        ...
+
+    def late_words(self) -> str:
+        """Return the sentence of `late` that was recorded after the last step, or ""."""
         ...
 
 
@@ -183,7 +192,9 @@ class _OutsideLoop(TurnLoop):
     calls: OutsideCalls = field(default_factory=OutsideCalls)
     _plans: deque[PlanNews] = field(default_factory=deque[PlanNews])
     _tasks: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    _has_plan: bool = False
     _in_step: bool = False
+    _opening: str = ""
     _budget_error: BudgetExhausted | None = None
     _task: "asyncio.Task[Any] | None" = None
     _outside_steps: _OutsideSteps = field(init=False)
@@ -200,27 +211,53 @@ class _OutsideLoop(TurnLoop):
             turn.agent.max_repeats,
             watcher=turn.watcher,
             calls=self.calls,
-            server=outside_agent(self.outside_turn.name).label,
+            agent=outside_agent(self.outside_turn.name),
             tape=self.outside_turn.tape,
         )
 
+    @property
+    def _has_default_timeout(self) -> bool:
+        """Whether neither the user nor a teacher has set the timeout of the turn."""
+        return self.turn.agent.timeout == TIMEOUT and class_settings().timeout is None
+
     async def prepare(self) -> None:
-        """Start the agent before the time limit of the turn begins, because npx may have to download it first."""
+        """Start the agent before the default timeout begins, because npx may have to download the agent first."""
+        if self._has_default_timeout:
+            await self._start()
+
+    async def _start(self) -> None:
         if isinstance(self.turn.model, Preparing):
+            self._check_code()
+            self._opening = "start"
             self.emit(Working(f"starting {self.turn.model.name}"))
             await self.turn.model.prepare()
             self.emit(Working("listing the tools"))
+            self._opening = ""
+
+    def timeout_message(self) -> str:
+        """Return the message for a turn that ran out of time; it says so if the agent was still starting."""
+        if not self._opening:
+            return super().timeout_message()
+        limit = ", the timeout of the turn. Give it more with timeout= (--timeout in a cell)"
+        agent = outside_agent(self.outside_turn.name)
+        return silence_problem(agent, self._opening, self.turn.agent.timeout or 0.0, limit)
 
     async def take_steps(self) -> StopReason:
         """Follow the agent's turn to its end; prompt the agent again if its answer must be repaired."""
         self._check_options()
+        if not self._has_default_timeout:
+            await self._start()
         await self.list_tools()
         self._task = asyncio.current_task()
         try:
             while True:
                 step_end = await self._step()
-                if step_end.reason != CONTINUES and not await self._needs_prompt(step_end):
+                if step_end.reason == CONTINUES:
+                    continue
+                self._tell_late_words()
+                if not await self._needs_prompt(step_end):
                     return "answer"
+                self._has_plan = False
         except asyncio.CancelledError:
             if self._budget_error is None:
                 raise
@@ -230,13 +267,27 @@ class _OutsideLoop(TurnLoop):
             self._outside_steps.add_unfinished()
             self._end_plan()
 
+    def _check_code(self) -> None:
+        """Raise UsageError if code is forbidden here, and the agent may run a command without asking."""
+        executor = self.executor
+        assert isinstance(executor, OutsideExecutor)  # noqa: S101  (of `equip`)
+        if not executor.agent.asks_for_commands and (why := executor.gate.forbids_all(executor.code_tool)):
+            raise UsageError(f"{self.turn.model.name} can run commands without asking, so it is not started. {why}")
+
     async def _needs_prompt(self, step_end: ModelFinished) -> bool:
         """Return whether the agent must be sent another prompt, now that it has ended its turn."""
         name = self.turn.model.name
+        if step_end.reason == "cancelled" and self.calls.was_refused:  # codex-acp ends its turn at a refusal
+            self.warn(f"{name} ended its turn because a call was refused.")
+            return False
         if step_end.reason == "cancelled":
             raise ProviderError(f"{name} ended its turn as if it had been stopped. Ask again.")
         if step_end.reason == "refusal":
-            self.warn(f"{name} refused to go on with this prompt.")
+            raise BadRequest(f"{name} refused to go on with this prompt. Change it, or choose another model.")
+        if step_end.reason == "end_turn" and not self._has_answer():
+            raise EmptyAnswer(
+                f"{name} ended its turn without an answer. Ask again. {trial(outside_agent(self.outside_turn.name))}"
+            )
         if step_end.reason == "max_turn_requests":
             self.warn(f"{name} has reached its own limit of steps. Ask it to go on.")
         if self.fold.messages[-1].role != "assistant":  # no text came after the agent's last tool calls
@@ -248,6 +299,23 @@ class _OutsideLoop(TurnLoop):
             self.emit(PromptAdded(user(CONCLUDE)))
             return True
         return await self.continues(step_end)
+
+    def _has_answer(self) -> bool:
+        """Return whether the agent has sent text, a call or a plan since the last prompt."""
+        reply = takewhile(lambda message: message.role != "user", reversed(self.fold.messages))
+        return self._has_plan or any(message.calls or message.text.strip() for message in reply)
+
+    def _tell_late_words(self) -> None:
+        """Warn the user of what the agent has sent after the end of its last turn."""
+        agent, tape = self.outside_turn.agent, self.outside_turn.tape
+        if tape is not None and tape.frozen:
+            words = tape.late_words()
+        else:
+            words = "" if agent is None else agent.late_words.take(agent.name)
+        if words:
+            if tape is not None:
+                tape.late(words)
+            self.warn(words)
 
     async def _step(self) -> ModelFinished:
         """Take one step of the agent's turn, and carry out the tool calls in it."""
@@ -291,9 +359,20 @@ class _OutsideLoop(TurnLoop):
         history = self.turn.history
         return ("", ()) if history.journal is None else last_session(history, self.turn.model.name)
 
+    def note_opening(self) -> None:
+        """Hold the default timeout of the turn while the agent's session is opened; this has its own time limit."""
+        self._opening = "start and open a session"
+        if self._has_default_timeout:
+            self.deadline.hold()
+
+    def note_prompt(self) -> None:
+        """Begin the default timeout of the turn, because a prompt is sent now."""
+        self._opening = ""
+        self.note_activity()
+
     def note_activity(self) -> None:
         """Restart the default timeout of the turn, so that it stops only an agent that sends no updates."""
-        if self.turn.agent.timeout == TIMEOUT and class_settings().timeout is None:
+        if self._has_default_timeout:
             self.deadline.restart()
 
     def show_plan(self, plan: PlanNews) -> None:
@@ -337,6 +416,7 @@ class _OutsideLoop(TurnLoop):
 
     def _show_plan(self, entries: Sequence[tuple[str, str]]) -> None:
         """Emit the agent's plan as checklist events: a new list if the tasks differ, otherwise their new states."""
+        self._has_plan = self._has_plan or bool(entries)
         tasks = {f"t{number}": entry for number, entry in enumerate(entries, 1)}
         before = self._tasks
         if [words for words, _ in before.values()] != [words for words, _ in entries]:

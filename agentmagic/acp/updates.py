@@ -4,16 +4,23 @@ The functions here do no I/O. Each turns an update into model events and news (s
 
 An agent reports its whole turn as one stream, which is divided into steps. A step ends when a call that was announced
 in it begins: at the call's permission request, when the call comes over MCP, at its result, or at the next text.
-`OutsideModel` also ends the step if the agent then sends nothing for a moment. Later updates belong to the next step.
+`OutsideModel` also ends the step if the agent has sent the input of the calls and then sends nothing for a moment.
+Later updates belong to the next step.
+
+What a model writes through its agent (titles, inputs, contents, names of tools) is only shown. Whether a call is one of
+an agentmagic tool is read from the fields that the agent's program writes itself, as `OutsideAgent` names them.
 """
 
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from agentmagic.acp import bounds
+from agentmagic.acp.agents import OutsideAgent
 from agentmagic.errors import ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Content, Media, Reasoning, Resource, Text, ToolCall, ToolResult, Usage, as_text
@@ -26,8 +33,15 @@ if TYPE_CHECKING:
 CONTINUES = "calls"
 """The finish reason of a step after which the agent continues its turn."""
 DONE = ("completed", "failed")
-SERVER = "agentmagic"
-"""The name under which the agent sees the MCP server with our tools."""
+SERVER = f"agentmagic-{''.join(secrets.choice(ascii_lowercase) for _ in range(8))}"
+"""The name under which an agent sees the MCP server with agentmagic's tools. Only this process knows it.
+
+A project's configuration could declare a server of any other name, whose calls would then pass for those of ours.
+"""
+COMMANDS = frozenset(["argv", "cmd", "code", "command", "commands", "program", "script", "shell"])
+"""Names of inputs that hold a command or code."""
+BEGINNING = "beginning"
+"""The argument that stands for an input that is too long to be shown whole."""
 _NOWHERE = Path()
 PlanStatus = Literal["pending", "in_progress", "completed"]
 
@@ -71,7 +85,8 @@ class CallReport:
     """A tool call, as an outside agent has reported it so far.
 
     `tool` is the name of an agentmagic tool, "" for an action of the agent itself. `is_over`: the call has its result.
-    `is_made`: the agentmagic tool was called over MCP.
+    `is_made`: the agentmagic tool was called over MCP. `is_asked`: a permission request for the call is not answered.
+    `runs`: the agent has reported that it carries out the call.
     """
 
     id: str
@@ -84,14 +99,31 @@ class CallReport:
     folder: Path = Path()
     is_over: bool = False
     is_made: bool = False
+    is_asked: bool = False
+    runs: bool = False
+    files: Sequence[str] = ()
 
     def merge(self, update: Any) -> None:
         """Take over what an update says about the call. Fields that the update does not have keep their values."""
         self.title = update.title or self.title
         self.kind = update.kind or self.kind
-        self.raw = update.raw_input if update.raw_input is not None else self.raw
+        # Some requests have an empty input, although the agent has sent the input before.
+        self.raw = update.raw_input if update.raw_input or self.raw is None else self.raw
+        if update.locations is not None:
+            self.files = [single_line(clean(one.path), bounds.TITLE) for one in update.locations]
         self.content = update.content if update.content is not None else self.content
         self.output = update.raw_output if update.raw_output is not None else self.output
+        self.runs = self.runs or getattr(update, "status", None) == "in_progress" or update.raw_output is not None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the call waits for an answer of agentmagic, runs, or is finished."""
+        return self.is_asked or self.is_made or self.is_over or self.runs
+
+    @property
+    def has_input(self) -> bool:
+        """Whether the agent has said what the call will do. Agents often announce a call before its input."""
+        return bool(self.raw or self.files) or any(one.type == "diff" for one in self.content)
 
     @property
     def name(self) -> str:
@@ -106,14 +138,23 @@ class CallReport:
         title = single_line(clean(encodable(self.title)), bounds.TITLE)
         raw = _object(self.raw)
         raw = raw if raw or not self.raw else {"input": self.raw}
+        raw = raw or self._about()
         arguments: dict[str, Any] = {"title": title, **raw}
         if diffs := [one for one in self.content if one.type == "diff"]:
             diff_texts = {text for one in diffs for text in (one.old_text, one.new_text)}
             rest = {name: value for name, value in raw.items() if not (isinstance(value, str) and value in diff_texts)}
+            rest = raw if has_command(raw) else rest
             arguments = {"title": title, **rest, "changes": "\n".join(_diff(one, self.folder) for one in diffs)}
         if len(json_text := json_line(arguments)) > bounds.ARGUMENTS:
-            arguments = {"title": title, "input": cut(json_text, bounds.ARGUMENTS)}
+            arguments = {"title": title, BEGINNING: cut(json_text, bounds.ARGUMENTS)}
         return ToolCall(self.id, self.kind, arguments)
+
+    def _about(self) -> dict[str, Any]:
+        """Return what the agent tells of a call without an input: the files that it is about, and a text."""
+        texts = [one.content.text for one in self.content if one.type == "content" and one.content.type == "text"]
+        details = clip(clean(encodable("\n".join(texts))), bounds.DETAILS)
+        about = {"files": self.files[: bounds.FILES], "details": details}
+        return {name: value for name, value in about.items() if value}
 
     def result(self, status: str) -> ToolResult:
         """Return the result of the call, with diffs as text; `structured` names the files that the call changed."""
@@ -129,15 +170,21 @@ class CallReport:
 class UpdateReader:
     """Reads the updates that an outside agent sends during one prompt.
 
-    `tools`: the names of the agentmagic tools that the agent can call. `fresh`: a function that returns a call id that
+    `agent` is the agent's row in the table of agents. `tools`: the names of the agentmagic tools that the agent can
+    call. `fresh`: a function that returns a call id that
     is unique in the conversation, given the agent's id of the call. Paths inside `folder` are shown relative to it.
     Raises ProviderError if the agent sends more than the limits allow.
     """
 
     def __init__(
-        self, name: str, tools: Sequence[str] = (), fresh: Callable[[str], str] = str, folder: Path = _NOWHERE
+        self,
+        agent: OutsideAgent,
+        tools: Sequence[str] = (),
+        fresh: Callable[[str], str] = str,
+        folder: Path = _NOWHERE,
     ) -> None:
-        self._name = name
+        self._agent = agent
+        self._name = agent.model
         self._tools = tools
         self._fresh = fresh
         self._folder = folder
@@ -146,15 +193,16 @@ class UpdateReader:
         self._early_ids: set[str] = set()  # the agent's ids of calls that came over MCP before their report
         self._unmatched: list[ToolCall] = []
         self._running: list[CallReport] = []
+        self._held: list[CallReport] = []  # calls that were reported while the user is asked about another call
         self._index = 0
         self._open: tuple[Literal["text", "reasoning"], list[str]] | None = None
         self._message: str | None = None
         self._characters = 0
 
     @property
-    def has_announced_calls(self) -> bool:
-        """Whether calls were announced that have not begun yet."""
-        return bool(self._announced)
+    def is_step_whole(self) -> bool:
+        """Whether calls were announced, and the input of each is known."""
+        return bool(self._announced) and all(one.has_input or one.has_begun for _, one in self._announced)
 
     def feed(self, update: "schema.SessionNotification") -> Iterator[News]:
         """Yield the events and news in an update; nothing for commands, modes, titles and the user's messages."""
@@ -178,7 +226,7 @@ class UpdateReader:
                 pass
 
     def call(self, update: Any) -> Iterator[News]:
-        """Yield the events and news in an update about a tool call, or in the call of a permission request."""
+        """Yield the events and news in an update about a tool call."""
         key, status = update.tool_call_id[: bounds.ID], getattr(update, "status", None)
         report = self._calls.get(key)
         if key in self._early_ids or (report is not None and report.is_over):
@@ -186,10 +234,9 @@ class UpdateReader:
         is_new = report is None
         if report is None:
             report = self._new(key)
-        report.merge(update)
-        self._count(len(report.title) + sum(map(_size, report.content)))
+        self._merge(report, update)
         if not report.tool and (is_new or self._is_announced(report)):
-            report.tool = self._tool_of(report, update)
+            report.tool = self._tool_of(update)
         if is_new:
             if report.tool and self._match_report(report):
                 self._early_ids.add(key)
@@ -199,8 +246,41 @@ class UpdateReader:
             yield from self.close(report)
             self.end(report)
             yield CallNews(report.id, result=report.result(status))
-        elif not is_new or status == "in_progress":
+        elif report.runs:
             yield CallNews(report.id, _progress(report))
+
+    def request(self, update: Any) -> Iterator[News]:
+        """Yield the events in a permission request; `update` is its call, with all that the request says of it.
+
+        A request about a call that is over, or that is not the agent's own, is about a new call.
+        """
+        key = update.tool_call_id[: bounds.ID]
+        report = self._calls.get(key)
+        if report is None or report.is_over or report.tool or key in self._early_ids:
+            self._early_ids.discard(key)
+            report = self._new(key)
+            self._merge(report, update)
+            yield from self._announce(report)
+        else:
+            self._merge(report, update)
+        report.is_asked = True
+        yield from self.close(report)
+
+    def decided(self, report: "CallReport") -> Iterator[News]:
+        """Mark a permission request as answered, and yield the announcements of the calls that were held until then."""
+        report.is_asked = False
+        if any(one.is_asked for one in self._running):
+            return
+        held, self._held = self._held, []
+        for one in held:
+            yield from self._announce(one)
+        if any(one.has_begun for one in held):
+            yield from self.close()
+
+    def is_ours(self, update: Any) -> bool:
+        """Return whether the agent's program marks a permission request as one for a tool of agentmagic's server."""
+        mark = self._agent.server_field
+        return bool(mark) and _value_at(update.field_meta, mark) == SERVER
 
     def report_of(self, call_id: str) -> "CallReport | None":
         """Return the call with this id of the agent. None if it is unknown, or came over MCP before its report."""
@@ -210,7 +290,7 @@ class UpdateReader:
         """Return the agent's report of a call that came over MCP, marked as made; None if there is no report yet."""
         open_calls = [one for one in self._calls.values() if one.tool == name and not (one.is_over or one.is_made)]
         same = [one for one in open_calls if one.call().arguments == arguments]
-        match = next(iter((*same, *open_calls)), None)
+        match = next(iter((*same, *(one for one in open_calls if not one.has_input))), None)
         if match is not None:
             match.is_made = True
         return match
@@ -236,7 +316,10 @@ class UpdateReader:
 
     def finish(self, reason: str, usage: Usage) -> Iterator[News]:
         """End the last step, because the agent's turn is over. Unfinished calls get a result that says so."""
-        unfinished = [*self._running, *(one for _, one in self._announced)]
+        for held in self._held:
+            yield from self._announce_now(held)
+        self._held = []
+        unfinished = [*self._running, *(one for _, one in self._announced if not one.is_over)]
         yield from self._end(ModelFinished(usage, reason, cut=reason == "max_tokens"))
         for report in unfinished:
             self.end(report)
@@ -248,6 +331,10 @@ class UpdateReader:
             raise ProviderError(f"{self._name} made over {bounds.CALLS} calls for one prompt and was stopped.")
         self._calls[key] = CallReport(self._fresh(key), folder=self._folder)
         return self._calls[key]
+
+    def _merge(self, report: CallReport, update: Any) -> None:
+        report.merge(update)
+        self._count(len(report.title) + sum(map(_size, report.content)))
 
     def _is_announced(self, report: "CallReport") -> bool:
         return any(one is report for _, one in self._announced)
@@ -261,8 +348,7 @@ class UpdateReader:
         yield step_end
 
     def _text(self, kind: Literal["text", "reasoning"], update: Any) -> Iterator[News]:
-        part = _block(update.content)
-        text = encodable(part.text if isinstance(part, Text) else as_text(part))
+        text = text_of(update)
         if not text:
             return
         self._count(len(text))
@@ -288,6 +374,11 @@ class UpdateReader:
             self._index += 1
 
     def _announce(self, report: "CallReport") -> Iterator[News]:
+        # While the user is asked about a call, it does not run, so a new call is not inside it. If the call is denied,
+        # the new call belongs to the next step.
+        if any(one.is_asked for one in self._running):
+            self._held.append(report)
+            return
         parent = next((one for one in reversed(self._running) if not one.tool), None)
         # A call inside a running call must begin now, because the running call may need its result. Calls of
         # agentmagic tools never wait for another call of the agent: while only such calls run, a new call waits for
@@ -296,21 +387,18 @@ class UpdateReader:
             self._running.append(report)
             yield LateCall(report.call(), parent.id)
             return
+        yield from self._announce_now(report)
+
+    def _announce_now(self, report: "CallReport") -> Iterator[News]:
         yield from self._end_part()
         self._announced.append((self._index, report))
         yield PartStarted(self._index, "tool_call", report.name)
         self._index += 1
 
-    def _tool_of(self, report: "CallReport", update: Any) -> str:
+    def _tool_of(self, update: Any) -> str:
         """Return the name of the agentmagic tool that the agent calls, "" for an action of its own."""
-        raw, meta = _object(report.raw), _object(update.field_meta)
-        meta_names = [str(one["toolName"]) for one in map(_object, meta.values()) if "toolName" in one]
-        texts = [report.title, *meta_names, *(str(raw.get(key, "")) for key in ("tool", "name", "tool_name"))]
-        is_ours = any(SERVER in words for words in (*texts, str(raw.get("server", ""))))
-        for tool in sorted(self._tools, key=len, reverse=True):
-            if tool in texts or (is_ours and any(tool in _names_in(one) for one in texts)):
-                return tool
-        return ""
+        name = _value_at(update.field_meta, self._agent.tool_field) if self._agent.tool_field else ""
+        return next((tool for tool in self._tools if name == self._agent.tool_name(SERVER, tool)), "")
 
     def _match_report(self, report: "CallReport") -> bool:
         """Return whether the reported call came over MCP before the report. If so, it no longer counts as unmatched."""
@@ -328,11 +416,41 @@ class UpdateReader:
             raise ProviderError(f"{self._name} sent over {bounds.TEXT:,} characters for one prompt and was stopped.")
 
 
+def text_of(chunk: Any) -> str:
+    """Return the text of a chunk of a message or a thought; content that is not text becomes text that names it."""
+    part = _block(chunk.content)
+    return encodable(part.text if isinstance(part, Text) else as_text(part))
+
+
 def changed_files(result: ToolResult) -> list[str]:
     """Return the files that an action of the agent changed, according to its diffs."""
     files = None if result.is_error else _object(result.structured).get("files")
     paths = cast("list[Any]", files) if isinstance(files, list) else []
     return [path for path in paths if isinstance(path, str)]
+
+
+def says_what_runs(arguments: Mapping[str, Any], *, code: bool) -> bool:
+    """Return whether the arguments of an outside agent's own call hold all that will run, and not only texts about it.
+
+    For `code`, the files that it is about are not enough.
+    """
+    about = {"title", "details", "files"} if code else {"title", "details"}
+    return bool(set(arguments) - about) and BEGINNING not in arguments
+
+
+def has_command(value: Any) -> bool:
+    """Return whether a part of a call's input is named as a command or as code."""
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return any(str(name).casefold() in COMMANDS or has_command(inner) for name, inner in items)
+    return isinstance(value, list) and any(map(has_command, cast("list[Any]", value)))
+
+
+def _value_at(meta: Any, path: Sequence[str]) -> Any:
+    """Return the value at a path of keys in the `_meta` of a message, None if there is none."""
+    for key in path:
+        meta = _object(meta).get(key)
+    return meta
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -343,13 +461,6 @@ def _path(item: Any, folder: Path) -> str:
     """Return the path of the file in a diff, relative to `folder` if the file is inside it."""
     path = clip(clean(item.path), bounds.TITLE)
     return Path(path).relative_to(folder).as_posix() if Path(path).is_relative_to(folder) else path
-
-
-def _names_in(text: str) -> list[str]:
-    """Return the words of a title such as "mcp__server__tool" or "tool (server MCP Server)"; a word can be a tool."""
-    for mark in ("__", "/", ":", "(", ")", ",", "`", '"', "."):
-        text = text.replace(mark, " ")
-    return text.split()
 
 
 def _arguments_of(raw: Any, tool: str) -> dict[str, Any]:

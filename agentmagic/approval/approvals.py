@@ -15,7 +15,19 @@ from agentmagic import settings
 from agentmagic.approval.policy import Policy, Voice, check_answer, strictest
 from agentmagic.classroom import class_settings
 from agentmagic.errors import ToolError
-from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, Event, Intent, Notice, QuestionAsked
+from agentmagic.events import (
+    ALLOW_ONCE,
+    AgentOption,
+    ApprovalAsked,
+    ApprovalGiven,
+    Approve,
+    Deny,
+    Event,
+    Intent,
+    Notice,
+    QuestionAsked,
+    option_for,
+)
 from agentmagic.messages import NOTEBOOK, ResultStatus, Text, ToolCall, ToolDef, ToolKey, ToolResult
 from agentmagic.providers.outside import is_outside
 from agentmagic.runtime.engine import engine, void
@@ -23,10 +35,9 @@ from agentmagic.runtime.timeouts import Deadline, is_cancelling
 from agentmagic.secrets import redact
 from agentmagic.serialization import copy_call, same_json
 from agentmagic.settings import Permission
-from agentmagic.text import json_line
-from agentmagic.tools.base import Tool, failure
+from agentmagic.text import json_line, sanitize, single_line
+from agentmagic.tools.base import Effects, Tool, failure
 from agentmagic.tools.calling import check_arguments
-from agentmagic.undo.program import READS
 
 TEST_SECONDS = 5.0
 """Timeout of the functions in a policy's rules, in seconds for each call."""
@@ -48,6 +59,10 @@ UNSPOKEN = "The user's permission setting denies every call that no rule allows.
 ALLOWING = 'The user can be asked instead with permission="ask" (--permission ask in a cell).'
 CHANGED = "Its definition has changed since you approved it:"
 UNASKED = "{0} of {1} runs without asking, and its definition has changed since its last call:\n{2}"
+MODEL = ""
+"""The proposer of the calls of the session's model, and of what these calls call themselves."""
+NO_ONCE = "{} offers no option that only allows this once."
+UNCLEAR = "{} does not say what will run."
 NO_ONE = "no one to ask"
 """The decision in the audit log if a call was denied because no user could be asked."""
 DOUBT = "It was under way when the kernel stopped, and may have done its work already."
@@ -144,11 +159,15 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """Permission to run `call`. `decision` is for the audit log. If `edited`, the user changed the arguments."""
+    """Permission to run `call`. `decision` is for the audit log. If `edited`, the user changed the arguments.
+
+    `option` is the id of the option that the user chose for an outside agent, "" if the user was not asked.
+    """
 
     call: ToolCall
     decision: str
     edited: bool = False
+    option: str = ""
 
     def with_notice(self, result: ToolResult) -> ToolResult:
         """Return the call's result. If the user changed the arguments, add a line that tells the model so."""
@@ -163,13 +182,14 @@ class Granted:
 class Refused:
     """Refusal of a call. The model and the user are told the `reason`. `decision` is for the audit log.
 
-    If `by_user` is True, the user refused the call, and only the model is told the reason.
+    If `by_user` is True, the user refused the call, and only the model is told the reason. `option`: as in `Granted`.
     """
 
     reason: str
     decision: str
     status: ResultStatus = "denied"
     by_user: bool = False
+    option: str = ""
 
     def result(self, call: ToolCall) -> ToolResult:
         """Return the refusal as the result of the call."""
@@ -186,6 +206,39 @@ class _OpenApproval:
     task: "asyncio.Future[Intent | None]"
     decide: Callable[[], Decision]
     released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """An act that the user is asked about: the arguments of `Gate.admit`, and the decision that requires the user."""
+
+    tool: Tool
+    call: ToolCall
+    options: tuple[AgentOption, ...]
+    proposer: str
+    decide: Callable[[], Decision]
+    decision: Decision
+
+    def question(self, why: str) -> ApprovalAsked:
+        """Return a new question about the act; `why` is the reason. It has a copy of the call: listeners may change it.
+
+        If a bound asks every time, the options that an outside agent would remember are left out.
+        """
+        tool, call = self.tool, self.call
+        bounded = self.decision.always_problem != ""
+        once = _scope(tool, call, self.proposer) is None
+        return ApprovalAsked(
+            uuid.uuid4().hex,
+            copy_call(call),
+            tool.definition.server,
+            " ".join(filter(None, (why, UNCLEAR.format(self.proposer) if once else ""))),
+            effects=_effects(tool, call).lines,
+            optional=missing_arguments(tool.definition, call.arguments),
+            fixed=tool.fixed,
+            hosted=tool.hosted is not None,
+            options=tuple(one for one in self.options if not bounded or one.refuses or one.kind == ALLOW_ONCE),
+            once=once,
+        )
 
 
 @dataclass(slots=True)
@@ -206,30 +259,59 @@ class Gate:
     approvals: Approvals = field(default_factory=Approvals)
     deadline: Deadline = field(default_factory=partial(Deadline, None))
     emit: Callable[[Event], None] = void
-    ask: Ask = ask_no_one
+    person: Ask = ask_no_one
     by_hand: bool = False
     outer: "Gate | None" = None
     _open: dict[str, _OpenApproval] = field(default_factory=dict[str, _OpenApproval])
 
-    async def admit(self, tool: Tool, call: ToolCall) -> Granted | Refused:
-        """Decide whether a call may run. Ask the user if necessary, but refuse invalid arguments without asking.
+    async def admit(
+        self, tool: Tool, call: ToolCall, proposer: str = MODEL, options: Sequence[AgentOption] = ()
+    ) -> Granted | Refused:
+        """Decide whether an act may be done. Ask the user if necessary, but refuse invalid arguments without asking.
+
+        This is the only way to a permission, whoever proposes the act. `call` is exactly what will run, and `tool` is
+        what it calls, or stands for an act that an outside agent does itself. `proposer`: the user's answer "always" to
+        one proposer does not hold for another. `options` are the answers that an outside agent offers. If none of them
+        only allows the act once, the user is asked, because every other option does more.
 
         Raises UsageError for an invalid `AGENTMAGIC_PERMISSION`.
         """
         try:
-            decide = await self._decider(tool, call)
+            decide = await self._decider(tool, call, proposer)
         except _HookFailed as failed:
             return Refused(f"{call.name} was not run: {failed}", "hook failed")
         decision = decide()
         if decision.verdict == "deny":
             return Refused(f"{call.name} was not run: {_lower(decision.why)}", "policy")
+        if decision.verdict == "allow" and options and option_for(options, Approve("")) is None:
+            decision = replace(decision, verdict="ask", why=NO_ONCE.format(proposer))
+            decide = partial(_same, decision)
         if decision.verdict == "allow":
             if change := self.approvals.allow(tool.definition):
                 self.emit(Notice("warning", UNASKED.format(call.name, tool.definition.server, change)))
             return Granted(call, "allowed")
         if problem := check_arguments(tool.definition, call.arguments):
             return Refused(problem, "not asked", "error")  # do not ask the user about a call that cannot run
-        return Granted(call, "by hand") if self.by_hand else await self._ask_user(tool, call, decide, decision)
+        if self.by_hand:
+            return Granted(call, "by hand")
+        return await self._ask_user(_Asking(tool, call, tuple(options), proposer, decide, decision))
+
+    async def forbids(self, tool: Tool, call: ToolCall) -> str:
+        """Return why the policy or a bound denies an act that is done without asking; "" if none of them denies it."""
+        try:
+            decision = (await self._decider(tool, call))()
+        except _HookFailed as failed:
+            return str(failed)
+        return decision.why if decision.verdict == "deny" else ""
+
+    def forbids_all(self, tool: Tool) -> str:
+        """Return why every call of a tool is denied, whatever its arguments are; "" if some call may run."""
+        rules = tuple(rule for rule in self.policy.rules if rule.when is None)
+        gate = replace(self, policy=replace(self.policy, rules=rules))
+        decision = gate.decide(tool.definition, {}, asks=tool.ask, code=tool.code, web=tool.hosted is not None)
+        if decision.verdict == "deny":
+            return decision.why
+        return "" if self.outer is None else self.outer.forbids_all(tool)
 
     async def ask_question(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
         """Return the user's answer to a question, or None if there is no user to ask."""
@@ -238,7 +320,7 @@ class Gate:
 
     async def _wait(self, question: ApprovalAsked | QuestionAsked) -> Intent | None:
         with self.deadline.pause_in_block():
-            return await self.ask(question)
+            return await self.person(question)
 
     # -- deciding ------------------------------------------------------------------------------
 
@@ -251,12 +333,13 @@ class Gate:
         code: bool = False,
         web: bool = False,
         voices: tuple[Voice, ...] | None = None,
+        scope: str = "",
     ) -> Decision:
         """Return the decision about a call, without asking the user.
 
         `asks` and `code` are the fields `ask` and `code` of the `Tool`; `web`: the tool is hosted by the model
-        provider. `voices`: the policy's verdicts, computed here if None. Raises UsageError for an invalid
-        `AGENTMAGIC_PERMISSION`.
+        provider. `voices`: the policy's verdicts, computed here if None. `scope`: what the answer "always" is bound to,
+        besides the tool and the question. Raises UsageError for an invalid `AGENTMAGIC_PERMISSION`.
         """
         override = settings.permission_override()
         if override == "deny":
@@ -275,9 +358,8 @@ class Gate:
         if class_verdict == "ask":
             voices = tuple(one if one.verdict == "ask" else replace(one, verdict="ask", why=why) for one in voices)
         each = "" if web else why  # web access is approved once a session, even if a teacher or administrator set "ask"
-        if code:
-            program = json.dumps(dict(arguments), sort_keys=True, default=str)
-            voices = tuple(replace(one, question=f"{one.question} {program}") for one in voices)
+        if scope:
+            voices = tuple(replace(one, question=f"{one.question} {scope}") for one in voices)
         return replace(self._apply_answers(tool, voices, code=code, each=each), default=default)
 
     def _apply_answers(self, tool: ToolDef, voices: Sequence[Voice], *, code: bool, each: str) -> Decision:
@@ -298,7 +380,7 @@ class Gate:
         why = " ".join(filter(None, (doubt, *dict.fromkeys(one.why for one in asking), notice)))
         return Decision("ask", why, questions, always_problem=each)
 
-    async def _decider(self, tool: Tool, call: ToolCall) -> Callable[[], Decision]:
+    async def _decider(self, tool: Tool, call: ToolCall, proposer: str = MODEL) -> Callable[[], Decision]:
         """Return a function that decides about a call; it is called again after the user has approved other calls.
 
         The rules and the hook of the policy run only once, before this method returns the function.
@@ -316,6 +398,7 @@ class Gate:
             code=tool.code,
             web=tool.hosted is not None,
             voices=voices,
+            scope=_scope(tool, call, proposer) or "",
         )
 
     async def restrictions(self, tool: Tool, call: ToolCall) -> tuple[Voice, ...]:
@@ -355,7 +438,7 @@ class Gate:
         """Return an "allow" if the policy's `level` lets a call run without asking, or () if it does not."""
         if self.policy.level == "ask" or settings.permission_override() is not None:
             return ()
-        reads = tool.reads or (tool.code and READS in _effects(tool, call))
+        reads = tool.reads or (tool.code and _effects(tool, call).only_reads)
         return (Voice("allow", "level"),) if self.policy.runs_unasked(reads=reads, trusted=tool.trusted) else ()
 
     async def _hook_verdict(self, tool: Tool, call: ToolCall) -> Permission | None:
@@ -374,38 +457,28 @@ class Gate:
 
     # -- asking --------------------------------------------------------------------------------
 
-    async def _ask_user(
-        self, tool: Tool, call: ToolCall, again: Callable[[], Decision], decision: Decision
-    ) -> Granted | Refused:
-        """Ask the user about a call, and ask again if the user's edited arguments are not valid."""
+    async def _ask_user(self, asking: "_Asking") -> Granted | Refused:
+        """Ask the user about a call, and ask again if the user's answer cannot be used."""
+        tool, call, decision = asking.tool, asking.call, asking.decision
         why = decision.why
         for _ in range(EDITS):
-            shown_call = copy_call(call)  # a copy, so that listeners cannot change the call
-            question = ApprovalAsked(
-                uuid.uuid4().hex,
-                shown_call,
-                tool.definition.server,
-                why,
-                effects=_effects(tool, call),
-                optional=missing_arguments(tool.definition, call.arguments),
-                fixed=tool.fixed,
-                hosted=tool.hosted is not None,
-            )
-            intent = await self._answer(question, again)
+            question = asking.question(why)
+            intent = await self._answer(question, asking.decide)
             if intent is RELEASED:
-                return Granted(call, "approved always")
-            if not isinstance(intent, Approve):
+                return Granted(call, "approved always", option=_option_id(question, Approve(question.id)))
+            option = question.option_for(intent)
+            if not isinstance(intent, Approve) or (option is not None and option.refuses):
                 return self._refuse(tool, question, intent, decision)
             if intent.arguments is not None and same_json(intent.arguments, call.arguments):
                 intent = replace(intent, arguments=None)  # the user's edit changed nothing
-            approved_call, problem = (
-                (call, "") if intent.arguments is None else await self.with_arguments(tool, call, intent.arguments)
-            )
+            approved_call, problem = call, _option_problem(question, option)
+            if not problem and intent.arguments is not None:
+                approved_call, problem = await self.with_arguments(tool, call, intent.arguments)
             if not problem:
-                return self._grant(tool, question, intent, approved_call, decision)
+                return self._grant(asking, question, intent, approved_call)
             self.emit(ApprovalGiven(question.id, approved=False, reason=problem))
-            why = f"The arguments you gave cannot be used: {problem}"
-        return Refused(f"{call.name} was not run: the arguments that the user gave could not be used.", "edit failed")
+            why = problem if intent.arguments is None else f"The arguments you gave cannot be used: {problem}"
+        return Refused(f"{call.name} was not run: the answer that the user gave could not be used.", "edit failed")
 
     async def _answer(self, question: ApprovalAsked, again: Callable[[], Decision]) -> Intent | None:
         """Wait for the user's answer. Return RELEASED if "always" to another question allows this call meanwhile."""
@@ -419,9 +492,8 @@ class Gate:
             task.cancel()
         return RELEASED if approval.released else task.result()
 
-    def _grant(
-        self, tool: Tool, question: ApprovalAsked, approve: Approve, call: ToolCall, decision: Decision
-    ) -> Granted:
+    def _grant(self, asking: "_Asking", question: ApprovalAsked, approve: Approve, call: ToolCall) -> Granted:
+        tool, decision = asking.tool, asking.decision
         is_edited = approve.arguments is not None
         if tool.code and is_edited:  # no "always", because it would apply to the program before the edit
             approve = replace(approve, always=False)
@@ -430,13 +502,16 @@ class Gate:
             self.emit(
                 Notice("info", f"{question.call.name} is asked about every time: {_lower(decision.always_problem)}")
             )
+        if question.once or approve.option:  # what the agent remembers for an option of its own is not remembered here
+            approve = replace(approve, always=False)
         is_lasting = approve.always or (tool.hosted is not None and not decision.always_problem)
         self.approvals.approve(tool.lasting or tool.definition, decision.questions, always=is_lasting)
         if approve.always:
             self._release()
         arguments = copy_call(call).arguments if is_edited else None
-        self.emit(ApprovalGiven(question.id, approved=True, always=approve.always, arguments=arguments))
-        return Granted(call, f"approved{' always' * approve.always}{' edited' * is_edited}", is_edited)
+        option = _option_id(question, approve)
+        self.emit(ApprovalGiven(question.id, approved=True, always=approve.always, arguments=arguments, option=option))
+        return Granted(call, f"approved{' always' * approve.always}{' edited' * is_edited}", is_edited, option)
 
     def _release(self) -> None:
         """Approve the calls of open questions that a new "always" covers.
@@ -450,14 +525,17 @@ class Gate:
                 self.emit(ApprovalGiven(question, approved=True, always=True))
 
     def _refuse(self, tool: Tool, question: ApprovalAsked, intent: Intent | None, decision: Decision) -> Refused:
-        if isinstance(intent, Deny):
-            self.emit(ApprovalGiven(question.id, approved=False, reason=intent.reason))
-            remark = f" and said: {intent.reason}" if intent.reason else ""
+        option = _option_id(question, intent)
+        if isinstance(intent, Deny | Approve):
+            said = intent.reason if isinstance(intent, Deny) else ""
+            self.emit(ApprovalGiven(question.id, approved=False, reason=said, option=option))
+            remark = f" and said: {said}" if said else ""
             why = f"The user denied it{remark}."
             if tool.hosted is not None:
                 self.approvals.deny(tool.definition, why)
-            return Refused(f"{question.call.name} was not run: {_lower(why)}", "denied", by_user=True)
-        self.emit(ApprovalGiven(question.id, approved=False, reason=NO_ONE))
+            message = f"{question.call.name} was not run: {_lower(why)}"
+            return Refused(message, "denied", by_user=True, option=option)
+        self.emit(ApprovalGiven(question.id, approved=False, reason=NO_ONE, option=option))
         if _tool_key(tool.definition) in self.approvals.in_doubt:
             return Refused(doubtful_denial(tool.definition), NO_ONE)
         return Refused(denial(tool.definition, code=tool.code, default=decision.default), NO_ONE)
@@ -536,14 +614,42 @@ def _short_value(schema: object, key: str) -> Any:
     return value if len(json_line(value)) <= LONGEST_LINE else None
 
 
-def _effects(tool: Tool, call: ToolCall) -> tuple[str, ...]:
-    """Return the tool's lines about what the call would do, or () if it has none, or one line if making them fails."""
+def _effects(tool: Tool, call: ToolCall) -> Effects:
+    """Return what the call would do, without lines if the tool has none, or with one line if making them fails."""
     if tool.effects is None:
-        return ()
+        return Effects()
     try:
-        return tuple(redact(line) for line in tool.effects(copy_call(call).arguments))
+        effects = tool.effects(copy_call(call).arguments)
+        return replace(effects, lines=tuple(map(redact, effects.lines)))
     except Exception:  # noqa: BLE001  (the user is asked all the same)
-        return ("What it does cannot be known.",)
+        return Effects(("What it does cannot be known.",))
+
+
+def _scope(tool: Tool, call: ToolCall, proposer: str) -> str | None:
+    """Return what the answer "always" is bound to, besides the tool and the question; None if it cannot be given."""
+    if tool.scope is not None:
+        scope = tool.scope(call.arguments)
+    else:
+        scope = json.dumps(dict(call.arguments), sort_keys=True, default=str) if tool.code else ""
+    return None if scope is None else " ".join(filter(None, (proposer, scope)))
+
+
+def _same(decision: Decision) -> Decision:
+    return decision
+
+
+def _option_id(question: ApprovalAsked, intent: Intent | None) -> str:
+    """Return the id of the outside agent's option that an answer chooses, "" without one."""
+    option = question.option_for(intent)
+    return "" if option is None else option.id
+
+
+def _option_problem(question: ApprovalAsked, option: AgentOption | None) -> str:
+    """Return why an approval cannot be passed on to an outside agent: it offers no such option. Return "" if it can."""
+    if option is not None or not question.options:
+        return ""
+    names = ", ".join(single_line(sanitize(one.name), LONGEST_LINE) for one in question.options)
+    return f"Choose one of the options that {question.server} offers: {names}."
 
 
 def _lower(sentence: str) -> str:

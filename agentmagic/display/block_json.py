@@ -34,7 +34,7 @@ LONGEST_ARGUMENTS = 100_000
 LONGEST_LINES = 2_000
 """Characters of a running call's latest progress message that are sent to a view."""
 LONGEST_ABOUT = 200
-"""Characters of an argument's description that are sent to a view."""
+"""Characters of an argument's description, or of an option of an outside agent, that are sent to a view."""
 
 
 class Placed(TypedDict):
@@ -118,7 +118,8 @@ class CardFields(Placed):
     `hosted` says that the model's provider carries out the call, or that the card asks whether it may. Then `title`
     replaces the tool's name, and `told` is the outcome of the call. `agent` is the agent that the call asks; the blocks
     of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call
-    or by that agent.
+    or by that agent. `approve` says whether there is a plain approval, `always` is the label of the answer for later
+    calls too, "" if there is none. `choices` are further answers of an outside agent: id, name, and whether it refuses.
     """
 
     kind: Literal["card"]
@@ -148,6 +149,9 @@ class CardFields(Placed):
     hosted: bool
     agent: str
     waits: bool
+    approve: bool
+    always: str
+    choices: Sequence[tuple[str, str, bool]]
 
 
 class TaskFields(TypedDict):
@@ -348,6 +352,9 @@ class JsonRenderer:
             "hosted": card.hosted,
             "agent": sanitize(card.agent),
             "waits": card.waits,
+            "approve": card.can_approve,
+            "always": words.always(card),
+            "choices": [(one.id, single_line(exact(one.name), LONGEST_ABOUT), one.refuses) for one in card.options],
         }
 
     def checklist(self, block: ChecklistBlock) -> ChecklistFields:

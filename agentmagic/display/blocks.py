@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 from agentmagic.events import (
+    AgentOption,
     CellProposed,
     Level,
     MapProgress,
@@ -229,7 +230,9 @@ class ToolCard(Block):
     turn only pauses before the call, and the card asks for no approval. `effects` says line by line what the call does,
     if the tool reported it. `optional` are the schemas of the arguments that the model left out. `written` are the
     model's arguments if the user changed them. `fixed` says that the user cannot change the arguments. `inner` says
-    that a running tool made the call; the card then stands below the card of that tool.
+    that a running tool made the call; the card then stands below the card of that tool. `options` are answers that an
+    outside agent offers in its own words. `can_approve` says whether the call can be approved without one of them,
+    `once` that it can be approved only this time, and `exact` that an "always" holds for exactly this act of the agent.
 
     `agent` is the name of the agent that the call asks. `inside` has the blocks of that agent's turn, except its
     prompt, which is an argument of the call. `client` is the program that makes the call in a served notebook, or the
@@ -257,6 +260,10 @@ class ToolCard(Block):
     inner: bool = False
     client: str = ""
     fixed: bool = False
+    options: tuple[AgentOption, ...] = ()
+    can_approve: bool = True
+    once: bool = False
+    exact: bool = False
     hosted: bool = False
     is_question: bool = False
     agent: str = ""

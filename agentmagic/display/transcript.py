@@ -177,9 +177,15 @@ class Transcript:
                 card.step, card.effects, card.optional = event.step, event.effects, event.optional
                 card.fixed, card.client = event.fixed, self._asker or card.client
                 card.hosted = card.is_question = event.hosted
+                card.options, card.can_approve = event.own_options, event.can_approve
+                card.once, card.exact = event.once, bool(event.options)
                 self._change(card, "waiting", ask=event.id)
             case events.ApprovalGiven():
                 self._settle_approval(event)
+            case events.CallChanged():
+                card = self._card(event.call)
+                card.name = event.call.name
+                card.version += 1
             case events.Routed() | events.PlanRejected():
                 self._spend(event.usage)
             case events.Planned() | events.TaskStarted() | events.TaskJudged() | events.TaskFinished():

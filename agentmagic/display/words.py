@@ -505,6 +505,15 @@ def proposal_code(block: ProposalBlock) -> tuple[str, str]:
     return before if proposal.action == "remove" else source, _LANGUAGES[proposal.kind]
 
 
+def always(card: ToolCard) -> str:
+    """Return the label of the answer "always" to a waiting call, "" if the call can be approved only this time."""
+    if card.once or card.hosted:
+        return ""
+    if card.exact:
+        return "Always exactly this"
+    return "Always this program" if card.effects else "Always allow"
+
+
 def effects(card: ToolCard) -> str:
     """Return lines of text on what a tool call does, or "" if its tool did not report it."""
     return "\n".join(map(exact, card.effects))

@@ -9,7 +9,7 @@ from typing import Any
 from agentmagic.approval.approvals import DEFAULT, Gate, Refused
 from agentmagic.messages import SEARCH, ToolCall
 from agentmagic.providers.base import Model, hosts
-from agentmagic.tools.base import Tool
+from agentmagic.tools.base import Effects, Tool
 from agentmagic.tools.web import LETS, limits_of, why_without
 
 
@@ -38,8 +38,8 @@ async def _admit(tools: Sequence[Tool], gate: Gate) -> tuple[list[Tool], list[st
     asking = [tool for tool in tools if _verdict(tool, gate) == "ask"]
     refused = False
 
-    def effects(_: Mapping[str, Any]) -> tuple[str, ...]:
-        return tuple(LETS[tool.name] for tool in asking)
+    def effects(_: Mapping[str, Any]) -> Effects:
+        return Effects(tuple(LETS[tool.name] for tool in asking))
 
     for tool in tools:
         if refused and tool in asking:

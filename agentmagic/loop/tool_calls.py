@@ -13,7 +13,7 @@ from typing import Any
 
 from agentmagic import log, traces
 from agentmagic.agent import Agent
-from agentmagic.approval.approvals import Approvals, Gate, Granted, Refused
+from agentmagic.approval.approvals import MODEL, Approvals, Gate, Granted, Refused
 from agentmagic.approval.policy import policy_of
 from agentmagic.errors import ServerError, ToolError, UsageError
 from agentmagic.events import (
@@ -32,7 +32,8 @@ from agentmagic.events import (
 from agentmagic.loop.outer_turn import GRACE_AROUND, OuterTurn
 from agentmagic.loop.stepping import Stepper
 from agentmagic.messages import NOTEBOOK, Media, Message, Text, ToolCall, ToolResult, as_text
-from agentmagic.runtime.engine import engine, running_loop
+from agentmagic.runtime.engine import engine
+from agentmagic.runtime.main_thread import running_loop
 from agentmagic.runtime.timeouts import GRACE, await_all_with_grace
 from agentmagic.secrets import redact
 from agentmagic.serialization import copy_call
@@ -123,6 +124,11 @@ class ToolExecutor:
     _notices: list[Event] = field(default_factory=list[Event])
     _streaks: dict[str, int] = field(default_factory=dict[str, int])
 
+    @property
+    def proposer(self) -> str:
+        """Who proposes the calls, for the permission gate: the user's answer "always" holds for this proposer only."""
+        return MODEL
+
     def refuse(self, calls: Sequence[ToolCall], message: str) -> None:
         """Give each call a failure as its result, without running it. `message` tells the model why."""
         for call in calls:
@@ -156,15 +162,16 @@ class ToolExecutor:
             together = tuple(group)
             yield from ((call,) for call in together) if is_alone else (together,)
 
-    async def _call(self, call: ToolCall, depth: int = 0) -> CallOutcome:
+    async def _call(self, call: ToolCall, depth: int = 0, within: str = "") -> CallOutcome:
         """Carry out one call: find its tool, ask the user if needed, run it, emit the result, write the audit log.
 
         Everything that reads the call gets a copy, so that nothing can change the call after its approval. `depth` is
-        the number of running calls that led to this one; it is 0 for a call of the model.
+        the number of running calls that led to this one; it is 0 for a call of the model. `within` is the id of the
+        call that made this one, "" for a call of the model.
         """
         tool, inner = self.tools.get(call.name), depth > 0
         server = "" if tool is None else tool.definition.server
-        entry = log.Audit(server, call.name, call.arguments, caller=self.caller)
+        entry = log.Audit(server, call.name, call.arguments, caller=self.caller, within=within)
         try:
             if tool is None:
                 entry.decision, entry.outcome = "no such tool", "error"
@@ -174,7 +181,7 @@ class ToolExecutor:
             except ToolError as error:
                 entry.decision, entry.outcome = "not asked", "error"
                 return self._refuse(call, failure(call, str(error)), inner=inner)
-            permit = await self.gate.admit(tool, call)
+            permit = await self.gate.admit(tool, call, self.proposer)
             if self.stepper is not None and isinstance(permit, Granted) and permit.decision == "allowed":
                 permit = await self.stepper.before_call(tool, permit)
             entry.decision = permit.decision
@@ -246,7 +253,7 @@ class ToolExecutor:
             raise ToolError(f"{parent.name} has made {MOST_INNER:,} calls, which is the most that one call may make.")
         call = copy_call(ToolCall(f"call_{uuid.uuid4().hex}", name, arguments))
         self.emit(InnerCall(parent.id, copy_call(call)))
-        task = asyncio.create_task(self._call(call, depth), context=context.copy())
+        task = asyncio.create_task(self._call(call, depth, parent.id), context=context.copy())
         tasks.append(task)
         try:
             end = await task

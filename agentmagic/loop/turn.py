@@ -21,6 +21,7 @@ from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, Tur
 from agentmagic.events import (
     Event,
     Fold,
+    InnerEvent,
     Level,
     Notice,
     PartFinished,
@@ -53,7 +54,7 @@ from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Pre
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import GRACE, Deadline, await_with_grace
 from agentmagic.secrets import redact
-from agentmagic.text import did_you_mean
+from agentmagic.text import did_you_mean, encodable, encodable_value
 from agentmagic.tools.base import Choosing, Tool, current_tools, list_source, new_problems, notices_of
 from agentmagic.tools.output_cache import READER
 from agentmagic.undo.changes import Changes, summarize
@@ -226,6 +227,8 @@ class TurnLoop:
         """Emit an event of the turn. After the end of the turn, events of tools that still run are dropped."""
         if self.over:
             return
+        if not isinstance(event, (InnerEvent, TurnFinished)):  # these hold events that were emitted before
+            event = encodable_value(event)  # here, so that each reader can encode the texts of programs and tools
         if isinstance(event, PartFinished):
             event = self.steps.own_id(event)
         if self.turn.tape is not None and not isinstance(event, TurnFinished):
@@ -246,11 +249,7 @@ class TurnLoop:
 
     def _failure_reason(self, error: Exception) -> tuple[StopReason, AgentMagicError]:
         if self.deadline.expired:
-            message = (
-                f"The turn took longer than {self.turn.agent.timeout:g} s and was stopped; what was finished is kept. "
-                f"Give it more with timeout= (--timeout in a cell), or ask for less.{self._last_failure()}"
-            )
-            return "timeout", TurnTimeout(message)
+            return "timeout", TurnTimeout(self.timeout_message())
         if isinstance(error, TurnTimeout):  # raised in the replay of a turn that timed out
             return "timeout", error
         if isinstance(error, AgentMagicError):
@@ -258,6 +257,13 @@ class TurnLoop:
         failure = AgentMagicError(f"The turn failed: {error_text(error)}")
         failure.__cause__ = error
         return "error", failure
+
+    def timeout_message(self) -> str:
+        """Return the message for a turn that ran out of time."""
+        return (
+            f"The turn took longer than {self.turn.agent.timeout:g} s and was stopped; what was finished is kept. "
+            f"Give it more with timeout= (--timeout in a cell), or ask for less.{self._last_failure()}"
+        )
 
     def _last_failure(self) -> str:
         """Return a sentence about the last failed request if time ran out before it was sent again, else ""."""
@@ -280,7 +286,7 @@ class TurnLoop:
             stop_reason=reason,
             usage=self.steps.usage,
             seconds=time.monotonic() - self.started - self.deadline.paused_for,  # without pauses for the user
-            error=redact(describe(error)) if error else self.exhausted_budget,
+            error=encodable(redact(describe(error))) if error else self.exhausted_budget,
             error_code=code_of(error) if error else BudgetExhausted.code if self.exhausted_budget else "",
             value=self.value,
             wrapped_in=schema.wrapped_in if schema and self.value is not None else "",

@@ -219,12 +219,21 @@ _FORMS: dict[str, dict[str, Test]] = {
         "answer": lambda value: value in ANSWERS,
         "arguments_": _DICT,
         "reason_": _TEXT,
+        "option_": _TEXT,
+    },
+    "asked": {
+        "asked": _TEXT,
+        "step": _count,
+        "call": _place,
+        "arguments_": _DICT,
+        "options_": _list(lambda option: _list(_TEXT)(option) and len(option) == 3),  # noqa: PLR2004  (id, name, kind)
     },
     "question": {"question": _TEXT, "answer": _or_null(_TEXT)},
     "inner": {"inner": _TEXT, **_RESULT, "begun_": _count, "unfinished_": _BOOL},
     "result": {"result": _TEXT, **_RESULT},
     AGENT: {AGENT: _TEXT, "step": _count, "call": _place, "document": _DICT},
     "plan": {"plan": _list(lambda entry: _list(_TEXT)(entry) and len(entry) == 2)},  # noqa: PLR2004  (words, status)
+    "late": {"late": _TEXT},
     "stop": {"stop": _BOOL},
     "rows": {"rows": _rows},
     "map": {

@@ -11,6 +11,7 @@ from typing import Any, cast
 from agentmagic import errors
 from agentmagic.errors import BadRequest, CassetteError, ProviderError, ReplayMismatch, ToolError, TurnTimeout, describe
 from agentmagic.events import (
+    AgentOption,
     ApprovalAsked,
     Approve,
     CellProposed,
@@ -83,6 +84,7 @@ class Player:
         self._inner = InnerCalls()
         self._ranks: dict[Place, int] = {}
         self._approvals = defaultdict[Place, deque[Json]](deque)
+        self._asked = defaultdict[Place, list[Json]](list)
         self._questions = defaultdict[str, deque[Json]](deque)
         self._played_numbers: set[int] = set()
         self._used_ids: set[int] = set()
@@ -90,12 +92,14 @@ class Player:
         self._recorded_ends: dict[str, ToolFinished] = {}
         self.plans = defaultdict[tuple[int, bool], list[Any]](list)
         """The plans of an outside agent. Key: the number of the answer before, and whether a result followed it."""
+        self.late_words: dict[int, str] = {}
+        """What an outside agent sent after its last turn, as a sentence. The key is the number of the answer before."""
         for document in take.documents:
             self._sort(document)
         self.halt: Callable[[], object] = lambda: None
         self._seconds = deque(cast("list[float]", self._end.get("steps", [])))
 
-    def _sort(self, document: Json) -> None:
+    def _sort(self, document: Json) -> None:  # noqa: C901  (one arm for each kind of document)
         match document:
             case {"request": int(), "digest": str()}:
                 self.requests.append(document)
@@ -105,6 +109,8 @@ class Player:
                 self._waits[len(self.requests)] = seconds
             case {"approval": _}:
                 self._approvals[place_of(document)].append(document)
+            case {"asked": str()}:
+                self._asked[place_of(document)].append(document)
             case {"inner": str(), "arguments": dict()}:
                 self._inner.add(document)
             case {"question": str() as text}:
@@ -112,13 +118,19 @@ class Player:
             case {"result": str()}:
                 self._ranks[place_of(document)] = len(self._results)
                 self._results[place_of(document)] = document
-            case {"plan": list()}:
-                step = len(self._answers)
-                self.plans[step, any(place[0] == step for place in self._results)].append(document["plan"])
+            case {"plan": list()} | {"late": str()}:
+                self._sort_outside(document)
             case {"end": str()}:
                 self._end = document
             case _:
                 pass
+
+    def _sort_outside(self, document: Json) -> None:
+        step = len(self._answers)
+        if "late" in document:
+            self.late_words[step] = document["late"]
+        else:
+            self.plans[step, any(place[0] == step for place in self._results)].append(document["plan"])
 
     def _where(self, document: Json) -> str:
         return f"{self.cassette.path.name}, {self.take.prompt!r:.60}, {next(iter(document), '')}:"
@@ -310,9 +322,16 @@ class Player:
         answers = [document for document in before if kind_of(document) == "answer"]
         return call_of(result, calls_of(answers[-1]) if answers else ())["arguments"]
 
-    def was_decided(self, place: Place) -> bool:
-        """Return whether, in the recording, the user allowed or denied a tool call, or the call did not run."""
-        return bool(self._approvals.get(place)) or not self._results.get(place, {}).get("ran", True)
+    def requests_for(self, call: ToolCall, place: Place) -> list[tuple[ToolCall, Sequence[AgentOption]]]:
+        """Return the recorded permission requests of an outside agent for a call, each with the options it offered.
+
+        A recording of an earlier version has only the decision about a call, which stands for one request.
+        """
+        recorded_place = self._inner.recorded_place(place)
+        if documents := self._asked.get(recorded_place):
+            return [_requested(call, document) for document in documents]
+        was_decided = self._approvals.get(recorded_place) or not self._results.get(recorded_place, {}).get("ran", True)
+        return [(call, ())] if was_decided else []
 
     async def play_call(self, document: Json, place: Place, call: ToolCall, context: ToolContext) -> ToolResult:
         """Repeat what a recorded tool call did: messages, questions, changed variables. Return its recorded result."""
@@ -377,9 +396,10 @@ class Player:
         document = approvals.popleft()
         match document.get("answer"):
             case "yes" | "always" as word:
-                return Approve(question.id, word == "always", document.get("arguments"))
+                arguments, option = document.get("arguments"), document.get("option", "")
+                return Approve(question.id, word == "always", arguments, "" if word == "always" else option)
             case "no":
-                return Deny(question.id, document.get("reason", ""))
+                return Deny(question.id, document.get("reason", ""), document.get("option", ""))
             case _:
                 return None
 
@@ -406,6 +426,12 @@ class Player:
                 return self._recorded_ends.pop(result.call_id, event)
             case _:
                 return event
+
+
+def _requested(call: ToolCall, document: Json) -> tuple[ToolCall, Sequence[AgentOption]]:
+    """Return the call that a recorded permission request is about, and the options that it offered."""
+    options = [AgentOption(*option) for option in document.get("options", ())]
+    return replace(call, name=document["asked"], arguments=document.get("arguments", call.arguments)), options
 
 
 def is_incomplete(take: Take) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.errors import CassetteError
 from agentmagic.events import (
+    AgentOption,
     ApprovalAsked,
     Approve,
     Deny,
@@ -137,6 +138,13 @@ class TurnRecorder:
         """Store a message, a question or another act of a running tool call. It is written with the call's result."""
         self._asides[call_id].append([kind, *map(blank_secrets, values)])
 
+    def requested(self, call: ToolCall, place: Place, options: Sequence[AgentOption], *, changed: bool) -> None:
+        """Write the permission request of an outside agent for its call; its arguments only if they have changed."""
+        document: Json = {"asked": call.name, **_place_json(place)}
+        document |= {"arguments": blank_secrets(call.arguments)} if changed else {}
+        document |= {"options": [[one.id, redact(one.name), one.kind] for one in options]} if options else {}
+        self.write(document)
+
     def user_answer(self, question: ApprovalAsked | QuestionAsked, intent: Intent | None, place: Place) -> None:
         """Write the answer of the user to an approval or a question."""
         if isinstance(question, QuestionAsked):
@@ -147,9 +155,11 @@ class TurnRecorder:
         match intent:
             case Approve():
                 document |= {"answer": "always" if intent.always else "yes"}
+                document |= _option_json(question, intent)
                 document |= {} if intent.arguments is None else {"arguments": blank_secrets(intent.arguments)}
             case Deny():
                 document |= {"answer": "no"} | ({"reason": redact(intent.reason)} if intent.reason else {})
+                document |= _option_json(question, intent)
             case _:
                 pass
         self.write(document)
@@ -274,6 +284,12 @@ def _shorter_path(match: re.Match[str]) -> str:
             return f'File "{path.relative_to(Path.cwd()).as_posix()}"'
     package_path = re.search(r"[\\/](?:site|dist)-packages[\\/](.+)", match[1])
     return f'File ".../{package_path[1] if package_path else PurePath(match[1]).name}"'
+
+
+def _option_json(question: ApprovalAsked, intent: Approve | Deny) -> Json:
+    """Return the option of an outside agent that an answer chooses, as a part of a document."""
+    option = question.option_for(intent)
+    return {} if option is None else {"option": option.id}
 
 
 def _place_json(place: Place) -> Json:

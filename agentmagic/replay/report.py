@@ -55,6 +55,8 @@ def _lines(document: Json) -> Iterator[str]:  # noqa: C901  (one arm for each ki
             yield f"      {name}({document.get('arguments')}) returned: {_result_text(document)}"
         case {"result": name}:
             yield f"   {name} returned: {_result_text(document)}"
+        case {"asked": name, "arguments": arguments}:
+            yield f"   asked for {name}({arguments})"
         case {"approval": name, "answer": answer}:
             yield f"   approval of {name}: {answer}"
         case {"question": text, "answer": answer}:

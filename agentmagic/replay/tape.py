@@ -14,6 +14,7 @@ from agentmagic.classroom import OFFLINE_MODES
 from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, describe
 from agentmagic.events import (
     SERVED,
+    AgentOption,
     ApprovalAsked,
     Event,
     Intent,
@@ -369,9 +370,19 @@ class TurnTape:
 
     # -- what an outside agent does itself -----------------------------------------------------
 
-    def was_decided(self, call: ToolCall) -> bool:
-        """Return whether, in the recording, the user allowed or denied the tool call, or the call did not run."""
-        return self.player is not None and self.player.was_decided(self.calls.places.get(call.id, (0, 0)))
+    def requested(self, call: ToolCall, changed: bool, options: Sequence[AgentOption]) -> None:
+        """Record that an agent in another process asked for permission for its call, offering these `options`.
+
+        `changed` says whether the call is another one than the agent had reported.
+        """
+        if self.recorder is not None:
+            place = self.calls.places.get(call.id, (0, 0))
+            self.recorder.requested(call, place, options, changed=changed)
+
+    def requests(self, call: ToolCall) -> Sequence[tuple[ToolCall, Sequence[AgentOption]]]:
+        """Return the recorded permission requests for a call: what each was about, and the options it offered."""
+        place = self.calls.places.get(call.id, (0, 0))
+        return () if self.player is None else self.player.requests_for(call, place)
 
     def plan(self, entries: Sequence[Sequence[str]]) -> None:
         """Record the task plan of an agent that runs in another process: the text and the status of each entry."""
@@ -381,6 +392,15 @@ class TurnTape:
     def plans(self, *, settled: bool) -> Sequence[Sequence[Sequence[str]]]:
         """Return the task plans recorded in the last step before its first tool result or, if `settled`, after it."""
         return () if self.player is None else self.player.plans.get((self._request_count, settled), ())
+
+    def late(self, words: str) -> None:
+        """Record the sentence about what an outside agent sent after the end of its last turn."""
+        if self.recorder is not None:
+            self.recorder.write({"late": blank_secrets(words)})
+
+    def late_words(self) -> str:
+        """Return the sentence of `late` that was recorded after the last step, or ""."""
+        return "" if self.player is None else self.player.late_words.get(self._request_count, "")
 
     # -- the user, and what happens ------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from agentmagic.errors import UsageError
 from agentmagic.log import logger
 from agentmagic.runtime.exits import contained_exits
 from agentmagic.runtime.home import HOME
-from agentmagic.runtime.main_thread import Busy, Job, MainThread
+from agentmagic.runtime.main_thread import Busy, Job, MainThread, running_loop
 from agentmagic.runtime.timeouts import GRACE, retrieve_exception
 
 T = TypeVar("T")
@@ -181,12 +181,13 @@ def _run_engine(loop: asyncio.AbstractEventLoop) -> None:
 def _run_through_exits(loop: asyncio.AbstractEventLoop) -> None:
     """Run an event loop until it is stopped.
 
-    A SystemExit ends only the task that raises it, not the loop. Code that awaits the task gets the SystemExit too.
+    A SystemExit or KeyboardInterrupt ends only the task that raises it, not the loop. Code that awaits the task gets
+    the exception too.
     """
     while True:
         try:
             loop.run_forever()
-        except SystemExit:
+        except (SystemExit, KeyboardInterrupt):
             continue
         return
 
@@ -346,14 +347,6 @@ def in_thread(function: Callable[[], object], name: str) -> threading.Thread:
     it is called at once.
     """
     return HOME.in_thread(function, name)
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread, or None."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _copy_result(source: "Future[T] | asyncio.Future[Any]", target: "asyncio.Future[T]") -> None:

@@ -1,19 +1,27 @@
 """Makes `exit`, `quit` and `sys.exit` end only the tool or program that calls them, not the process.
 
 IPython's `exit` raises nothing: it asks the shell to end after the cell. Python's own `exit` closes the standard input
-before it raises SystemExit. And SystemExit ends the event loop if a task on the loop raises it.
+before it raises SystemExit. And SystemExit ends the event loop if a task on the loop raises it, as KeyboardInterrupt
+does.
 """
 
+import asyncio
 import builtins
+import logging
+import selectors
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any, cast
 
 from agentmagic.errors import describe
+
+logger = logging.getLogger(__name__)
 
 NAMES = ("exit", "quit")
 _MISSING: Any = object()
@@ -39,6 +47,22 @@ def describe_exit(code: object) -> str:
     return f"ended itself with exit code {int(number) if isinstance(number, int) else 1}."
 
 
+class CodeInterrupt(Exception):
+    """Raised instead of a KeyboardInterrupt that the code of a tool raises itself; that one is the cause."""
+
+
+def interruption() -> KeyboardInterrupt:
+    """Return the exception by which the user's interrupt, or the end of a turn, stops a tool in the main thread."""
+    error = KeyboardInterrupt()
+    cast("Any", error).__agentmagic_interrupt__ = True
+    return error
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Return whether `interruption` made an exception, and not the code of a tool."""
+    return hasattr(error, "__agentmagic_interrupt__")
+
+
 _block: ContextVar[object] = ContextVar("agentmagic_exits", default=None)
 """The `contained_exits` block to which the running code belongs.
 
@@ -58,6 +82,7 @@ def contained_exits() -> Generator[None]:
     block = object()
     _open.add(block)
     _guard_shell()
+    _guard_loop()
     offer_names()
     token = _block.set(block)
     try:
@@ -177,3 +202,48 @@ def _guard(owner: Any, name: str) -> None:
 
     setattr(guarded, _GUARDED, True)
     setattr(owner, name, guarded)
+
+
+# -- the event loop of the main thread -------------------------------------------------------------------
+
+_LOOP_FILES = (str(Path(asyncio.__file__).parent), selectors.__file__)
+
+
+def _guard_loop() -> None:
+    """Patch the running event loop of the main thread, so that code that a tool has left on it cannot end the loop.
+
+    A kernel whose loop ends is lost with all its variables.
+    """
+    loop = asyncio._get_running_loop()  # noqa: SLF001  (the public function raises if no loop runs)
+    kind = cast("Any", type(loop))
+    if threading.current_thread() is not threading.main_thread() or not hasattr(kind, "_run_once"):
+        return
+    if "_run_once" in vars(loop):
+        return
+
+    def run_once() -> None:
+        try:
+            kind._run_once(loop)  # noqa: SLF001  (looked up each time: nest_asyncio2 replaces the method)
+        except BaseException as error:
+            if not _is_left_behind(error):
+                raise
+            logger.info("%s, raised by code that a tool left behind, did not end the event loop", type(error).__name__)
+
+    cast("Any", loop)._run_once = run_once  # noqa: SLF001
+    _guard(loop, "stop")
+
+
+def _is_left_behind(error: BaseException) -> bool:
+    """Return whether an exception, which is about to end an event loop, comes from a tool or from a signal handler.
+
+    asyncio passes on SystemExit and KeyboardInterrupt of a callback or task. Other exceptions get here only from a
+    handler of a signal that arrived while the loop waited, or from a defect of the loop. If such a handler raises
+    SystemExit, the loop ends: this is how programs react to a request to terminate.
+    """
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    handles = [frame.f_locals.get("self") for frame in frames if frame.f_code is asyncio.Handle._run.__code__]  # noqa: SLF001
+    if is_interruption(error):
+        return False
+    if handles and not isinstance(error, Exception):
+        return cast("Any", handles[-1])._context.get(_block) is not None  # noqa: SLF001
+    return not isinstance(error, SystemExit) and not frames[-1].f_code.co_filename.startswith(_LOOP_FILES)

@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
 
 from agentmagic import traces
 from agentmagic.host import Capture, current_host
+from agentmagic.runtime.exits import CodeInterrupt, interruption, is_interruption
 from agentmagic.runtime.home import HOME
 
 T = TypeVar("T")
@@ -29,6 +31,10 @@ On Windows, waiting for a lock cannot be interrupted.
 
 REPEAT_INTERRUPT = 0.05
 """Seconds after which an interrupt is sent again, if the main thread has not reacted."""
+
+
+in_nested_code: ContextVar[bool] = ContextVar("agentmagic_in_nested_code", default=False)
+"""Whether the running code belongs to a coroutine for which a job runs the event loop again, or to a task of it."""
 
 
 class Busy(Exception):
@@ -45,6 +51,20 @@ class Job:
         self.interruptible = False
         self.serves = False
         self.given_up = False
+        self.interrupted = False
+        """Whether the user has interrupted the job, or the end of its turn has."""
+        self.stop_nested: Callable[[], None] | None = None
+        """Cancels the coroutine for which the job runs the event loop again, None while it does not."""
+
+    def interrupt(self) -> None:
+        """Stop the function, in a signal handler. Raises KeyboardInterrupt, unless other code of the loop is running.
+
+        While the job runs the event loop again, the loop's other callbacks run too, such as those of the kernel. An
+        exception in their midst could leave the kernel without an answer to its messages for ever.
+        """
+        if self.stop_nested is None or in_nested_code.get():
+            raise interruption()
+        self.stop_nested()
 
     def run(self) -> None:
         """Call the function in the calling thread. An exception is stored in `future`, and is not raised here."""
@@ -56,7 +76,7 @@ class Job:
             self.interruptible = True
             try:
                 if self.given_up:  # the job was cancelled before it could be interrupted
-                    raise KeyboardInterrupt
+                    raise interruption()
                 value = self.function()
             finally:
                 self.interruptible = False
@@ -83,6 +103,8 @@ class MainThread:
         self._serve_depth = 0
         self._waiting = False
         """Whether `serve` has begun to wait. Before that, code inside `mark_busy` starts the work to wait for."""
+        self._draining = False
+        """Whether `drain` runs. Between two jobs, KeyboardInterrupt would end the event loop that has called it."""
         self._stopped = False
         """Whether an interrupt has come that no job and no waiting code has received yet."""
         self._interrupts: Callable[[], None] | None = None
@@ -96,6 +118,11 @@ class MainThread:
     def working(self) -> bool:
         """Whether the main thread is running a job, such as a tool."""
         return self._current is not None
+
+    @property
+    def nested(self) -> bool:
+        """Whether a job runs the event loop again, so that other callbacks of the loop run meanwhile."""
+        return self._current is not None and self._current.stop_nested is not None
 
     @property
     def reachable(self) -> bool:
@@ -120,8 +147,8 @@ class MainThread:
         Cancelling this coroutine interrupts the function, like an interrupt by the user.
 
         `on_start` is called in the main thread just before the function. Raises `asyncio.CancelledError` if the
-        function is interrupted. With `wait=False`, raises Busy if the main thread is not blocked in `serve` and has not
-        started the function within a short time (TICK).
+        function is interrupted, and CodeInterrupt if it raises KeyboardInterrupt itself. With `wait=False`, raises Busy
+        if the main thread is not blocked in `serve` and has not started the function within a short time (TICK).
         """
         job = Job(traces.with_span(function), on_start)
         self._post(job)
@@ -136,7 +163,9 @@ class MainThread:
             answer.cancel()
             self._interrupt(job)
             raise
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            if not (job.interrupted or is_interruption(error)):
+                raise CodeInterrupt(*error.args) from error  # raised by the function itself: it has failed
             # The user has interrupted the function: cancel this task, so that the turn ends too.
             if (task := asyncio.current_task()) is not None:
                 task.cancel()
@@ -152,7 +181,7 @@ class MainThread:
 
     def _interrupt(self, job: Job) -> None:
         with self._condition:
-            job.given_up = True
+            job.given_up = job.interrupted = True
             self._condition.notify_all()
             if self._current is not job or job.serves:  # if the job is in `serve`, `serve` checks `given_up`
                 return
@@ -176,11 +205,12 @@ class MainThread:
 
     def drain(self) -> None:
         """Run the queued jobs. The main thread's event loop calls this when no cell blocks it."""
-        restore = self._catch_interrupts()
+        restore, outer, self._draining = self._catch_interrupts(), self._draining, True
         try:
             while self._step():
                 pass
         finally:
+            self._draining = outer
             restore()
 
     def serve(self, future: "Future[Any]", on_interrupt: Callable[[], None]) -> None:
@@ -227,7 +257,7 @@ class MainThread:
             is_over = self._is_over()
             self._waiting, self._stopped = outer
         if is_over:
-            raise KeyboardInterrupt
+            raise interruption()
 
     def _is_over(self) -> bool:
         """Return whether `serve` must end: the user has interrupted it, or the job that called it was cancelled."""
@@ -257,7 +287,20 @@ class MainThread:
             if self._jobs and not self.serving and (wake := current_host().wake) is not None:
                 wake(self.drain)
         if interrupted:
-            raise KeyboardInterrupt
+            raise interruption()
+
+    @contextmanager
+    def nest(self, stop: Callable[[], None]) -> Generator[Callable[[], bool]]:
+        """Let an interrupt of the current job call `stop` while code in a `with` block runs the event loop again.
+
+        Yield a function that returns whether an interrupt has come.
+        """
+        job = self._current or Job(lambda: None, None)
+        outer, job.stop_nested = job.stop_nested, stop
+        try:
+            yield lambda: job.interrupted
+        finally:
+            job.stop_nested = outer
 
     @contextmanager
     def capture_output(self, on_lines: Callable[[Callable[[], str]], None]) -> Generator[Capture | None]:
@@ -304,7 +347,8 @@ class MainThread:
                 return False
             outer, self._current = self._current, self._jobs.popleft()
         try:
-            self._current.run()
+            with replace_callbacks():
+                self._current.run()
         finally:
             self._current = outer
         return True
@@ -320,15 +364,46 @@ class MainThread:
         job = self._current
         in_job = job is not None and job.interruptible and not job.serves
         if target is not None:
-            if target is job and in_job:
-                raise KeyboardInterrupt
+            if job is not None and target is job and in_job:
+                job.interrupt()
             return  # the signal was for a job that had ended before the signal came
+        if job is not None:
+            job.interrupted = True
         first, self._interrupts = self._interrupts, None
         if first is not None:
             first()
         is_again = self._stopped and not self._waiting
-        if in_job or (first is None and (is_again or not self.serving)):
-            raise KeyboardInterrupt
+        if job is not None and in_job:
+            job.interrupt()
+            return
+        if first is None and (is_again or not (self.serving or self._draining)):
+            raise interruption()
         if first is None or (job is not None and job.serves):
-            self._stopped = True
+            self._stopped = self.serving
             self._notify()
+
+
+@contextmanager
+def replace_callbacks() -> Generator[None]:
+    """Keep the event loop of this thread able to continue if code in a `with` block runs the same loop again.
+
+    asyncio's own `_run_once` counts the callbacks that are ready, then takes as many from a deque. A nested run takes
+    callbacks from it too. If the deque is then too short, IndexError ends the loop, and a kernel with it. So callbacks
+    that do nothing are added. nest_asyncio2 replaces `_run_once`, but not while a call of it is under way.
+    """
+    loop = running_loop()
+    ready: deque[object] = getattr(loop, "_ready", deque())  # A loop that is not asyncio's own may have no such deque.
+    waiting = len(ready)
+    try:
+        yield
+    finally:
+        while loop is not None and len(ready) < waiting:
+            loop.call_soon(lambda: None)
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, or None."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

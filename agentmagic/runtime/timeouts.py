@@ -113,12 +113,19 @@ class Deadline:
 
     def restart(self) -> None:
         """Start the full time `seconds` again, from now or, during a pause, from the end of the pause."""
-        if self._seconds is None or self.expired:
+        if self._seconds is None or self.expired or self._over:
             return
         if self._pauses:
             self._remaining = self._seconds
         else:
             self._timeout.reschedule(asyncio.get_running_loop().time() + self._seconds)
+
+    def hold(self) -> None:
+        """Stop the clock until `restart`. In contrast to a pause, this time does not count in `paused_for`."""
+        if self._pauses:
+            self._remaining = None
+        elif not self.expired and not self._over:
+            self._timeout.reschedule(None)
 
     @contextmanager
     def pause_in_block(self) -> Generator[None]:

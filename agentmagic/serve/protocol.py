@@ -7,11 +7,10 @@ from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from agentmagic.secrets import redact
 from agentmagic.serialization import is_shallow
 from agentmagic.serve import limits
 from agentmagic.serve.client_calls import CallRequest, ClientCall, ClientCalls, Notify, Push
-from agentmagic.serve.content import to_answer, to_tool
+from agentmagic.serve.content import fit_text, to_answer, to_tool
 from agentmagic.serve.desk import Desk
 from agentmagic.text import about_seconds, cut, join_names, single_line
 
@@ -138,9 +137,9 @@ class _Handlers:
         page = next((one for one in self._desk.pages if one.uri == params.uri), None)
         if page is None:
             uris = join_names([one.uri for one in self._desk.pages])
-            uri = single_line(redact(params.uri), limits.URI)
+            uri = single_line(fit_text(params.uri), limits.URI)
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}. Resources: {uris}.", {"uri": uri})
-        text = redact(await page.read())
+        text = fit_text(await page.read())
         content = types.TextResourceContents(uri=page.uri, mime_type=page.media_type, text=text)
         return types.ReadResourceResult(contents=[content])
 
@@ -149,7 +148,7 @@ def client_of(context: "Context") -> str:
     """Return the name that an MCP client gives itself, made safe to show and to use in prompts."""
     params = context.session.client_params
     name = "" if params is None else params.client_info.name
-    return single_line(_NO_NAME.sub(" ", redact(name)), limits.NAME).strip() or UNKNOWN
+    return single_line(_NO_NAME.sub(" ", fit_text(name)), limits.NAME).strip() or UNKNOWN
 
 
 @asynccontextmanager
@@ -175,7 +174,7 @@ class _Progress:
 
     def update(self, progress: float, total: float | None, message: str) -> None:
         """Store a progress message for sending; a newer message replaces one that was not sent yet."""
-        self._latest = progress, total, cut(redact(message), limits.PROGRESS_TEXT)
+        self._latest = progress, total, cut(fit_text(message), limits.PROGRESS_TEXT)
         self._news.set()
 
     async def send_all(self) -> None:
@@ -232,7 +231,7 @@ def _question(text: str) -> "types.ElicitRequest":
 
 
 def _message(text: str) -> str:
-    return cut(redact(text), limits.QUESTION_TEXT)
+    return cut(fit_text(text), limits.QUESTION_TEXT)
 
 
 def _answers(responses: Mapping[str, object]) -> dict[str, str | None]:

@@ -206,6 +206,14 @@ Invoke = Callable[[ToolCall, ToolContext], Awaitable[ToolResult]]
 
 
 @dataclass(frozen=True, slots=True)
+class Effects:
+    """What a call would do: `lines` tell the user. If `only_reads` is true, the call certainly changes nothing."""
+
+    lines: tuple[str, ...] = ()
+    only_reads: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Tool:
     """A tool in the form that the agent loop uses.
 
@@ -214,7 +222,9 @@ class Tool:
     the user is asked before a call if no rule of the permission policy matches. `code` marks a tool that runs code
     written by the model: only the user or a rule with the tool's exact name can allow it, but not a pattern, a
     default or an environment variable. The user's answer "always" then allows only calls with the same arguments.
-    `effects` returns lines that tell the user, before approval, what a call would do. `among` returns the tool's
+    `scope` returns the text that such an answer is bound to instead: it allows only calls with the same text, and the
+    user cannot give it if the text is None. `effects` returns what a call would do, which the user sees before
+    approval. `among` returns the tool's
     definition for a turn with the given tools. `now` returns the definition at the beginning of a turn, and raises
     UsageError if the tool cannot be offered in this turn. An approval by the user is bound to the definition in
     `lasting`, because the result of `now` can change. `trusted` marks a tool of an MCP server that the user trusts, and
@@ -230,7 +240,8 @@ class Tool:
     parallel: bool = True
     ask: bool = False
     code: bool = False
-    effects: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
+    effects: Callable[[Mapping[str, Any]], Effects] | None = None
+    scope: Callable[[Mapping[str, Any]], str | None] | None = None
     among: Callable[[Sequence[ToolDef]], ToolDef] | None = None
     now: Callable[[], ToolDef] | None = None
     lasting: ToolDef | None = None

@@ -14,7 +14,7 @@ from typing import Any, cast, get_args
 from agentmagic import json_schema
 from agentmagic.errors import CassetteError, ReplayMismatch, ServerError, ToolError, describe, describe_group
 from agentmagic.messages import Content, Media, Resource, ResultStatus, Text, ToolCall, ToolDef, ToolResult
-from agentmagic.runtime.exits import CodeExit, describe_exit
+from agentmagic.runtime.exits import CodeExit, CodeInterrupt, describe_exit
 from agentmagic.runtime.timeouts import Deadline, is_cancelling
 from agentmagic.secrets import redact
 from agentmagic.text import a_type, clip, cut_middle
@@ -80,6 +80,8 @@ def _failure_result(tool: Tool, call: ToolCall, context: ToolContext, error: Bas
 
     A tool that exits has failed, unless it is a program written by the model (`Tool.code`) and its exit code is 0.
     """
+    if isinstance(error, CodeInterrupt):
+        error = error.__cause__ or error
     if not isinstance(error, (CodeExit, SystemExit)):
         context.error = error
         return failure(call, _error_text(error))

@@ -10,7 +10,6 @@ from concurrent.futures import CancelledError, Executor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from typing import Any, Literal, TypeVar, cast, overload
 
 from agentmagic import json_schema
@@ -18,7 +17,8 @@ from agentmagic.errors import ToolError, UsageError
 from agentmagic.host import Output, current_host
 from agentmagic.messages import Example, Message, ToolCall, ToolDef, ToolResult
 from agentmagic.runtime.engine import caller, engine, outcome, void
-from agentmagic.runtime.exits import contained_exits
+from agentmagic.runtime.exits import contained_exits, interruption
+from agentmagic.runtime.nested_runs import run_nested
 from agentmagic.tools.base import STILL_RUNNING, TIMEOUT, Completion, Done, Tool, ToolContext, result
 from agentmagic.tools.executors import Dispatcher, check_executor
 from agentmagic.undo.own import user_variables
@@ -304,7 +304,7 @@ class _BlockingContext(_RemoteContext):
             return answer.result()
         except CancelledError:
             if threading.current_thread() is threading.main_thread():
-                raise KeyboardInterrupt from None  # A tool does not catch it with `except Exception`.
+                raise interruption() from None  # A tool does not catch it with `except Exception`.
             raise ToolError("The turn is over.") from None
         finally:
             answer.cancel()
@@ -354,8 +354,9 @@ class _Invocation:
         if origin.loop is None:
             return await engine().in_pool(lambda: asyncio.run(work()))
         if origin.in_main_thread and main.serving:
-            return await main.run(partial(run_on, origin.loop, work()))
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), origin.loop))
+            return await main.run(partial(run_nested, origin.loop, work()))
+        answer = asyncio.run_coroutine_threadsafe(outcome(work), origin.loop)
+        return (await asyncio.wrap_future(answer)).result()
 
     async def _run_sync(self, arguments: Mapping[str, Any], context: ToolContext) -> Any:
         """Call a synchronous function, which may block. Return its result, or the awaitable that it returned."""
@@ -461,22 +462,6 @@ def _off_engine(tool: Tool) -> Tool:
         return await _on_user_loop(work, context)
 
     return replace(tool, invoke=invoke)
-
-
-def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine in the main thread, on an event loop that a running cell blocks, and return its result."""
-    cast("Any", import_module("nest_asyncio2")).apply(loop)
-    task = loop.create_task(outcome(lambda: coroutine))
-    try:
-        return loop.run_until_complete(task).result()
-    except KeyboardInterrupt:
-        task.cancel()
-        raise
-    except SystemExit:  # Raised by the coroutine or by a task of it. It must not end the kernel's loop.
-        task.cancel()
-        with suppress(asyncio.CancelledError, SystemExit):
-            loop.run_until_complete(task)
-        raise
 
 
 def to_result(call: ToolCall, value: Any, context: ToolContext | None = None) -> ToolResult:

@@ -9,7 +9,7 @@ from agentmagic.classroom import class_settings
 from agentmagic.errors import UsageError
 from agentmagic.messages import FETCH, SEARCH, HostedTool, ToolCall, ToolDef, ToolResult
 from agentmagic.text import json_line
-from agentmagic.tools.base import Tool, ToolContext, failure
+from agentmagic.tools.base import Effects, Tool, ToolContext, failure
 
 LETS = {
     SEARCH: "Lets the model's provider search the web in this session. A search may cost a fee.",
@@ -56,7 +56,9 @@ def _web_tool(name: str, description: str, domains: Sequence[str], max_uses: int
     # The user's approval is bound to the definition of the tool, so the definition must contain the limits.
     bounds = f" {json_line(limits_of(hosted_tool))}" if limits_of(hosted_tool) else ""
     definition = ToolDef(name, description + bounds)
-    return Tool(definition, _refuse_call, ask=True, fixed=True, effects=lambda _: (LETS[name],), hosted=hosted_tool)
+    return Tool(
+        definition, _refuse_call, ask=True, fixed=True, effects=lambda _: Effects((LETS[name],)), hosted=hosted_tool
+    )
 
 
 def check_model(model: str) -> None:

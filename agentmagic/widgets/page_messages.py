@@ -61,6 +61,7 @@ class ApproveCall(PageMessage):
     type: Literal["approve"] = "approve"
     id: Name
     always: bool = False
+    option: Name = ""
 
 
 class EditCall(PageMessage):
@@ -77,6 +78,7 @@ class DenyCall(PageMessage):
     type: Literal["deny"] = "deny"
     id: Name
     reason: Name = ""
+    option: Name = ""
 
 
 class AnswerQuestion(PageMessage):
@@ -376,11 +378,11 @@ def read(message: object, find_request: Callable[[str], ApprovalAsked | None]) -
             with suppress(UsageError):  # raised if the text is too short for a secret
                 register_secret(action.key.get_secret_value().strip())
         case ApproveCall():
-            return Approve(action.id, always=action.always)
+            return Approve(action.id, always=action.always, option=action.option)
         case EditCall():
             return _approve_edit(action, find_request(action.id))
         case DenyCall():
-            return Deny(action.id, action.reason)
+            return Deny(action.id, action.reason, action.option)
         case AnswerQuestion():
             return Reply(action.id, action.text)
         case StopTurn():

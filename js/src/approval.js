@@ -33,11 +33,12 @@ function choices(place, block, desk, focused = "") {
   if (block.step) return pause(place, block, desk, change, focused)
   const look = isRisky(block) ? "go am-risky" : "go"
   if (block.hosted) row.append(keyed("y", "Allow in this session", () => desk.act({ type: "approve", id }), look))
-  else row.append(keyed("y", "Approve", () => desk.act({ type: "approve", id }), look))
-  if (!block.hosted) row.append(keyed("a", block.effects.length ? "Always this program" : "Always allow", () => desk.act({ type: "approve", id, always: true })))
+  else if (block.approve) row.append(keyed("y", "Approve", () => desk.act({ type: "approve", id }), look))
+  if (block.approve && block.always) row.append(keyed("a", block.always, () => desk.act({ type: "approve", id, always: true })))
   if (change) row.append(keyed("e", "Edit", change))
   row.append(keyed("n", "Deny…", () => deny(place, block, desk), "quiet"))
-  put(place, row)
+  const own = block.choices.map(([option, name, refuses]) => button(name, () => desk.act({ type: refuses ? "deny" : "approve", id, option }), "small"))
+  put(place, row, own.length > 0 && h("div", { class: "am-row am-own" }, heading(`${block.server} also offers`), ...own))
   buttonOf(place, focused)?.focus()
 }
 

@@ -77,7 +77,7 @@ export interface SourceFields {
   quotes: string[]
 }
 
-/** A tool call and its card. `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the call, and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "". `hosted` says that the model's provider carries out the call, or that the card asks whether it may. Then `title` replaces the tool's name, and `told` is the outcome of the call. `agent` is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call or by that agent. */
+/** A tool call and its card. `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the call, and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "". `hosted` says that the model's provider carries out the call, or that the card asks whether it may. Then `title` replaces the tool's name, and `told` is the outcome of the call. `agent` is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call or by that agent. `approve` says whether there is a plain approval, `always` is the label of the answer for later calls too, "" if there is none. `choices` are further answers of an outside agent: id, name, and whether it refuses. */
 export interface CardFields {
   within?: number
   kind: "card"
@@ -107,6 +107,9 @@ export interface CardFields {
   hosted: boolean
   agent: string
   waits: boolean
+  approve: boolean
+  always: string
+  choices: [string, string, boolean][]
 }
 
 /** The progress of a tool call: a summary, the last lines of output if there are several, and the share done. The share is a number from 0 to 1, or None if it is unknown. */
@@ -360,6 +363,7 @@ export interface ApproveCall {
   type: "approve"
   id: string
   always?: boolean
+  option?: string
 }
 
 /** The user lets a tool call run with changed arguments, written as JSON. */
@@ -374,6 +378,7 @@ export interface DenyCall {
   type: "deny"
   id: string
   reason?: string
+  option?: string
 }
 
 /** The user answers a question, for example of a tool. */

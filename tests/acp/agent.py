@@ -94,11 +94,11 @@ class ScriptedAgent:
             (self.folder / session_id).write_text(json.dumps(self.heard[session_id]))
         turn = Turn(self, session_id)
         reason: Any = "end_turn"
-        commands = [block.text for block in prompt if block.type == "text"][-1:]
-        for line in "".join(commands).splitlines():
-            if line.startswith("!"):
-                name, _gap, rest = line[1:].partition(" ")
-                reason = await getattr(turn, name)(rest) or reason
+        texts = [block.text for block in prompt if block.type == "text"][-1:]
+        commands = [line[1:] for line in "".join(texts).splitlines() if line.startswith("!")]
+        for line in commands or ["say what?"]:
+            name, _gap, rest = line.partition(" ")
+            reason = await getattr(turn, name)(rest) or reason
         usage = schema.Usage(total_tokens=30, input_tokens=10, output_tokens=20)
         return schema.PromptResponse(stop_reason=reason, usage=usage)
 
@@ -180,8 +180,11 @@ class Turn:
         call = self._next()
         arguments: dict[str, Any] = json.loads(given or "{}")
         if reported:
-            title = f"mcp__agentmagic__{name}"
-            await self.tell(start_tool_call(call, title, kind="other", raw_input=arguments))
+            # As claude's adapter marks it; other agents have no mark that only their program writes.
+            mark = {"claudeCode": {"toolName": f"mcp__{self.agent.servers[self.session][0].name}__{name}"}}
+            begun = start_tool_call(call, f"Call {name}", kind="other", raw_input=arguments)
+            begun.field_meta = mark
+            await self.tell(begun)
         server = self.agent.servers[self.session][0]
         headers = {one.name: one.value for one in server.headers}
         async with Client(StreamableHttpTransport(server.url, headers=headers)) as client:

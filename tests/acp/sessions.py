@@ -13,11 +13,20 @@ from agentmagic.events import ApprovalAsked, Approve, Deny, Event, fold, without
 from agentmagic.run import Run
 
 AGENT = Path(__file__).parent / "agent.py"
+PLAIN = Path(__file__).parent / "plain.py"
 ROOT = Path(__file__).parents[2]
 
 
-def command(*options: str) -> str:
-    return " ".join(("acp:" + sys.executable, str(AGENT), *options))
+def command(*options: str, program: Path = AGENT) -> str:
+    return " ".join(("acp:" + sys.executable, str(program), *options))
+
+
+def known(folder: Path, *options: str, name: str = "claude-agent-acp") -> str:
+    """Return the model of the outside agent of the tests under the name of a known agent's program."""
+    program = folder / name
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {AGENT} {' '.join(options)}\n")
+    program.chmod(0o755)
+    return f"acp:{program}"
 
 
 class Fake:
@@ -94,9 +103,11 @@ def of_kind(run: Run, kind: type[Any]) -> list[Any]:
     return [event for event in run.events if isinstance(event, kind)]
 
 
-def session_of(*options: str, **settings: Any) -> Session:
+def session_of(*options: str, program: Path = AGENT, **settings: Any) -> Session:
     return Session(
-        Agent(command(*options), **{name: value for name, value in settings.items() if name in FIELDS}),
+        Agent(
+            command(*options, program=program), **{name: value for name, value in settings.items() if name in FIELDS}
+        ),
         **{name: value for name, value in settings.items() if name not in FIELDS},
     )
 
@@ -112,6 +123,11 @@ def texts_in(value: Any) -> Iterator[str]:
 FIELDS = ("tools", "timeout", "output", "before_finish", "permission", "max_cost", "max_tokens", "max_iterations")
 
 
+def choosing(option: str) -> Callable[[ApprovalAsked], Approve]:
+    """Return an answer that presses one of the agent's own options."""
+    return lambda question: Approve(question.id, option=option)
+
+
 def no(question: ApprovalAsked) -> Deny:
     return Deny(question.id, "not now")
 
@@ -120,4 +136,18 @@ def always(question: ApprovalAsked) -> Approve:
     return Approve(question.id, always=True)
 
 
-__all__ = ["Event", "Fake", "always", "asked", "command", "names", "no", "of_kind", "session_of", "started", "texts_in"]
+__all__ = [
+    "Event",
+    "Fake",
+    "always",
+    "asked",
+    "choosing",
+    "command",
+    "known",
+    "names",
+    "no",
+    "of_kind",
+    "session_of",
+    "started",
+    "texts_in",
+]

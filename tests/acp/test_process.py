@@ -228,7 +228,9 @@ async def asked(process, connection):
 LOGINS = {
     "claude": "acp:claude is not logged in. Log in once, in a terminal: claude-agent-acp --cli auth login",
     "codex": "acp:codex is not logged in. Log in once, in a terminal: codex-acp login",
-    "gemini": "acp:gemini is not logged in. Log in once, in a terminal: gemini",
+    "gemini": (
+        "acp:gemini is not logged in: Gemini API key is missing or not configured. Log in once, in a terminal: gemini"
+    ),
 }
 
 
@@ -259,11 +261,15 @@ def test_a_recorded_agent_without_a_login_is_named_with_the_command_that_logs_in
                     "data": {"authMethods": [{"name": "ChatGPT"}, 5, {"name": 7}]},
                 }
             },
-            "acp:x is not logged in (ChatGPT). Log in once with its own command, in a terminal: ",
+            "acp:x is not logged in (ChatGPT): No. Log in once with its own command, in a terminal: ",
+        ),
+        (
+            {"error": {"code": -32000, "message": "Authentication required", "data": {"odd": 1}}},
+            "acp:x is not logged in. Log in once with its own command, in a terminal: ",
         ),
         (
             {"error": {"code": -32000, "message": "No.", "data": ["odd"]}},
-            "acp:x is not logged in. Log in once with its own command, in a terminal: ",
+            "acp:x did not begin a session: No: odd. If it needs a login, log in once, in a terminal: ",
         ),
         (
             {"error": {"code": -32603, "message": "It broke with sk-ant-api03-0123456789abcdefghij.", "data": None}},
@@ -277,10 +283,96 @@ def test_a_recorded_agent_without_a_login_is_named_with_the_command_that_logs_in
     ],
 )
 def test_what_an_agent_answers_in_place_of_a_session_is_told(answer, sentence, tmp_path):
+    assert str(refusal_of(answer, tmp_path)).startswith(sentence)
+
+
+def refusal_of(answer, folder, **fields):
+    """Return the error of an agent that sends `answer` in place of a session."""
     entries = [{"sent": {"method": "session/new"}}, {"received": {"jsonrpc": "2.0", "id": 0, **answer}}]
-    (tmp_path / "tape").write_text("\n".join(map(json.dumps, entries)))
-    program = unruly("tape", str(tmp_path / "tape"))
-    assert str(asyncio.run(refusal(OutsideAgent("x", program.command, program.args)))).startswith(sentence)
+    (folder / "tape").write_text("\n".join(map(json.dumps, entries)))
+    program = unruly("tape", str(folder / "tape"))
+    return asyncio.run(refusal(OutsideAgent("x", program.command, program.args, **fields)))
+
+
+INTERNAL, AUTH, PARAMS = (-32603, "Internal error"), (-32000, "Authentication required"), (-32602, "Invalid params")
+
+
+@pytest.mark.parametrize(
+    ("error", "data", "words"),
+    [
+        (
+            INTERNAL,
+            {"details": "You have reached your 5-hour usage limit."},
+            "You have reached your 5-hour usage limit",
+        ),
+        (INTERNAL, "Quota exceeded for this month", "Quota exceeded for this month"),
+        (INTERNAL, {"error": {"message": "The model is overloaded"}}, "The model is overloaded"),
+        (INTERNAL, {"error": "out of memory"}, "out of memory"),
+        (INTERNAL, [{"message": "first"}, {"message": "second"}], "first: second"),
+        (INTERNAL, {"details": "internal error", "message": "Internal error."}, "Internal error"),
+        (INTERNAL, {"details": 5, "message": ["a\nb\x1b[31m"]}, "a b"),
+        (INTERNAL, {"details": "x" * 10_000}, f"{'x' * 499}…"),
+        (INTERNAL, {"details": f"{'x' * 470} sk-ant-api03-0123456789abcdefghij {'x' * 99}"}, f"{'x' * 470} [redacted]"),
+        (INTERNAL, {"error": {"error": {"error": {"error": {"error": "deep"}}}}}, "Internal error"),
+        (PARAMS, {"message": "model not found"}, "Invalid params: model not found"),
+        (PARAMS, {"details": "Invalid params: no model 'x'"}, "Invalid params: no model 'x'"),
+        (AUTH, {"message": "The usage limit is reached. Try again at 12:16 PM."}, "The usage limit is reached. Try"),
+        ((-32000, "Too many requests"), None, "Too many requests"),
+        ((-32000, "Sign in again, your credits are used up"), {}, "Sign in again, your credits are used up"),
+    ],
+)
+def test_the_words_of_an_agents_error_are_shown_without_secrets_and_not_as_a_missing_login(
+    error, data, words, tmp_path
+):
+    code, message = error
+    told = refusal_of({"error": {"code": code, "message": message, "data": data}}, tmp_path)
+    assert type(told) is ProviderError
+    assert str(told).startswith(f"acp:x did not begin a session: {words}")
+    assert "is not logged in" not in str(told)
+    assert "Log in" not in str(told)
+    assert "0123456789" not in str(told)
+
+
+@pytest.mark.parametrize(
+    ("message", "data", "said"),
+    [
+        ("Authentication required", None, ""),
+        ("Authentication required", {"details": "Please run /login"}, ": Please run /login"),
+        ("Not authorised: the token has expired", None, ": Not authorised: the token has expired"),
+    ],
+)
+def test_a_missing_login_has_the_words_of_the_agent(message, data, said, tmp_path):
+    told = refusal_of({"error": {"code": -32000, "message": message, "data": data}}, tmp_path, login="x login")
+    assert type(told) is AuthenticationFailed
+    assert str(told) == f"acp:x is not logged in{said}. Log in once, in a terminal: x login"
+
+
+@pytest.mark.posix
+@pytest.mark.parametrize(
+    ("version", "data", "before", "after"),
+    [
+        ("v18.2.0", None, "acp:x needs Node.js 22 or newer, and v18.2.0 was found", "and then the agent: x"),
+        (
+            "v18.2.0",
+            {"details": "x is not a function"},
+            "acp:x did not begin a session: x is not a function. acp:x",
+            "x",
+        ),
+        ("v18.2.0", "Quota exceeded", "acp:x did not begin a session: Quota exceeded.", "Quota exceeded."),
+        ("v24.0.0", None, "acp:x did not begin a session: Internal error.", "Internal error."),
+    ],
+)
+def test_an_error_of_an_agent_on_an_unfit_node_names_the_version_that_it_needs(
+    version, data, before, after, tmp_path, monkeypatch
+):
+    node = tmp_path / "node"
+    node.write_text(f"#!/bin/sh\necho {version}\n")
+    node.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    error = {"code": -32603, "message": "Internal error", "data": data}
+    told = str(refusal_of({"error": error}, tmp_path, node=22, install="x"))
+    assert told.startswith(before)
+    assert told.endswith(after)
 
 
 @pytest.mark.slow

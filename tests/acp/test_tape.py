@@ -12,7 +12,7 @@ from agentmagic.bill import ledger
 from agentmagic.errors import ReplayMismatch, UsageError
 from agentmagic.events import PartDelta
 from agentmagic.run import Run
-from tests.acp.sessions import AGENT, asked, names, no, session_of, started
+from tests.acp.sessions import AGENT, asked, known, names, no, session_of, started
 
 PROMPTS = (
     '!think hm\n!plan pending in_progress\n!call double {"n": 4}\n!plan completed completed\n!both a b\n!say end',
@@ -35,7 +35,8 @@ def double(n: int) -> int:
 def played(tape: Path, mode: Any, prompts: Any, agent: Path, answer: Any = None) -> list[Run]:
     """Run prompts on a cassette with the agent of a file."""
     session = session_of(tools=[pay, double], cassette=tape, replay=mode)
-    session.agent = type(session.agent)(f"acp:python3 {agent}", tools=[pay, double])
+    program = f"python3 {agent}" if agent.suffix else agent
+    session.agent = type(session.agent)(f"acp:{program}", tools=[pay, double])
     runs = [asked(session, prompt, answer) for prompt in prompts]
     session.close()
     return runs
@@ -52,8 +53,8 @@ def test_a_recording_is_played_without_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, answer: Any
 ) -> None:
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
-    agent, tape, file = tmp_path / "agent.py", tmp_path / "t.cassette.yaml", tmp_path / "notes.txt"
-    agent.write_text(AGENT.read_text())
+    tape, file = tmp_path / "t.cassette.yaml", tmp_path / "notes.txt"
+    agent = Path(known(tmp_path).removeprefix("acp:"))
     prompts = [prompt.replace("FILE", str(file)) for prompt in PROMPTS]
     live = played(tape, "record", prompts, agent, answer)
     agent.unlink()

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from agentmagic import Agent, Session, tool
+from agentmagic import Agent, Policy, Rule, Session, tool
 from agentmagic.classroom import class_settings
 from agentmagic.errors import InvalidOutput, ProviderError, TurnTimeout, UsageError
 from agentmagic.events import (
@@ -32,7 +32,7 @@ from agentmagic.events import (
 from agentmagic.host import ScriptHost
 from agentmagic.messages import Media, Reasoning, Text
 from agentmagic.providers.scripted import ScriptedModel
-from tests.acp.sessions import AGENT, always, asked, command, no, of_kind, session_of, started
+from tests.acp.sessions import AGENT, always, asked, choosing, command, known, no, of_kind, session_of, started
 from tests.turns import hosted
 
 
@@ -51,6 +51,14 @@ def pay(n: int) -> str:
 def session() -> Iterator[Session]:
     """One session for what leaves the agent running: to start it takes a second."""
     session = session_of(tools=[double, pay])
+    yield session
+    session.close()
+
+
+@pytest.fixture(scope="module")
+def claude(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """The same with an agent whose program is known, and marks the calls of our tools."""
+    session = Session(Agent(known(tmp_path_factory.mktemp("claude")), tools=[double, pay]))
     yield session
     session.close()
 
@@ -107,7 +115,8 @@ def test_a_plan_is_a_checklist_and_is_not_resumed(session: Session) -> None:
     ("answer", "written", "chosen", "status"),
     [
         (None, True, "yes", "ok"),
-        (always, True, "always", "ok"),
+        (always, True, "yes", "ok"),  # what is remembered is remembered here, and the agent is told of this call only
+        (choosing("always"), True, "always", "ok"),
         (no, False, "no", "denied"),
     ],
 )
@@ -130,22 +139,33 @@ def test_a_permission_is_asked_with_a_card(
 
 
 def test_our_policy_is_asked_first(tmp_path: Path) -> None:
-    allowed = session_of(permission="allow")
-    run = asked(allowed, f"!edit {tmp_path / 'new.txt'}", no)
+    rules = Policy([Rule("allow", "execute"), Rule("deny", "edit", when={"title": "*other.txt"})])
+    session = session_of(permission=rules)
+    run = asked(session, f"!edit {tmp_path / 'new.txt'}", no)
     assert not of_kind(run, ApprovalAsked)
     assert (tmp_path / "new.txt").exists()
-    denied = asked(allowed, f"!edit {tmp_path / 'other.txt'}", agent=Agent(allowed.agent.model, permission="deny"))
+    denied = asked(session, f"!edit {tmp_path / 'other.txt'}")
     assert not of_kind(denied, ApprovalAsked)
+    assert result_of(denied).final_text == "answered no. "
     assert not (tmp_path / "other.txt").exists()
-    allowed.close()
+    session.close()
+
+
+@pytest.mark.parametrize("permission", ["deny", Policy([Rule("deny", "execute")]), Policy([Rule("deny")], "allow")])
+def test_an_agent_that_may_run_commands_unasked_is_not_started_where_code_is_forbidden(permission: Any) -> None:
+    session = session_of(permission=permission)
+    run = asked(session, "!say Hello")
+    assert isinstance(failure_of(run), UsageError)
+    assert "can run commands without asking, so it is not started" in str(failure_of(run))
+    session.close()
 
 
 @pytest.mark.slow
 def test_with_nobody_there_a_call_is_denied_and_the_sentence_says_what_allows_it(tmp_path: Path) -> None:
     session = session_of()
     (denied,) = [event for event in session.ask(f"!edit {tmp_path / 'x'}").events if isinstance(event, ToolFinished)]
-    assert denied.result.text.startswith("edit was not run: it needs a person's approval")
-    assert "--permission allow" in denied.result.text
+    assert denied.result.text.startswith("execute was not run: it needs a person's approval")
+    assert 'Rule("allow", "execute", server="acp:agent.py")' in denied.result.text
     assert "%mcp" not in denied.result.text
     assert denied.result.server == ""
     session.close()
@@ -160,9 +180,10 @@ def test_other_arguments_are_refused(session: Session, tmp_path: Path) -> None:
     assert "takes no other arguments" in of_kind(run, ApprovalGiven)[0].reason
 
 
+@pytest.mark.posix
 @pytest.mark.parametrize("way", ["call", "quietly"])
-def test_our_tools_are_called_over_mcp_once_each(session: Session, way: str) -> None:
-    run = asked(session, f'!{way} double {{"n": 4}}\n!{way} pay {{"n": 3}}')
+def test_our_tools_are_called_over_mcp_once_each(claude: Session, way: str) -> None:
+    run = asked(claude, f'!{way} double {{"n": 4}}\n!{way} pay {{"n": 3}}')
     assert [(event.call.name, dict(event.call.arguments)) for event in of_kind(run, ToolStarted)] == [
         ("double", {"n": 4}),
         ("pay", {"n": 3}),
@@ -173,8 +194,16 @@ def test_our_tools_are_called_over_mcp_once_each(session: Session, way: str) -> 
     assert calls == ["double", "pay"]
 
 
-def test_our_tools_are_denied_too(session: Session) -> None:
-    run = asked(session, '!call pay {"n": 3}', no)
+def test_a_report_without_a_mark_stands_beside_the_call_of_our_tool(session: Session) -> None:
+    run = asked(session, '!call pay {"n": 3}')
+    assert [(event.call.name, event.server) for event in of_kind(run, ApprovalAsked)] == [("pay", "notebook")]
+    calls = [(call.name, dict(call.arguments)) for message in result_of(run).history_delta for call in message.calls]
+    assert calls == [("other", {"title": "Call pay", "n": 3}), ("pay", {"n": 3})]
+
+
+@pytest.mark.posix
+def test_our_tools_are_denied_too(claude: Session) -> None:
+    run = asked(claude, '!call pay {"n": 3}', no)
     assert "denied it" in result_of(run).final_text
     assert [event.result.status for event in of_kind(run, ToolFinished)] == ["denied"]
 
@@ -229,9 +258,7 @@ def test_a_missing_login_is_named() -> None:
 @pytest.mark.posix
 @pytest.mark.slow
 def test_a_known_agent_is_put_into_the_mode_in_which_it_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "claude-agent-acp"
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} {AGENT} --modes\n")
-    program.chmod(0o755)
+    known(tmp_path, "--modes")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     session = Session(Agent("acp:claude"))
     assert result_of(asked(session, "!heard")).final_text == "mode default / heard "
@@ -299,7 +326,8 @@ def test_a_call_of_our_tool_ends_with_the_turn() -> None:
 
 
 @pytest.mark.slow
-def test_a_call_that_the_agent_gives_up_is_cancelled() -> None:
+@pytest.mark.posix
+def test_a_call_that_the_agent_gives_up_is_cancelled(tmp_path: Path) -> None:
     cancelled = threading.Event()
 
     async def slow() -> str:
@@ -310,7 +338,7 @@ def test_a_call_that_the_agent_gives_up_is_cancelled() -> None:
             cancelled.set()
         return "late"
 
-    session = session_of(tools=[slow])
+    session = Session(Agent(known(tmp_path), tools=[slow]))
     run = asked(session, "!giveup slow {}")
     assert cancelled.is_set()
     assert result_of(run).final_text == "gave up "
@@ -328,8 +356,9 @@ def test_a_program_that_is_no_agent_fails_each_time_it_is_asked() -> None:
 
 @pytest.mark.slow
 def test_the_time_limit_holds() -> None:
-    session = session_of(timeout=1.0)
-    run = asked(session, "!say Hello\n!hang")
+    session = session_of()
+    asked(session, "!say warm")  # a timeout that a user sets includes the start of the agent
+    run = asked(session, "!say Hello\n!hang", timeout=1.0)
     assert isinstance(failure_of(run), TurnTimeout)
     assert result_of(run).final_text == "Hello "
     session.close()

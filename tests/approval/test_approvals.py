@@ -17,7 +17,7 @@ from agentmagic.log import arguments_hash
 from agentmagic.messages import ToolDef, user
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import PATIENCE
-from agentmagic.tools.base import Tool, result
+from agentmagic.tools.base import Effects, Tool, result
 from tests.turns import SOON, always, approve, calls, deny, kinds, notices, play, results, scripted, texts
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -130,9 +130,9 @@ def test_a_question_tells_which_arguments_the_model_left_out_and_takes_them_in_a
     ]
 
 
-def looking(*lines):
+def looking(*lines, only_reads=False):
     """A tool that runs programs, which do what these lines say."""
-    return {"ask": True, "code": True, "effects": lambda _arguments: lines}
+    return {"ask": True, "code": True, "effects": lambda _arguments: Effects(lines, only_reads)}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,8 @@ def looking(*lines):
         ({}, {"ask": 1, "reads": 1, "trusted": 1}),
         ({"trusted": True}, {"ask": 1, "reads": 1, "trusted": 0}),
         ({"trusted": True, "reads": True}, {"ask": 1, "reads": 0, "trusted": 0}),
-        (looking("Reads: x", "It only reads."), {"ask": 1, "reads": 0, "trusted": 0}),
+        (looking("Reads: x", "It only reads.", only_reads=True), {"ask": 1, "reads": 0, "trusted": 0}),
+        (looking("It only reads."), {"ask": 1, "reads": 1, "trusted": 1}),
         (looking("Writes: x"), {"ask": 1, "reads": 1, "trusted": 1}),
     ],
     ids=[
@@ -149,6 +150,7 @@ def looking(*lines):
         "a trusted server",
         "a tool of it that only reads",
         "a program that only reads",
+        "a sentence that is no fact",
         "one that writes",
     ],
 )

@@ -108,6 +108,12 @@ ROWS = [
         "⊘ look shop at: 1 denied: no Arguments at 1 What it does Reads: x Reason no Waiting for the model…",
         messages=CALLED,
     ),
+    Row(
+        ASKED,
+        events.CallChanged(ToolCall("c1", "peek", {"at": 2})),
+        "◌ peek at: 2 Arguments at 2",
+        messages=(("assistant", "peek"),),
+    ),
     Row([], QUESTION, "Question: Where?"),
     Row([QUESTION], ANSWER, "Question: Where? Answer: Here. Waiting for the model…"),
     Row(

@@ -4,7 +4,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from agentmagic.events import ApprovalAsked, ApprovalGiven, Approve, Deny, QuestionAsked, Reply, Stop
+from agentmagic.events import AgentOption, ApprovalAsked, ApprovalGiven, Approve, Deny, QuestionAsked, Reply, Stop
 from agentmagic.jupyter.cell.questions import LONGEST_ARGUMENTS, Questions, approval_intent, describe, step_intent
 from agentmagic.messages import ToolCall
 from agentmagic.runtime.engine import engine
@@ -25,7 +25,45 @@ from agentmagic.secrets import BLANK
     ],
 )
 def test_all_that_is_no_yes_is_a_no(typed, meant):
-    assert approval_intent("q", typed) == meant
+    assert approval_intent(ApprovalAsked("q", ToolCall("1", "move", {}), "files"), typed) == meant
+
+
+PLAN = (
+    AgentOption("once", "Yes, and ask me for each edit", "allow_once"),
+    AgentOption("all", "Yes, and never\u202e ask again", "allow_always"),
+    AgentOption("no", "No, keep planning", "reject_once"),
+    AgentOption("never", "No, and stop", "reject_always"),
+)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("y", Approve("q")),
+        ("1", Approve("q", option="all")),
+        ("2", Deny("q", option="never")),
+        ("3", Deny("q", "3")),
+        ("1 please", Deny("q", "1 please")),
+    ],
+)
+def test_the_options_of_an_outside_agent_have_numbers_and_their_own_names(typed, meant):
+    asked = ApprovalAsked("q", ToolCall("1", "switch_mode", {}), "acp:claude", fixed=True, options=PLAN)
+    assert approval_intent(asked, typed) == meant
+    words = r"[y]es, [a]lways exactly this, [1] Yes, and never\u202e ask again, [2] No, and stop, [n]o and why: "
+    assert describe(asked).endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("options", "once", "choices"),
+    [
+        (PLAN[1:3], False, r"[1] Yes, and never\u202e ask again, [n]o and why: "),
+        (PLAN[:1] * 2, False, "[1] Yes, and ask me for each edit, [2] Yes, and ask me for each edit, [n]o and why: "),
+        (PLAN[::2], True, "[y]es, [n]o and why: "),
+    ],
+)
+def test_what_cannot_be_approved_as_it_is_has_no_yes_and_what_does_not_say_what_runs_no_always(options, once, choices):
+    asked = ApprovalAsked("q", ToolCall("1", "x", {}), "acp:claude", fixed=True, options=options, once=once)
+    assert describe(asked).endswith(f"? {choices}")
 
 
 def test_the_prompt_shows_tool_server_and_all_arguments_and_why_it_asks_where_that_is_no_rule():

@@ -169,7 +169,7 @@ def test_messages_that_a_compaction_changed_are_shown_again():
         return Reply(question.id, "")
 
     async def two_steps():
-        stepper = Stepper(Gate(ask=ask), on=True)
+        stepper = Stepper(Gate(person=ask), on=True)
         await stepper.before_step(1, Request((user("first"), user("second"), user("third"))), "m", None)
         await stepper.before_step(2, Request((user("a summary"), user("third"))), "m", None)
 

@@ -51,3 +51,25 @@ def test_a_pause_after_the_time_ran_out_does_not_bring_it_back():
         assert deadline.expired
 
     asyncio.run(main())
+
+
+def test_a_held_deadline_begins_anew_at_the_restart_and_the_time_counts():
+    async def main():
+        with pytest.raises(TimeoutError):  # noqa: PT012  (the block is what is tested)
+            async with Deadline(NOW) as deadline:
+                deadline.hold()
+                await asyncio.sleep(20 * NOW)  # time itself is what is tested
+                with deadline.pause_in_block():
+                    deadline.hold()
+                    deadline.restart()
+                    deadline.hold()
+                await asyncio.sleep(20 * NOW)
+                assert not deadline.expired
+                assert deadline.paused_for < 20 * NOW
+                deadline.restart()
+                await asyncio.Event().wait()
+        assert deadline.expired
+        deadline.hold()  # after the end both do nothing
+        deadline.restart()
+
+    asyncio.run(main())

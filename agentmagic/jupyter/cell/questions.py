@@ -13,14 +13,15 @@ from agentmagic.log import logger
 from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
-from agentmagic.text import cut, exact, join_names, json_line, sanitize
+from agentmagic.text import cut, exact, join_names, json_line, sanitize, single_line
 
+LONGEST_OPTION = 200
+"""Characters of an option of an outside agent that are shown."""
 LONGEST_ARGUMENTS = 20_000
 """Characters of a call's arguments, as JSON, that are shown before the user edits them."""
 
 Ask = Callable[[str], str]
 
-CHOICES = "[y]es, [a]lways, [e]dit, [n]o and why: "
 STEPS = "[g]o on, [e]dit, [s]kip, [r]un to the end, [q]uit: "
 TRUST = "\n[y]es, [n]o:"
 PAUSED = "[g]o on, [e]dit the prompt, [r]un to the end, [q]uit: "
@@ -107,7 +108,7 @@ class Questions:
             word, _, rest = answer.partition(" ")
             edits = word.lower() in ("e", "edit") and not event.fixed
             if not edits or (rest and not rest.lstrip().startswith("{")):
-                return (step_intent if event.step else approval_intent)(event.id, answer)
+                return step_intent(event.id, answer) if event.step else approval_intent(event, answer)
             if (arguments := self._ask_arguments(event, rest.strip())) is not None:
                 return Approve(event.id, arguments=arguments)
 
@@ -158,32 +159,51 @@ def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
     # `event.reason` has several lines if it lists changes in the definition of a tool.
     end = "\n" if "\n" in event.reason else " "
     reason = f"{exact(event.reason)}{end}" if event.reason else ""
-    usual = CHOICES.replace("[a]lways", "[a]lways this program") if event.effects else CHOICES
-    choices = STEPS if event.step else usual
-    choices = choices.replace("[e]dit, ", "") if event.fixed else choices
-    choices = choices.replace("[y]es, [a]lways this program", "[y]es, in this session") if event.hosted else choices
+    choices = STEPS if event.step else _choices(event)
     if event.hosted:
         return f"{reason}{exact(event.call.name)}:\n{''.join(lines)}{choices}"
     subject = f"{reason}{'Paused before' if event.step else 'Run'} {exact(event.call.name)} ({exact(event.server)})"
     return f"{subject} with\n{''.join(lines)}{choices}" if lines else f"{subject}{':' if event.step else '?'} {choices}"
 
 
-def approval_intent(question: str, answer: str) -> Approve | Deny:
+def _choices(event: events.ApprovalAsked) -> str:
+    """Return the answers that a user can type, with numbers for those that an outside agent offers in its own words."""
+    numbered = enumerate(event.own_options, 1)
+    words = [
+        "" if not event.can_approve else "[y]es, in this session" if event.hosted else "[y]es",
+        "" if event.hosted or event.once or not event.can_approve else _always(event),
+        "" if event.fixed else "[e]dit",
+        *(f"[{number}] {single_line(exact(option.name), LONGEST_OPTION)}" for number, option in numbered),
+        "[n]o and why: ",
+    ]
+    return ", ".join(filter(None, words))
+
+
+def _always(event: events.ApprovalAsked) -> str:
+    if event.options:
+        return "[a]lways exactly this"
+    return "[a]lways this program" if event.effects else "[a]lways"
+
+
+def approval_intent(event: events.ApprovalAsked, answer: str) -> Approve | Deny:
     """Return whether the user approves or denies, as a typed answer to an approval question says.
 
-    "yes" or "always" without further words approves. Any other text denies. The model gets this text as the reason,
-    without a "no" at its beginning.
+    "yes" or "always" without further words approves, and a number alone chooses an option of an outside agent. Any
+    other text denies. The model gets this text as the reason, without a "no" at its beginning.
     """
     word, _, rest = answer.strip().partition(" ")
+    numbered = {str(number): option for number, option in enumerate(event.own_options, 1)}
     match word.lower(), rest.strip():
         case (("y" | "yes"), ""):
-            return Approve(question)
+            return Approve(event.id)
         case (("a" | "always"), ""):
-            return Approve(question, always=True)
+            return Approve(event.id, always=True)
+        case number, "" if (option := numbered.get(number)) is not None:
+            return Deny(event.id, option=option.id) if option.refuses else Approve(event.id, option=option.id)
         case no, reason if no.rstrip(",.:;") in ("n", "no"):
-            return Deny(question, reason)
+            return Deny(event.id, reason)
         case _:
-            return Deny(question, answer.strip())
+            return Deny(event.id, answer.strip())
 
 
 def step_intent(question: str, answer: str) -> Intent:

@@ -19,6 +19,7 @@ from agentmagic.display.markdown import plain_text
 from agentmagic.host import Output
 from agentmagic.jupyter.frontend import Kind, front_end
 from agentmagic.messages import Content, Media, Text, as_text
+from agentmagic.runtime.engine import engine
 from agentmagic.values.describe import to_content
 from agentmagic.values.frames import without_style
 from agentmagic.values.pictures import display_width, figure_of, shown_image
@@ -80,7 +81,7 @@ class OutputCapture:
         _capturing.set(None)
         if self._streams is not None:
             for name, stream in zip(("stdout", "stderr"), self._streams, strict=True):
-                if getattr(sys, name) is stream:
+                if getattr(sys, name, None) in (stream, None):  # without a stream, the kernel could not answer cells
                     setattr(sys, name, stream.original)
         if self._publisher is not None and self._shell.display_pub is self._publisher:
             self._shell.display_pub = self._publisher.original
@@ -89,7 +90,11 @@ class OutputCapture:
 
     def captures_displays(self) -> bool:
         """Return whether a display that is published now belongs to the tool."""
-        return self._active and threading.current_thread() is threading.main_thread()
+        if not self._active or threading.current_thread() is not threading.main_thread():
+            return False
+        owner = _capturing.get()
+        # While the tool awaits, cells and other tools run in the main thread too.
+        return owner is self or (owner is None and not engine().main.nested)
 
     def captures_text(self) -> bool:
         """Return whether text that is printed now belongs to the tool."""
@@ -258,6 +263,9 @@ class _Stream(_StandIn):
         """Write several texts."""
         for line in lines:
             self.write(line)
+
+    def close(self) -> None:
+        """Do nothing: the kernel needs the original stream."""
 
 
 class _Publisher(_StandIn):

@@ -22,7 +22,7 @@ from agentmagic.jupyter.notebook.file import KnownNotebook, read_notebook
 from agentmagic.messages import Content, Media, Text
 from agentmagic.runtime.engine import engine, outcome
 from agentmagic.runtime.exits import NAMES, offer_names
-from agentmagic.tools.functions import run_on
+from agentmagic.runtime.nested_runs import run_nested
 from agentmagic.undo.reads import is_data
 from agentmagic.values.describe import describe, summary
 
@@ -100,7 +100,7 @@ class KernelNotebook:
             loop = asyncio.get_running_loop()  # the kernel's event loop, which the running cell blocks
         except RuntimeError:
             return self._shell.loop_runner(outcome(lambda: value)).result()
-        return run_on(loop, value)
+        return run_nested(loop, value)
 
     # -- proposed cells --------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from agentmagic.errors import ToolError
 from agentmagic.host import RunningNotebook
 from agentmagic.messages import ToolDef, ToolResult
 from agentmagic.text import clip, single_line
-from agentmagic.tools.base import Tool, ToolContext, result
+from agentmagic.tools.base import Effects, Tool, ToolContext, result
 from agentmagic.tools.functions import function_tool
 from agentmagic.undo.program import TOOL_NAMESPACES, analyse
 
@@ -51,8 +51,9 @@ def program_tool(notebook: RunningNotebook) -> Tool:
 
     tool = function_tool(run_python)
 
-    def effects(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-        return analyse(str(arguments.get("code", "")), notebook.namespace).lines()
+    def effects(arguments: Mapping[str, Any]) -> Effects:
+        program = analyse(str(arguments.get("code", "")), notebook.namespace)
+        return Effects(program.lines(), program.only_reads)
 
     def among(others: Sequence[ToolDef]) -> ToolDef:
         about = _function_list([one for one in others if one.name != tool.name], notebook.namespace)
