@@ -219,11 +219,11 @@ def _whole(path: str) -> Mapping[str, Any]:
 
 @dataclass
 class Loopback:
-    """The running model. `pause`: how long it waits after each piece of a call, in seconds; `seen`: its requests."""
+    """The running model. `pause`: how long it waits after each piece of a call, in seconds; `asked`: it begins one."""
 
     pause: float = 0.0
     port: int = 0
-    seen: list[Any] = field(default_factory=list[Any])
+    asked: threading.Event = field(default_factory=threading.Event)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -242,13 +242,14 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         body = json.loads(raw or b"{}")
-        self._model.seen.append(body)
         if "count" in self.path.lower() or not (body.get("stream") or "stream" in self.path):
             self._send([json.dumps(_whole(self.path)).encode()])
             return
         reply = reply_to(body, raw.decode())
         protocol = next(answer for part, answer in PROTOCOLS.items() if part in self.path)
         pause = self._model.pause if reply.name else 0.0
+        if reply.name:
+            self._model.asked.set()
         self._send(protocol(reply, str(body.get("model", "m"))), "text/event-stream", pause)
 
     def _send(self, pieces: Iterable[bytes], kind: str = "application/json", pause: float = 0.0) -> None:
