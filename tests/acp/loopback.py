@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -30,7 +30,7 @@ class Reply:
     name: str = ""
     arguments: str = ""
     namespace: str = ""
-    id: str = ""
+    id: str = field(default_factory=lambda: f"{next(_numbers):08}")
 
     @property
     def pieces(self) -> tuple[str, str]:
@@ -96,7 +96,7 @@ def reply_to(body: Mapping[str, Any], raw: str) -> Reply:
     named = [one for one in tools if one[0] == name or re.search(rf"[_.]{re.escape(name)}$", one[0])]
     hidden = re.findall(rf"mcp__[\w-]+__{re.escape(name)}\b", raw)  # behind a tool search, named in a text
     full, namespace = named[0] if named else (hidden[0] if hidden else name, "")
-    return Reply(name=full, arguments=json.dumps(json.loads(arguments)), namespace=namespace, id=f"{next(_numbers):08}")
+    return Reply(name=full, arguments=json.dumps(json.loads(arguments)), namespace=namespace)
 
 
 def _is_script(text: str) -> bool:
@@ -116,7 +116,14 @@ def _data(fields: Mapping[str, Any]) -> bytes:
 
 def _messages(reply: Reply, model: str) -> Iterator[bytes]:
     usage = {"input_tokens": 5, "output_tokens": 1}
-    head = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [], "usage": usage}
+    head = {
+        "id": f"msg_{reply.id}",
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+        "usage": usage,
+    }
     yield _event("message_start", message=head | {"stop_reason": None, "stop_sequence": None})
     if reply.name:
         block = {"type": "tool_use", "id": f"toolu_{reply.id}", "name": reply.name, "input": {}}
@@ -135,7 +142,7 @@ def _messages(reply: Reply, model: str) -> Iterator[bytes]:
 def _chat(reply: Reply, model: str) -> Iterator[bytes]:
     def chunk(delta: Mapping[str, Any], reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
-        return _data({"id": "c", "object": "chat.completion.chunk", "model": model, "choices": [choice]})
+        return _data({"id": reply.id, "object": "chat.completion.chunk", "model": model, "choices": [choice]})
 
     if reply.name:
         function = {"name": reply.name, "arguments": ""}
@@ -147,7 +154,7 @@ def _chat(reply: Reply, model: str) -> Iterator[bytes]:
         yield chunk({"role": "assistant", "content": reply.text})
     yield chunk({}, "tool_calls" if reply.name else "stop")
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-    yield _data({"id": "c", "object": "chat.completion.chunk", "model": model, "choices": [], "usage": usage})
+    yield _data({"id": reply.id, "object": "chat.completion.chunk", "model": model, "choices": [], "usage": usage})
     yield b"data: [DONE]\n\n"
 
 
@@ -160,16 +167,28 @@ def _responses(reply: Reply, model: str) -> Iterator[bytes]:
         begun = item | {"arguments": ""}
     else:
         words = {"type": "output_text", "text": reply.text, "annotations": list[Any]()}
-        item = {"type": "message", "id": "m_1", "role": "assistant", "status": "completed", "content": [words]}
+        item = {
+            "type": "message",
+            "id": f"m_{reply.id}",
+            "role": "assistant",
+            "status": "completed",
+            "content": [words],
+        }
         begun = item | {"content": []}
-    yield _event("response.created", response={"id": "r1", "model": model, "status": "in_progress", "output": []})
+    yield _event(
+        "response.created", response={"id": f"r_{reply.id}", "model": model, "status": "in_progress", "output": []}
+    )
     yield _event("response.output_item.added", output_index=0, item=begun)
     if not reply.name:
-        yield _event("response.output_text.delta", output_index=0, item_id="m_1", content_index=0, delta=reply.text)
+        yield _event(
+            "response.output_text.delta", output_index=0, item_id=f"m_{reply.id}", content_index=0, delta=reply.text
+        )
     yield _event("response.output_item.done", output_index=0, item=item)
     usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
     usage |= {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
-    yield _event("response.completed", response={"id": "r1", "status": "completed", "output": [item], "usage": usage})
+    yield _event(
+        "response.completed", response={"id": f"r_{reply.id}", "status": "completed", "output": [item], "usage": usage}
+    )
 
 
 def _gemini(reply: Reply, model: str) -> Iterator[bytes]:
@@ -198,11 +217,20 @@ def _whole(path: str) -> Mapping[str, Any]:
     return {"candidates": [{"content": content, "finishReason": "STOP"}]}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """Answers the requests of agents. Before each piece of a call it waits `pause` seconds, as a slow model does."""
+@dataclass
+class Loopback:
+    """The running model. `pause`: how long it waits after each piece of a call, in seconds; `asked`: it begins one."""
 
-    def __init__(self, pause: float, seen: list[Any], *arguments: Any) -> None:
-        self._pause, self._seen = pause, seen
+    pause: float = 0.0
+    port: int = 0
+    asked: threading.Event = field(default_factory=threading.Event)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers the requests of agents."""
+
+    def __init__(self, model: Loopback, *arguments: Any) -> None:
+        self._model = model
         super().__init__(*arguments)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (named in the base class)
@@ -214,15 +242,17 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         body = json.loads(raw or b"{}")
-        self._seen.append(body)
         if "count" in self.path.lower() or not (body.get("stream") or "stream" in self.path):
             self._send([json.dumps(_whole(self.path)).encode()])
             return
         reply = reply_to(body, raw.decode())
         protocol = next(answer for part, answer in PROTOCOLS.items() if part in self.path)
-        self._send(protocol(reply, str(body.get("model", "m"))), "text/event-stream", self._pause * bool(reply.name))
+        pause = self._model.pause if reply.name else 0.0
+        if reply.name:
+            self._model.asked.set()
+        self._send(protocol(reply, str(body.get("model", "m"))), "text/event-stream", pause)
 
-    def _send(self, pieces: Iterable[bytes], kind: str = "application/json", pause: float = 0) -> None:
+    def _send(self, pieces: Iterable[bytes], kind: str = "application/json", pause: float = 0.0) -> None:
         try:
             self.send_response(200)
             self.send_header("content-type", kind)
@@ -243,14 +273,15 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def loopback_model(port: int = 0, pause: float = 0.0) -> Iterator[tuple[int, list[Any]]]:
-    """Serve the model, and yield its port and the list of the requests that it has seen."""
-    seen: list[Any] = []
-    server = _Server(("127.0.0.1", port), partial(_Handler, pause, seen))
+def loopback_model(port: int = 0) -> Iterator[Loopback]:
+    """Serve the model at a port of this machine (0: any free one)."""
+    model = Loopback()
+    server = _Server(("127.0.0.1", port), partial(_Handler, model))
+    model.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
-        yield server.server_address[1], seen
+        yield model
     finally:
         server.shutdown()
         server.server_close()

@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,14 @@ def session_of(*options: str, program: Path = AGENT, **settings: Any) -> Session
     )
 
 
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts in a value of JSON."""
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+        yield from texts_in(inner)
+
+
 FIELDS = ("tools", "timeout", "output", "before_finish", "permission", "max_cost", "max_tokens", "max_iterations")
 
 
@@ -141,4 +149,5 @@ __all__ = [
     "of_kind",
     "session_of",
     "started",
+    "texts_in",
 ]

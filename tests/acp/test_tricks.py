@@ -19,7 +19,7 @@ from agentmagic.events import ApprovalAsked, Approve, CallChanged, Deny, InnerCa
 from agentmagic.messages import ToolCall
 from agentmagic.run import Run
 from agentmagic.text import clean, single_line
-from tests.acp.sessions import Fake, of_kind, started
+from tests.acp.sessions import Fake, of_kind, started, texts_in
 
 pytestmark = pytest.mark.posix
 
@@ -207,14 +207,6 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, 
     yield table
     for one in made.values():
         one.session.close()
-
-
-def texts_in(value: Any) -> Iterator[str]:
-    """Yield the texts in a value of JSON."""
-    if isinstance(value, str):
-        yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
-        yield from texts_in(inner)
 
 
 def said_in(given: Any) -> str:
