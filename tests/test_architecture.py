@@ -91,7 +91,7 @@ def test_the_public_names_are_these():
         EmptyAnswer Event Example HistoryCut HostedCall HostedResult InnerCall InnerEvent Intent InvalidOutput
         JournalError Limits MalformedCall
         MapFailed MapOptions MapProgress MapResult MapRow MapRun Media Message
-        MissingExtra Model ModelFinished ModelSettings NotebookTools Notice OutputSchema Part PartDelta
+        MissingExtra Model ModelFinished ModelSettings NotebookTools Notice OutputSchema PageDecision Part PartDelta
         PartFinished PartStarted PlanRejected Planned Policy Prompt PromptAdded PromptEdited ProposalSettled
         ProviderData ProviderError QuestionAnswered QuestionAsked RateLimited Reasoning ReplayMismatch Reply Request
         Resource RetrySettings Routed Rule Run RunResult Sampled ScriptedModel ServerError Session SessionBusy Source

@@ -200,6 +200,8 @@ class Transcript:
                 self._proposals[event.id] = self._add(ProposalBlock(event))
             case events.ProposalSettled():
                 self.settle_proposal(event)
+            case events.PageDecision():
+                self._add(NoticeBlock("info", words.page_decision(event)))
             case events.Notice():
                 self._add(NoticeBlock(event.level if event.level in get_args(events.Level) else "warning", event.text))
             case events.VariablesChanged():

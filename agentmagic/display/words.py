@@ -26,6 +26,7 @@ from agentmagic.display.blocks import (
 from agentmagic.events import (
     SERVED,
     CellPlace,
+    PageDecision,
     PromptValue,
     ProposalFate,
     StopReason,
@@ -152,6 +153,8 @@ MOST_CHANGES = 30
 """Changed variables that a receipt lists."""
 
 SHORT_ARGUMENTS = 100
+LONGEST_LINE = 300
+"""Characters that are shown of a command of the chat panel, once the user has decided about it."""
 HOSTED = {
     "web_search": ("Search the web", "Searching the web", "Searched the web"),
     "web_fetch": ("Read pages of the web", "Reading a page", "Read a page"),
@@ -503,6 +506,14 @@ def proposal_code(block: ProposalBlock) -> tuple[str, str]:
         _, _, _, *lines = [*unified_diff(before.splitlines(), source.splitlines(), lineterm=""), "", "", ""]
         return "\n".join("⋮" if line.startswith("@@") else line for line in lines).rstrip("\n"), "diff"
     return before if proposal.action == "remove" else source, _LANGUAGES[proposal.kind]
+
+
+def page_decision(event: PageDecision) -> str:
+    """Return a sentence about an act of the chat panel's page that the user allowed or denied."""
+    line = single_line(exact(event.line), LONGEST_LINE)
+    if event.reason:
+        return f"Not done, because {sanitize(event.reason)}: {line}"
+    return f"You {'allowed' if event.approved else 'denied'} in the panel: {line}"
 
 
 def effects(card: ToolCard) -> str:

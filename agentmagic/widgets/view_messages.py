@@ -94,6 +94,19 @@ class SetupCard(TypedDict):
     fixed: bool
 
 
+class PageQuestion(TypedDict):
+    """A card that asks whether an act of the page may be done, outside any turn; `ask` is the id to answer with.
+
+    `line` is the command that does the same in a cell, and `target` the command line or URL of its MCP server, or "".
+    Hidden characters in both are escaped.
+    """
+
+    ask: str
+    about: str
+    line: str
+    target: str
+
+
 class State(TypedDict, total=False):
     """What a view shows around the blocks; a field that is missing is not shown.
 
@@ -133,6 +146,7 @@ class State(TypedDict, total=False):
     chats: list[ConversationRow]
     attached: list[tuple[str, str]]
     setup: SetupCard | None
+    asked: PageQuestion | None
     large: bool
 
 

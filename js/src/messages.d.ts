@@ -241,6 +241,7 @@ export interface State {
   chats?: ConversationRow[]
   attached?: [string, string][]
   setup?: SetupCard | null
+  asked?: PageQuestion | null
   large?: boolean
 }
 
@@ -276,6 +277,14 @@ export interface SetupCard {
   keyring: string
   servers: [string, string[]][] | null
   fixed: boolean
+}
+
+/** A card that asks whether an act of the page may be done, outside any turn; `ask` is the id to answer with. `line` is the command that does the same in a cell, and `target` the command line or URL of its MCP server, or "". Hidden characters in both are escaped. */
+export interface PageQuestion {
+  ask: string
+  about: string
+  line: string
+  target: string
 }
 
 /** Everything that a view shows; `now` is the kernel's time, in seconds since 1970. */

@@ -73,7 +73,11 @@ export class Servers {
   /** Draws a tool: whether it is offered to the model, whether it runs without asking, and its description. @param {string} server @param {ServerRow["tools"][number]} tool */
   #tool(server, [name, enabled, always, about = "", given = ""]) {
     const { desk } = this
-    const change = () => desk.act({ type: "tool", server, name, enabled: box.checked })
+    const change = () => {
+      const wanted = box.checked
+      if (wanted) box.checked = false // the kernel asks first
+      desk.act({ type: "tool", server, name, enabled: wanted })
+    }
     const box = this.#once(`box ${server} ${name}`, () => h("input", { type: "checkbox", onchange: change }))
     box.checked = enabled
     box.disabled = !desk.can("tool")
