@@ -11,9 +11,9 @@ The agent loop emits the events of a turn in this order:
 4. At the end, `VariablesChanged` if tools changed the notebook, and one `TurnFinished`.
 
 `PromptAdded` and `Compacted` come between steps; `Compacted` also comes within a step if its request did not fit.
-`ProposalSettled` comes when the user decides about a proposed cell, and `PageDecision` when the user decides about an act
-of the chat panel's page. If that is between two turns, the event is put into the event log before the `TurnFinished` of
-the earlier turn. `Fold` makes the same messages if the `PartDelta`s are missing.
+`ProposalSettled` comes when the user decides about a proposed cell, and `PageDecision` when the user decides about an
+act of the chat panel's page. If that is between two turns, the event is put into the event log before the
+`TurnFinished` of the earlier turn. `Fold` makes the same messages if the `PartDelta`s are missing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

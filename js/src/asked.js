@@ -13,6 +13,8 @@ export class Asked {
   #question = null
   /** @type {HTMLElement | null} the element that had the focus before the card took it */
   #from = null
+  /** @type {HTMLElement | null} the element that had the focus when the user did the last action in this view */
+  #acted = null
 
   /** @param {Desk} desk @param {() => void} refuge focuses another part of the view if the element before is gone */
   constructor(desk, refuge) {
@@ -39,6 +41,11 @@ export class Asked {
     if (shown) return
     if (inside) this.#giveBack()
     this.element.hidden = true
+  }
+
+  /** Remembers where the focus is, because the user does something: a menu that closes loses the focus. */
+  acts() {
+    this.#acted = this.#focused() ?? null
   }
 
   /** Focuses the card, because the user goes there. */
@@ -78,20 +85,29 @@ export class Asked {
   #take() {
     const { element } = this
     element.scrollIntoView({ block: "nearest" })
-    const root = element.getRootNode()
-    const focused = root instanceof ShadowRoot || root instanceof Document ? root.activeElement : null
-    if (!(focused instanceof HTMLElement) || !element.closest(".agentmagic")?.contains(focused)) return
+    const lost = document.activeElement === document.body && this.#acted?.isConnected ? this.#acted : null
+    const focused = this.#focused() ?? lost
+    if (!focused) return
     const isBox = focused.matches("textarea, input:not([type=checkbox])")
     if (isBox && /** @type {HTMLInputElement} */ (focused).value) return
     this.#from = focused
     take(element, !isBox) // after a click, keys answer at once; in a box, the user may be about to write
   }
 
+  /** Returns the focused element of this view, if it has the focus. @returns {HTMLElement | undefined} */
+  #focused() {
+    const root = this.element.getRootNode()
+    const focused = root instanceof ShadowRoot || root instanceof Document ? root.activeElement : null
+    return focused instanceof HTMLElement && this.element.closest(".agentmagic")?.contains(focused) ? focused : undefined
+  }
+
   #giveBack() {
-    const from = this.#from?.isConnected ? this.#from : null
-    const visible = from?.getClientRects().length ? from : from?.closest("details")?.querySelector("summary")
+    const of = this.#from?.getAttribute("data-of") // the name of a button that another one has replaced meanwhile
+    const places = of ? [...(this.element.closest(".agentmagic")?.querySelectorAll(`[data-of="${CSS.escape(of)}"]`) ?? [])] : []
+    const from = this.#from?.isConnected ? this.#from : /** @type {HTMLElement | undefined} */ (places.at(-1))
+    const target = from?.closest("details:not([open])")?.querySelector("summary") ?? from
     this.#from = null
-    if (visible) visible.focus({ preventScroll: true })
+    if (target?.getClientRects().length) target.focus({ preventScroll: true })
     else this.refuge()
   }
 }

@@ -180,6 +180,11 @@ export class Head {
     this.#redraw("room", [title, model, models, cost, state.context, this.desk.can("chats")], () => this.fit())
   }
 
+  /** The tab whose page is shown. */
+  get tab() {
+    return this.tabs[this.#shown]
+  }
+
   /** Moves the parts that do not fit in the header into the menu. */
   fit() {
     const { head } = this

@@ -34,7 +34,7 @@ export class View {
   #problem = h("p", { class: "am-problem", role: "alert", hidden: true })
   #told = h("p", { class: "am-told", role: "status", hidden: true })
   #setup = new Setup(this.#desk())
-  #asked = new Asked(this.#desk(), () => this.composer?.focus())
+  #asked = new Asked(this.#desk(), () => this.#rest())
   #lost = h("div", { class: "am-notice am-lost", role: "alert", hidden: true })
   #unheard = ""
   /** The conversation that the user is leaving for its fork. @type {string | null} */
@@ -126,6 +126,12 @@ export class View {
     this.head?.show(0)
     if (this.attention.waits) this.attention.show()
     else this.composer?.focus()
+  }
+
+  /** Focuses the message box, or in another tab the tab itself. */
+  #rest() {
+    if (this.composer?.element.getClientRects().length) this.composer.focus()
+    else this.head?.tab?.focus({ preventScroll: true })
   }
 
   close() {
@@ -224,6 +230,7 @@ export class View {
 
   /** @param {Action} action */
   #act(action) {
+    if (!this.#asked.waits) this.#asked.acts()
     if (action.type !== "file") say(this.#problem, "") // keep the message: one of several files may be too large
     say(this.#told, "")
     if ("text" in action) this.#unheard = action.text

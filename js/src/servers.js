@@ -27,7 +27,10 @@ export class Servers {
     const hosted = this.#once("web", () => h("p", { class: "am-hint am-web" }))
     say(hosted, web && `The web: ${web}`)
     put(place, hosted, ...servers.map((server) => this.#row(server)), !servers.length && none, adding)
-    if (of && !isFocused(place)) /** @type {HTMLElement | null} */ (place.querySelector(`[data-of="${CSS.escape(of)}"]`))?.focus()
+    // While a server starts, it has no button to connect or disconnect it, and its row keeps the focus for that button.
+    const places = of ? [...place.querySelectorAll(`[data-of="${CSS.escape(of)}"]`)] : []
+    const last = places.at(-1)
+    if (last instanceof HTMLElement && (!isFocused(place) || places.includes(/** @type {Element} */ (focused)))) last.focus({ preventScroll: true })
   }
 
   /** @template {HTMLElement} E @param {string} name @param {() => E} make @returns {E} */
@@ -38,7 +41,7 @@ export class Servers {
   /** @param {ServerRow} server */
   #row(server) {
     const { name, state, error, stderr, tools } = server
-    const row = this.#once(`server ${name}`, () => h("section", { class: "am-server-row", "aria-label": `Server ${name}` }))
+    const row = this.#once(`server ${name}`, () => h("section", { class: "am-server-row", "aria-label": `Server ${name}`, tabindex: -1, "data-of": `link ${name}` }))
     row.dataset.state = state
     const head = this.#once(`head ${name}`, () => h("div", { class: "am-row" }))
     put(head, h("span", { class: "am-name" }, name), h("span", { class: "am-hint" }, state), h("span", { class: "am-space" }), this.#link(server))

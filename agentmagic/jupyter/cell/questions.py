@@ -197,7 +197,8 @@ def lines_in_view(lines: Sequence[str], screen: tuple[int, int] | None) -> str:
 
 def _terminal() -> tuple[int, int] | None:
     """Return the columns and rows of the terminal in which the user types, or None if there is no terminal."""
-    return tuple(get_terminal_size()) if sys.stdout.isatty() else None
+    size = get_terminal_size()
+    return (size.columns, size.lines) if sys.stdout.isatty() else None
 
 
 def approval_intent(question: str, answer: str) -> Approve | Deny:

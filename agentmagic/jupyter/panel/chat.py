@@ -27,7 +27,7 @@ from agentmagic.events import (
     TurnFinished,
     TurnStarted,
 )
-from agentmagic.jupyter.panel.page_acts import OF_FILES, Surroundings, act_to_ask
+from agentmagic.jupyter.panel.page_acts import HARMLESS, OF_FILES, Surroundings, act_to_ask, rule_of
 from agentmagic.jupyter.panel.page_questions import PageQuestions
 from agentmagic.jupyter.panel.panel_turns import PanelTurns
 from agentmagic.jupyter.panel.server_rows import server_rows
@@ -74,6 +74,7 @@ class Chat:
         self._notebook_state: State = {}
         self._followed_groups: set[McpServers] = set()
         self._turns = PanelTurns(self.view, notebook, self._in_cell, self.refresh)
+        self._deciding = asyncio.Lock()
         self._questions = PageQuestions(self.view, self._record)
         notebook.looks.add(lambda _: self.look())
         engine().call(self._follow(session))
@@ -254,7 +255,7 @@ class Chat:
 
     async def _carry_out(self, action: page.SessionAction) -> None:
         try:
-            message = await self._do(action) if await self._may_do(action) else None
+            message = await self._do_or_ask(action)
         except AgentMagicError as error:
             self.view.complain(sanitize(with_code(error)))
         except Exception as error:  # noqa: BLE001  (the user must see that a click failed)
@@ -265,11 +266,18 @@ class Chat:
                 self.view.say(sanitize(message))
         self.refresh()
 
-    async def _may_do(self, action: page.SessionAction) -> bool:
-        """Return whether an action may be done. If it can widen what runs without asking, the user is asked first."""
+    async def _do_or_ask(self, action: page.SessionAction) -> str | None:
+        """Carry out an action, after the user's yes if its rule says so; return a message for the user, or None."""
         around = Surroundings(self.session, self._notebook, self._models)
-        act = await self._in_pool(partial(act_to_ask, around, action))
-        return act is None or await self._questions.permits(act)
+        if rule_of(around, action)[0] is HARMLESS:
+            return await self._do(action)
+        # Of two actions that come together, the second is decided when the first is done. Otherwise a wider level could
+        # be taken for the present one while a message that narrows it is on its way.
+        async with self._deciding:
+            act = await self._in_pool(partial(act_to_ask, around, action))
+            if act is None:
+                return await self._do(action)
+        return await self._do(action) if await self._questions.permits(act) else None
 
     def _record(self, decision: PageDecision) -> None:
         self.session.record_page_decision(decision)  # of the session that the panel shows now

@@ -112,9 +112,9 @@ def starts_or_fetches(around: Surroundings, name: str) -> bool:
     """Return whether the choice of a model starts a program, fetches the local model, or loads a file of weights."""
     if not isinstance(around.models.get(name, name), str):
         return False  # code of the notebook has made this model
-    if name == LOCAL:
+    provider, _, model = name.strip().partition(":")
+    if name == LOCAL or (provider == LOCAL.partition(":")[0] and not model):
         return not _has_local_weights()
-    provider = name.strip().partition(":")[0]
     row = providers().get(provider)
     # The panel refuses an unknown provider and a model that is a file. A provider with a key only answers requests.
     return row is not None and not row.keys and provider not in {ollama.PROVIDER, *OF_FILES}
@@ -294,21 +294,26 @@ def act_to_ask(around: Surroundings, message: page.PageMessage) -> PageAct | Non
 
     Reads files, so it must be called in a pool thread. Raises UsageError for an invalid command line.
     """
-    if isinstance(message, page.RunCommand):
-        return _act_of_line(around, message)
-    rule = MESSAGE_RULES.get(type(message), UNKNOWN)
-    if not rule.asks(around, message):
+    rule, name, act = rule_of(around, message)
+    if not rule.asks(around, act):
         return None
-    kind = str(type(message).model_fields["type"].default)
-    return PageAct(kind, rule.line(message), rule.about, around.address(getattr(message, "server", "")))
+    if isinstance(message, page.RunCommand):
+        line = f"%{message.magic} {message.line.strip()}"
+        server = act.get("name") if message.magic == "mcp" else ""
+    else:
+        line, server = rule.line(message), getattr(message, "server", "")
+    return PageAct(name, line, rule.about, around.address(str(server or "")))
 
 
-def _act_of_line(around: Surroundings, message: page.RunCommand) -> PageAct | None:
+def rule_of(around: Surroundings, message: page.PageMessage) -> tuple[PageRule, str, Any]:
+    """Return the rule for a message, its name in the audit log, and what the rule's function gets.
+
+    That is the message, or the arguments of a command by name. Raises UsageError for an invalid command line.
+    """
+    if not isinstance(message, page.RunCommand):
+        kind = str(type(message).model_fields["type"].default)
+        return MESSAGE_RULES.get(type(message), UNKNOWN), kind, message
     read = around.notebook.read_line(around.session, message.magic, message.line)
     if not isinstance(read, ParsedLine):
-        return None  # help is shown
-    rule = COMMAND_RULES.get((message.magic, read.word), UNKNOWN)
-    if not rule.asks(around, read.arguments):
-        return None
-    target = around.address(str(read.arguments.get("name") or "")) if message.magic == "mcp" else ""
-    return PageAct(f"{message.magic} {read.word}", f"%{message.magic} {message.line.strip()}", rule.about, target)
+        return HARMLESS, "help", {}
+    return COMMAND_RULES.get((message.magic, read.word), UNKNOWN), f"{message.magic} {read.word}", read.arguments
