@@ -37,7 +37,8 @@ export class Asked {
     if (shown) this.#draw(shown)
     else this.#extent.stop()
     mark(this, shown ? (tabOf(this.element) ?? "") : null)
-    if (shown && !inside) requestAnimationFrame(() => this.#take())
+    if (shown && inside) take(this.element) // a key that was meant for the question before does not answer this one
+    else if (shown) requestAnimationFrame(() => this.#take())
     if (shown) return
     if (inside) this.#giveBack()
     this.element.hidden = true
