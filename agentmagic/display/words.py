@@ -52,6 +52,7 @@ from agentmagic.text import (
     sanitize_json,
     single_line,
 )
+from agentmagic.tools.server_names import address_to_show, is_mcp_server, shown_server
 
 V = TypeVar("V")
 
@@ -233,10 +234,22 @@ def short_arguments(card: ToolCard) -> str:
     if card.hosted and not card.is_question:  # leave out the names: the card's title says what the values are
         lists = (cast("list[Any]", value if isinstance(value, list) else [value]) for value in arguments.values())
         return single_line(", ".join(compact(one) for values in lists for one in values), SHORT_ARGUMENTS)
-    if is_outside(card.server):  # show only the title that an outside agent gives its call
+    if is_outside(card.server) and not is_mcp_server(
+        card.server
+    ):  # show only the title that an outside agent gives its call
         return single_line(compact(arguments.get("title", "")), SHORT_ARGUMENTS)
     pairs = (f"{key}: {compact(value)}" for key, value in arguments.items())
     return single_line(", ".join(pairs), SHORT_ARGUMENTS)
+
+
+def server(card: ToolCard) -> str:
+    """Return the name of the server of a tool call, with the address of an MCP server whose name could be mistaken."""
+    return sanitize(card.server) if card.hosted else shown_server(card.server)
+
+
+def server_address(card: ToolCard) -> str:
+    """Return the address that `server` shows with the name, or ""."""
+    return "" if card.hosted or card.agent else address_to_show(card.server)
 
 
 def card_state(card: ToolCard) -> str:

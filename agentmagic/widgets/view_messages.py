@@ -13,10 +13,11 @@ class ServerRow(TypedDict):
     """An MCP server in the chat panel's tab of servers.
 
     Each of its `tools` has a name, whether it is offered to the model, whether it runs without asking, a description,
-    and its arguments.
+    and its arguments. `address` is its command line or URL if the name could be mistaken for one of ours, or "".
     """
 
     name: str
+    address: str
     state: str
     error: str
     stderr: str

@@ -40,7 +40,7 @@ export class Servers {
 
   /** @param {ServerRow} server */
   #row(server) {
-    const { name, state, error, stderr, tools } = server
+    const { name, address, state, error, stderr, tools } = server
     const row = this.#once(`server ${name}`, () => h("section", { class: "am-server-row", "aria-label": `Server ${name}`, tabindex: -1, "data-of": `link ${name}` }))
     row.dataset.state = state
     const head = this.#once(`head ${name}`, () => h("div", { class: "am-row" }))
@@ -50,6 +50,7 @@ export class Servers {
     return put(
       row,
       head,
+      address && h("p", { class: "am-hint am-mono" }, address),
       error && h("p", { class: "am-problem" }, error),
       tools.length > 0 && this.#fold(offer(tools), `tools ${name}`, this.#everyTool(server), ...tools.map((tool) => this.#tool(name, tool))),
       stderr && this.#fold("What it wrote to stderr", `stderr ${name}`, written),

@@ -17,6 +17,7 @@ from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
 from agentmagic.text import cut, exact, join_names, json_line, sanitize
+from agentmagic.tools.server_names import shown_server
 
 LONGEST_ARGUMENTS = 20_000
 """Characters of a call's arguments, as JSON, that are shown before the user edits them."""
@@ -178,7 +179,9 @@ def describe(event: events.ApprovalAsked, *, brief: bool = False, screen: tuple[
     choices = lines_in_view([*reason.splitlines(), *shown_lines], screen) + choices
     if event.hosted:
         return f"{reason}{exact(event.call.name)}:\n{''.join(lines)}{choices}"
-    subject = f"{reason}{'Paused before' if event.step else 'Run'} {exact(event.call.name)} ({exact(event.server)})"
+    subject = (
+        f"{reason}{'Paused before' if event.step else 'Run'} {exact(event.call.name)} ({shown_server(event.server)})"
+    )
     return f"{subject} with\n{''.join(lines)}{choices}" if lines else f"{subject}{':' if event.step else '?'} {choices}"
 
 

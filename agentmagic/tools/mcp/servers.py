@@ -23,6 +23,7 @@ from agentmagic.tools.mcp.filters import MORE
 from agentmagic.tools.mcp.pending import ServerHost
 from agentmagic.tools.mcp.server_requests import LogLine
 from agentmagic.tools.mcp.trust import TrustStore, describe, question
+from agentmagic.tools.server_names import register_server
 
 if TYPE_CHECKING:
     from mcp import Client, types
@@ -393,6 +394,7 @@ class McpServers:
 
     def _make(self, name: str, config: ServerConfig) -> _ListedServer:
         names.check(name)
+        register_server(name, describe(config))
         connection = Connection(name, config, self._host, self._store)
         connection.on_change = lambda: void(self._listeners.tell(None))
         return _ListedServer(connection)
