@@ -18,7 +18,8 @@ from typing import Any
 from agentmagic.approval.policy import Level, policy_of
 from agentmagic.errors import ProviderError
 from agentmagic.jupyter.magics.options import ParsedLine
-from agentmagic.jupyter.panel import lab
+from agentmagic.jupyter.panel import lab_messages as lab
+from agentmagic.jupyter.prompt.outputs import AskAboutOutput
 from agentmagic.platforms import quote_word
 from agentmagic.providers import ollama
 from agentmagic.providers.base import Model
@@ -225,7 +226,7 @@ MESSAGE_RULES: Mapping[type[page.PageMessage], PageRule] = {
     lab.GreetKernel: HARMLESS,
     lab.DockPanel: HARMLESS,
     lab.SettleProposals: HARMLESS,
-    lab.AskAboutOutput: HARMLESS,
+    AskAboutOutput: HARMLESS,
 }
 
 COMMAND_RULES: Mapping[tuple[str, str], PageRule] = {
