@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from agentmagic import Agent, ScriptedModel, Session
-from agentmagic.errors import UsageError
+from agentmagic.errors import ConfigError, UsageError
 from agentmagic.jupyter.magics.agent_commands import AGENT_COMMANDS, IN_A_CELL, agent_magic
 from agentmagic.jupyter.magics.mcp_commands import MCP_COMMANDS, mcp_magic
 from agentmagic.jupyter.panel import lab
@@ -20,6 +20,7 @@ from agentmagic.jupyter.panel.page_acts import (
     act_to_ask,
     is_new_in_folder,
 )
+from agentmagic.text import exact
 from agentmagic.widgets import page_messages as page
 from agentmagic.widgets import view
 from agentmagic.widgets.commands import Conversation, Notebook
@@ -234,3 +235,19 @@ def test_a_new_file_in_the_folder_is_told_from_all_others(tmp_path, monkeypatch)
         (str(tmp_path.parent / "new.md"), False),
     ]:
         assert is_new_in_folder(tmp_path, target) is is_new, target
+
+
+def test_a_key_in_a_command_is_known_as_a_secret_before_the_card_shows_it(around):
+    key = "pQ7wZ2kL9xV4mT1s"
+    act = act_to_ask(
+        around, page.RunCommand(magic="mcp", line=f"add shop --header X-API-Key:{key} https://shop.example")
+    )
+    assert act is not None
+    assert key not in exact(act.line)
+    assert "https://shop.example" in exact(act.line)
+
+
+def test_a_server_that_cannot_be_added_is_refused_without_a_question(around):
+    for line in ("add shop", "add shop -e A=1 https://shop.example", "add shop https://"):
+        with pytest.raises((UsageError, ConfigError)):
+            act_to_ask(around, page.RunCommand(magic="mcp", line=line))

@@ -677,6 +677,19 @@ def test_an_act_of_the_page_is_audited_and_written_to_the_journal_and_told_in_th
     ]
 
 
+def test_an_answer_is_for_the_conversation_that_the_panel_showed_when_it_asked():
+    session = session_of("hi")
+    page, _, chat = opened(session)
+    page.act("level", level="trusted")
+    asked = page.asked()
+    page.act("new")
+    page.until(lambda: chat.session is not session)
+    page.act("approve", id=asked["ask"])
+    page.until(lambda: page.problems)
+    assert page.problems[0][0].startswith("The panel shows another conversation now, so nothing was done.")
+    assert commands.level_of(chat.session) == commands.level_of(session) == "ask"
+
+
 def test_a_decision_during_a_turn_is_put_into_the_log_of_that_turn(tmp_path):
     path = tmp_path / "talk.jsonl"
     session = Session(Agent(ScriptedModel([calls(("order", {"what": "tea"})), "done"]), tools=[order]), path=path)

@@ -277,7 +277,11 @@ class Chat:
             act = await self._in_pool(partial(act_to_ask, around, action))
             if act is None:
                 return await self._do(action)
-        return await self._do(action) if await self._questions.permits(act) else None
+        if not await self._questions.permits(act):
+            return None
+        if self.session is not around.session:
+            raise UsageError("The panel shows another conversation now, so nothing was done. Try again.")
+        return await self._do(action)
 
     def _record(self, decision: PageDecision) -> None:
         self.session.record_page_decision(decision)  # of the session that the panel shows now

@@ -17,6 +17,7 @@ from typing import Any
 
 from agentmagic.approval.policy import Level, policy_of
 from agentmagic.errors import ProviderError
+from agentmagic.jupyter.magics.mcp_commands import config_of_line
 from agentmagic.jupyter.magics.options import ParsedLine
 from agentmagic.jupyter.panel import lab_messages as lab
 from agentmagic.jupyter.prompt.outputs import AskAboutOutput
@@ -26,6 +27,7 @@ from agentmagic.providers.base import Model
 from agentmagic.providers.first_use import LOCAL
 from agentmagic.providers.local import downloads
 from agentmagic.providers.registry import providers
+from agentmagic.runtime.engine import void
 from agentmagic.session import Session
 from agentmagic.settings import file_of
 from agentmagic.tools.mcp import McpServers
@@ -84,12 +86,14 @@ class PageRule:
     """Whether a message or a command opens a question: what it does, and a function that decides.
 
     The function gets the message, or the arguments of the command by name. `line` returns the command that does the
-    same as a message.
+    same as a message. `check` is called before the question. It refuses an act that could not be done, and registers
+    the secrets in it, so that they are blanked on the card and in what is saved.
     """
 
     about: str
     asks: Callable[[Surroundings, Any], bool] = _always
     line: Callable[[Any], str] = str
+    check: Callable[[Any], object] = void
 
 
 # -- the functions that decide -----------------------------------------------------------------
@@ -273,7 +277,7 @@ COMMAND_RULES: Mapping[tuple[str, str], PageRule] = {
     ("agent", "serve"): UNKNOWN,
     ("mcp", "list"): HARMLESS,
     ("mcp", "get"): HARMLESS,
-    ("mcp", "add"): PageRule(PROGRAM),
+    ("mcp", "add"): PageRule(PROGRAM, check=lambda arguments: config_of_line(**arguments)),
     ("mcp", "load"): PageRule("Starts the MCP servers of a file: programs with your rights."),
     ("mcp", "approve"): PageRule("Trusts a server of a configuration file, and starts it with your rights."),
     ("mcp", "restart"): PageRule(PROGRAM),
@@ -298,6 +302,7 @@ def act_to_ask(around: Surroundings, message: page.PageMessage) -> PageAct | Non
     rule, name, act = rule_of(around, message)
     if not rule.asks(around, act):
         return None
+    rule.check(act)
     if isinstance(message, page.RunCommand):
         line = f"%{message.magic} {message.line.strip()}"
         server = act.get("name") if message.magic == "mcp" else ""

@@ -12,10 +12,8 @@ from agentmagic.events import Approve, Deny, Intent, PageDecision
 from agentmagic.jupyter.panel.page_acts import PageAct
 from agentmagic.runtime.engine import engine
 from agentmagic.text import exact
+from agentmagic.widgets.page_messages import PAGE
 from agentmagic.widgets.view import View
-
-PAGE = "page"
-"""The name of the page in the audit log, where a call has the name of its server."""
 
 MOST_WAITING = 20
 """Acts of a page that wait for the answers to earlier questions; a further act is refused."""
