@@ -104,6 +104,7 @@ OPENING = [
     "agent tools notebook",
     "agent models acp:claude",
     "agent models local:/tmp/other.gguf",
+    "agent models scripted:/etc/passwd",
     "agent load other",
     "agent save ../talk.jsonl",
     "agent save /tmp/talk.jsonl",

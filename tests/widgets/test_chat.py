@@ -111,6 +111,30 @@ def settled():
     engine().call(asyncio.sleep(0))
 
 
+class Heard(logging.Handler):
+    """Keeps the lines of the audit log, and tells that one came."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+        self.came = threading.Event()
+        log.auditor.addHandler(self)
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+        self.came.set()
+
+
+@pytest.fixture
+def audit():
+    before = log.auditor.level
+    log.auditor.setLevel("INFO")
+    heard = Heard()
+    yield heard
+    log.auditor.removeHandler(heard)
+    log.auditor.setLevel(before)
+
+
 def test_a_turn_whose_prompt_holds_a_table_is_run_again_with_one_copy_of_it_and_its_line():
     table = "| city |\n| --- |\n| Oslo |"
     values = (PromptValue("{sales}", "table", "DataFrame", 9, table),)
@@ -417,7 +441,7 @@ def test_a_card_that_is_left_gives_the_messages_back():
     assert page.blocks("prompt") == []
 
 
-def test_a_turn_whose_key_is_missing_runs_again_with_the_key_that_is_typed_for_this_kernel(monkeypatch):
+def test_a_turn_whose_key_is_missing_runs_again_with_the_key_that_is_typed_for_this_kernel(monkeypatch, audit):
     pytest.importorskip("openai")
     monkeypatch.setattr(settings, "_typed_keys", {})
     with strict("openai", say("Your key is q8Zr2LmX4vB7nC1sKd9e.")) as server:
@@ -430,6 +454,7 @@ def test_a_turn_whose_key_is_missing_runs_again_with_the_key_that_is_typed_for_t
         page.until(lambda: page.texts("text") == ["Your key is [redacted]."])
         page.turns(1)
     assert page.texts("prompt") == ["hello"]
+    assert audit.lines[0].startswith('server="page" tool="setup key" ')
 
 
 def test_only_a_key_is_asked_for_if_the_environment_chose_the_model(monkeypatch):
@@ -610,30 +635,6 @@ def test_a_page_that_asks_without_end_is_refused():
         page.act("level", level="trusted")
     page.until(lambda: page.problems)
     assert f"{MOST_WAITING} actions wait for your answer already." in page.problems[0][0]
-
-
-class Heard(logging.Handler):
-    """Keeps the lines of the audit log, and tells that one came."""
-
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-        self.came = threading.Event()
-        log.auditor.addHandler(self)
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
-        self.came.set()
-
-
-@pytest.fixture
-def audit():
-    before = log.auditor.level
-    log.auditor.setLevel("INFO")
-    heard = Heard()
-    yield heard
-    log.auditor.removeHandler(heard)
-    log.auditor.setLevel(before)
 
 
 def test_without_a_page_that_shows_the_panel_the_answer_is_no(audit):

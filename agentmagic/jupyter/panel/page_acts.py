@@ -113,16 +113,16 @@ def _level_of_line(around: Surroundings, arguments: Mapping[str, Any]) -> bool:
     return level is not None and (not is_own or chooses_wider_level(around.session, level))
 
 
-def starts_or_fetches(around: Surroundings, name: str) -> bool:
-    """Return whether the choice of a model starts a program, fetches the local model, or loads a file of weights."""
+def starts_or_reads(around: Surroundings, name: str) -> bool:
+    """Return whether the choice of a model starts a program, fetches the local model, or reads a file as a model."""
     if not isinstance(around.models.get(name, name), str):
         return False  # code of the notebook has made this model
     provider, _, model = name.strip().partition(":")
     if name == LOCAL or (provider == LOCAL.partition(":")[0] and not model):
         return not _has_local_weights()
     row = providers().get(provider)
-    # The panel refuses an unknown provider and a model that is a file. A provider with a key only answers requests.
-    return row is not None and not row.keys and provider not in {ollama.PROVIDER, *OF_FILES}
+    # A name of an unknown provider is refused. A provider with a key, or Ollama, only answers requests.
+    return row is not None and not row.keys and provider != ollama.PROVIDER
 
 
 def _has_local_weights() -> bool:
@@ -132,8 +132,13 @@ def _has_local_weights() -> bool:
         return False
 
 
+def _model_of_message(around: Surroundings, act: page.ChooseModel) -> bool:
+    # The panel refuses a model that is a file, unless the notebook's code has chosen it before.
+    return act.name.partition(":")[0] not in OF_FILES and starts_or_reads(around, act.name)
+
+
 def _model_of_line(around: Surroundings, arguments: Mapping[str, Any]) -> bool:
-    return arguments["model"] is not None and starts_or_fetches(around, arguments["model"])
+    return arguments["model"] is not None and starts_or_reads(around, arguments["model"])
 
 
 def is_new_in_folder(folder: Path, target: str) -> bool:
@@ -171,7 +176,7 @@ UNKNOWN = PageRule("It is not known what this does, so you are asked first.")
 PROGRAM = "Starts an MCP server: a program with your rights, or a connection to an address."
 UNASKED = "Lets tools run without asking you."
 LEVEL = "Lets more calls run without asking you."
-MODEL = "Starts a program, downloads the local model, or loads a file of weights for the next turn."
+MODEL = "Starts a program, downloads the local model, or reads a file as the model of the next turn."
 FILE = "Writes a file outside the notebook's folder, or replaces a file."
 TAPE = "Changes whether cells are recorded to a file, or answered from it."
 LOADED = "Continues a conversation that is not listed here, and writes its further turns to that file."
@@ -209,9 +214,7 @@ MESSAGE_RULES: Mapping[type[page.PageMessage], PageRule] = {
     page.ExportSession: HARMLESS,  # always a new file in the notebook's folder
     page.OpenChat: PageRule(LOADED, _is_unlisted, lambda act: f"%agent load {quote_word(act.name)}"),
     # what can widen
-    page.ChooseModel: PageRule(
-        MODEL, lambda around, act: starts_or_fetches(around, act.name), lambda act: f"%agent models {act.name}"
-    ),
+    page.ChooseModel: PageRule(MODEL, _model_of_message, lambda act: f"%agent models {act.name}"),
     page.ChooseLevel: PageRule(
         LEVEL,
         lambda around, act: chooses_wider_level(around.session, act.level),
