@@ -167,7 +167,8 @@ export class Head {
     say(this.#title, title)
     say(this.#cost, cost)
     this.gauge.update(state)
-    this.#redraw("models", [model, models, this.desk.can("model")], () => this.#drawModels(model, models))
+    // Drawn again when a card opens and closes: until it is approved, the model before is the session's model.
+    this.#redraw("models", [model, models, this.desk.can("model"), state.asked?.ask], () => this.#drawModels(model, models))
     this.#redraw("menu", [state.actions], () => this.#drawMenu())
     this.#redraw("levels", [state.level, state.levels], () => this.#drawLevels(state))
     this.#redraw("chats", [this.desk.can("chats")], () => this.#drawChats())
