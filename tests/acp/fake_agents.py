@@ -58,10 +58,11 @@ class Act:
 
 @dataclass
 class Question:
-    """A permission request that went out: its options, and the answer."""
+    """A permission request that went out: its options, what it is about, its turn, and the answer."""
 
     options: list[Json]
     input: Any
+    turn: int
     chosen: str | None = None
     answered: threading.Event = field(default_factory=threading.Event)
 

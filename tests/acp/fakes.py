@@ -15,9 +15,10 @@ JSON object, and its first key says what it is:
     {"end": reason}                   the response to the prompt; what follows comes after it
     {"sleep": seconds}
 
-SCRIPT.heard gets a line of JSON for each answer ("answered": the option's kind, "" if cancelled, and "input") and for
-each thing that was run ("ran"). The fakes refuse what the real agents refuse: an unknown session or mode, a method
-that they lack, an option that they did not offer. tests/acp/fake_agents.py has the agents.
+SCRIPT.heard gets a line of JSON for each answer ("answered": the option's kind, "" if cancelled, with "input" and the
+number of the "turn", from 1) and for each thing that was run ("ran"). The fakes refuse what the real agents refuse: an
+unknown session or mode, a method that they lack, an option that they did not offer. tests/acp/fake_agents.py has the
+agents.
 """
 
 import json
@@ -68,6 +69,7 @@ class Program:
         self._questions: dict[int, Question] = {}
         self._sessions: dict[str, list[Json]] = {}
         self._acts = 0
+        self._turns = 0
 
     def run(self) -> None:
         """Serve until the input ends."""
@@ -126,7 +128,7 @@ class Program:
         question = self._questions.pop(message["id"])
         outcome = message.get("result", {}).get("outcome", {})
         question.chosen = outcome.get("optionId")
-        self.heard(answered=question.kind, option=question.chosen, input=question.input)
+        self.heard(answered=question.kind, option=question.chosen, input=question.input, turn=question.turn)
         question.answered.set()
 
     def _cancel(self) -> None:
@@ -135,6 +137,7 @@ class Program:
     # -- a turn ------------------------------------------------------------------------------------------------------
 
     def _prompt(self, number: Any, params: Json) -> None:
+        self._turns += 1
         turn = _Turn(self, self._agent, params["sessionId"], self._sessions[params["sessionId"]])
         words = [block["text"] for block in params["prompt"] if block["type"] == "text"][-1]
         script: dict[str, list[Json]] = json.loads(self._script.read_text(encoding="utf-8"))
@@ -155,7 +158,7 @@ class Program:
 
     def ask(self, session: str, call: Json, options: list[Json], meta: Json, given: Any) -> Question:
         """Send a permission request. Return it without waiting for its answer."""
-        question = Question(options, given)
+        question = Question(options, given, self._turns)
         with self._lock:
             number = 1000 + len(self._questions) + self._acts
             self._acts += 1
