@@ -85,6 +85,12 @@ def shown_server(name: str, address: str = "") -> str:
     return f"{exact(name)} ({address})" if address else exact(name)
 
 
+def quoted_server(name: str) -> str:
+    """Return the name of a server in quotation marks, for a sentence, with `address_to_show` if there is one."""
+    address = address_to_show(name)
+    return f"{name!r} ({address})" if address else repr(name)
+
+
 @cache
 def resembles_ours(name: str) -> bool:
     """Return whether a name looks like one of ours or like a provider, or has letters that resemble ASCII letters."""

@@ -13,7 +13,7 @@ from agentmagic.jupyter.magics import formatting
 from agentmagic.messages import ToolCall, ToolDef
 from agentmagic.tools.mcp import McpServers
 from agentmagic.tools.mcp.config import parse
-from agentmagic.tools.server_names import address_to_show, register_server, resembles_ours, shown_server
+from agentmagic.tools.server_names import address_to_show, quoted_server, register_server, resembles_ours, shown_server
 
 MISTAKEN = [
     *("NOTEBOOK", "Note book", "note-book", "notebook-files", "my_notebook", "n0teb00k", "n\u00f3tebook"),
@@ -110,3 +110,9 @@ def test_the_lists_of_servers_show_it():
     lines = formatting.servers([servers]).splitlines()
     assert lines[0].startswith("acp:claude (npx evil)")
     assert lines[1].startswith("clock  ")
+
+
+def test_a_question_of_a_server_names_it_with_the_address():
+    register_server("agentmagic helper", "npx helper")
+    assert quoted_server("agentmagic helper") == "'agentmagic helper' (npx helper)"
+    assert quoted_server("clock") == "'clock'"

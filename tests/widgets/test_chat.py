@@ -678,7 +678,7 @@ def test_an_act_of_the_page_is_audited_and_written_to_the_journal_and_told_in_th
     ]
 
 
-def test_an_answer_is_for_the_conversation_that_the_panel_showed_when_it_asked():
+def test_an_answer_is_for_the_conversation_that_the_panel_showed_when_it_asked(audit):
     session = session_of("hi")
     page, _, chat = opened(session)
     page.act("level", level="trusted")
@@ -687,6 +687,7 @@ def test_an_answer_is_for_the_conversation_that_the_panel_showed_when_it_asked()
     page.until(lambda: chat.session is not session)
     page.act("approve", id=asked["ask"])
     page.until(lambda: page.problems)
+    assert 'decision="approved" outcome="error"' in audit.lines[-1]
     assert page.problems[0][0].startswith("The panel shows another conversation now, so nothing was done.")
     assert commands.level_of(chat.session) == commands.level_of(session) == "ask"
 

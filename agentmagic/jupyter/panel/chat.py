@@ -277,9 +277,11 @@ class Chat:
             act = await self._in_pool(partial(act_to_ask, around, action))
             if act is None:
                 return await self._do(action)
-        if not await self._questions.permits(act):
-            return None
-        if self.session is not around.session:
+        return await self._questions.do(act, partial(self._do_in, around.session, action))
+
+    async def _do_in(self, session: Session, action: page.SessionAction) -> str | None:
+        """Carry out an action that the user has approved, if the panel still shows the same session."""
+        if self.session is not session:
             raise UsageError("The panel shows another conversation now, so nothing was done. Try again.")
         return await self._do(action)
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from agentmagic import log
 from agentmagic.approval.approvals import NO_ONE
@@ -14,6 +15,8 @@ from agentmagic.runtime.engine import engine
 from agentmagic.text import exact
 from agentmagic.widgets.page_messages import PAGE
 from agentmagic.widgets.view import View
+
+T = TypeVar("T")
 
 MOST_WAITING = 20
 """Acts of a page that wait for the answers to earlier questions; a further act is refused."""
@@ -48,10 +51,11 @@ class PageQuestions:
         engine().loop.call_soon_threadsafe(_settle, question.answer, isinstance(intent, Approve))
         return True
 
-    async def permits(self, act: PageAct) -> bool:
-        """Ask the user about an act, and return whether it may be done.
+    async def do(self, act: PageAct, carry_out: Callable[[], Awaitable[T]]) -> T | None:
+        """Ask the user about an act, and carry it out after a yes. Return its result, or None after a no.
 
-        Without a page that shows the panel, the answer is no. Raises UsageError if too many acts wait.
+        Without a page that shows the panel, the answer is no. Raises UsageError if too many acts wait, and the errors
+        of `carry_out`.
         """
         if self._waiting >= MOST_WAITING:
             raise UsageError(f"{MOST_WAITING} actions wait for your answer already. Answer the card, then try again.")
@@ -63,10 +67,17 @@ class PageQuestions:
         finally:
             self._waiting -= 1
         decision = ("approved" if approved else "denied") if is_seen else NO_ONE
-        outcome = "ok" if approved else "denied"
-        log.audit(log.Audit(PAGE, act.name, {"line": act.line}, decision=decision, outcome=outcome))
+        entry = log.Audit(PAGE, act.name, {"line": act.line}, decision=decision, outcome="denied")
         self._record(PageDecision(act.line, act.about, approved, "" if is_seen else UNSEEN))
-        return approved
+        try:
+            if not approved:
+                return None
+            entry.outcome = "error"
+            result = await carry_out()
+            entry.outcome = "ok"
+            return result
+        finally:
+            log.audit(entry)
 
     async def _ask(self, act: PageAct) -> bool:
         question = self._open = _OpenQuestion(uuid.uuid4().hex, asyncio.get_running_loop().create_future())
