@@ -39,11 +39,11 @@ def gives() -> ToolResult:
     return ToolResult("", "", (Text(HALF), Media("image/png", b"png", HALF)))
 
 
-def tells(context: ToolContext) -> str:
+async def tells(context: ToolContext) -> str:
     """Tell and make progress."""
     context.progress(1, 2, HALF)
     context.tell(HALF)
-    return context.ask(HALF)
+    return await context.ask(HALF)
 
 
 TOOLS = [returns, lists, raises, gives, tells]

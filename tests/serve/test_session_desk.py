@@ -540,6 +540,7 @@ def test_the_history_tells_how_each_call_has_ended():
     async def slow() -> str:
         """Take long."""
         await asyncio.Event().wait()
+        return "late"
 
     def wrong() -> str:
         """Fail."""

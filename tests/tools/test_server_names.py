@@ -1,6 +1,7 @@
 """A stranger's MCP server cannot pass for ours or for a provider: a name that could be mistaken has its address."""
 
 import uuid
+from typing import Any
 
 import pytest
 
@@ -91,7 +92,8 @@ def test_a_card_a_question_a_line_and_a_list_show_the_address():
     (card,) = transcript.blocks
     assert shown in html.render(transcript)
     assert shown in terminal.render(transcript)
-    assert card.render(JsonRenderer())["address"] == address
+    fields: Any = card.render(JsonRenderer())
+    assert fields["address"] == address
     assert shown in describe(asked)
     assert shown in formatting.tools([ToolDef("run_python", "Run.", server=server)])
     assert shown in html.render(Transcript([ToolStarted(call, server)]))
