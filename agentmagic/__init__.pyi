@@ -49,6 +49,7 @@ from agentmagic.events import InnerEvent as InnerEvent
 from agentmagic.events import Intent as Intent
 from agentmagic.events import MapProgress as MapProgress
 from agentmagic.events import Notice as Notice
+from agentmagic.events import PageDecision as PageDecision
 from agentmagic.events import PartDelta as PartDelta
 from agentmagic.events import PartFinished as PartFinished
 from agentmagic.events import PartStarted as PartStarted

@@ -11,8 +11,9 @@ The agent loop emits the events of a turn in this order:
 4. At the end, `VariablesChanged` if tools changed the notebook, and one `TurnFinished`.
 
 `PromptAdded` and `Compacted` come between steps; `Compacted` also comes within a step if its request did not fit.
-`ProposalSettled` comes when the user decides about a proposed cell. If that is between two turns, it is put into the
-event log before the `TurnFinished` of the earlier turn. `Fold` makes the same messages if the `PartDelta`s are missing.
+`ProposalSettled` comes when the user decides about a proposed cell, and `PageDecision` when the user decides about an
+act of the chat panel's page. If that is between two turns, the event is put into the event log before the
+`TurnFinished` of the earlier turn. `Fold` makes the same messages if the `PartDelta`s are missing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -567,6 +568,21 @@ class ProposalSettled:
 
 
 @value_class
+class PageDecision:
+    """The user allowed or denied an act of the chat panel's page, such as `%mcp add`, on a card outside any turn.
+
+    `line` is the command that does the same in a cell, `about` what it does in a sentence. `reason` says why it was
+    not done if the user was not asked. If no turn is running, the event is put into the log of the last turn.
+    """
+
+    type: ClassVar[str] = "page_decision"
+    line: str
+    about: str
+    approved: bool
+    reason: str = ""
+
+
+@value_class
 class Notice:
     """A message of one or two sentences to the user."""
 
@@ -721,6 +737,7 @@ TurnEvent = (
     | VariablesChanged
     | CellProposed
     | ProposalSettled
+    | PageDecision
     | Notice
     | TurnFinished
 )

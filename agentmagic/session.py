@@ -28,6 +28,7 @@ from agentmagic.events import (
     HistoryCut,
     MapProgress,
     Notice,
+    PageDecision,
     PromptValue,
     ProposalFate,
     ProposalSettled,
@@ -145,6 +146,7 @@ class Session:
         self.undone: Undone | None = None
         self._conversation = uuid4().hex
         self._notices: deque[Notice] = deque()
+        self._early_decisions: deque[PageDecision] = deque()
         self._noted: set[str] = set()
         self._unreachable: set[str] = set()
         journal = None if path is None else self._journal(path)
@@ -291,8 +293,21 @@ class Session:
                 self._record_decision(ProposalSettled(proposal, fate, source, ran))
             return is_open
 
-    def _record_decision(self, decision: ProposalSettled) -> None:
-        """Add the user's decision on a proposed cell to the running turn, or to the last turn if none runs."""
+    def record_page_decision(self, decision: PageDecision) -> None:
+        """Record what the user decided about an act of the chat panel's page. Thread-safe.
+
+        If nothing of the conversation is saved yet, the decision is recorded after the first turn. A record before it
+        would begin a new file, and the conversation that an earlier kernel saved could no longer be continued.
+        """
+        with self._starting:
+            journal = self.history.journal
+            if self.running is None and not self.turns and not (journal is not None and journal.begun):
+                self._early_decisions.append(decision)
+            else:
+                self._record_decision(decision)
+
+    def _record_decision(self, decision: ProposalSettled | PageDecision) -> None:
+        """Add a decision of the user to the running turn, or to the last turn if none runs."""
         with self._starting:
             run, loop = self.running, engine().loop
             if run is not None:
@@ -302,7 +317,7 @@ class Session:
             self.history.amend(decision)
         loop.call_soon_threadsafe(self._listeners.tell, decision)
 
-    def _record_in_run(self, run: Run, decision: ProposalSettled) -> None:
+    def _record_in_run(self, run: Run, decision: ProposalSettled | PageDecision) -> None:
         if run.over:  # the run takes no more events: wait for its turn in the history
             run.settled.add_done_callback(lambda _: self._record_decision(decision))
             return
@@ -1073,6 +1088,8 @@ class Session:
         self.history.changes.store_variables(outcome.changes)
         self._count(outcome.result.usage)
         self._last_tools = outcome.tools or self._last_tools
+        while self._early_decisions:
+            self._record_decision(self._early_decisions.popleft())
         return outcome
 
     @contextmanager

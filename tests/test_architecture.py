@@ -91,8 +91,8 @@ def test_the_public_names_are_these():
         ConfigError Context ContextTooLong Deny Done Effects EmptyAnswer Event Example HistoryCut HostedCall
         HostedResult InnerCall InnerEvent Intent InvalidOutput JournalError Limits MalformedCall MapFailed
         MapOptions MapProgress MapResult MapRow MapRun Media Message MissingExtra Model ModelFinished
-        ModelSettings NotebookTools Notice OutputSchema Part PartDelta PartFinished PartStarted PlanRejected
-        Planned Policy Prompt PromptAdded PromptEdited ProposalSettled ProviderData ProviderError
+        ModelSettings NotebookTools Notice OutputSchema PageDecision Part PartDelta PartFinished PartStarted
+        PlanRejected Planned Policy Prompt PromptAdded PromptEdited ProposalSettled ProviderData ProviderError
         QuestionAnswered QuestionAsked RateLimited Reasoning ReplayMismatch Reply Request Resource RetrySettings
         Routed Rule Run RunResult Sampled ScriptedModel ServerError Session SessionBusy Source StepFinished
         StepRetried StepStarted Stop StreamBroken TaskComplete TaskFinished TaskJudged TaskStarted Text Tool

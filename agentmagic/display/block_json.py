@@ -108,6 +108,7 @@ class CardResult(TypedDict):
 class CardFields(Placed):
     """A tool call and its card.
 
+    `address` is the command line or URL of the `server` if its name could be mistaken for one of ours, or "".
     `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether
     the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as
     text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the
@@ -125,6 +126,7 @@ class CardFields(Placed):
     kind: Literal["card"]
     name: str
     server: str
+    address: str
     state: State
     short: str
     arguments: Sequence[tuple[str, str]]
@@ -328,6 +330,7 @@ class JsonRenderer:
             "kind": "card",
             "name": sanitize(card.name),
             "server": sanitize(card.server),
+            "address": words.server_address(card),
             "state": card.state,
             "short": words.short_arguments(card),
             "arguments": rows,

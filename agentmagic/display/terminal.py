@@ -215,7 +215,7 @@ def task_line(row: TaskProgress) -> str:
 def _heading(card: ToolCard, *, times: bool) -> str:
     client = f"{sanitize(card.client)}:" if card.client else ""
     name = words.hosted_title(card) or sanitize(card.name)
-    server = f"({'agent' if card.agent else sanitize(card.server)})" if card.server else ""
+    server = f"({'agent' if card.agent else words.server(card)})" if card.server else ""
     arguments = words.short_arguments(card)
     took = words.duration(card.seconds) if times and card.seconds else ""
     progress = words.progress(card.progress) if card.progress else ""

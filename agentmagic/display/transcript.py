@@ -47,6 +47,7 @@ from agentmagic.messages import (
 )
 from agentmagic.plan import Checklist
 from agentmagic.text import sanitize, single_line
+from agentmagic.tools.server_names import shown_server
 
 _ENDS: dict[ResultStatus, State] = {
     "ok": "done",
@@ -206,6 +207,8 @@ class Transcript:
                 self._proposals[event.id] = self._add(ProposalBlock(event))
             case events.ProposalSettled():
                 self.settle_proposal(event)
+            case events.PageDecision():
+                self._add(NoticeBlock("info", words.page_decision(event)))
             case events.Notice():
                 self._add(NoticeBlock(event.level if event.level in get_args(events.Level) else "warning", event.text))
             case events.VariablesChanged():
@@ -521,7 +524,7 @@ class Transcript:
 
     def _sample(self, event: events.Sampled) -> None:
         tokens = event.usage.input_tokens + event.usage.output_tokens
-        text = f"{event.server} had the model answer it, beside the conversation: {tokens:,} tokens."
+        text = f"{shown_server(event.server)} had the model answer it, beside the conversation: {tokens:,} tokens."
         self._add(NoticeBlock("info", text))
         self._spend(event.usage)
 

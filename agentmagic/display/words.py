@@ -26,6 +26,7 @@ from agentmagic.display.blocks import (
 from agentmagic.events import (
     SERVED,
     CellPlace,
+    PageDecision,
     PromptValue,
     ProposalFate,
     StopReason,
@@ -51,6 +52,7 @@ from agentmagic.text import (
     sanitize_json,
     single_line,
 )
+from agentmagic.tools.server_names import address_to_show, is_mcp_server, shown_server
 
 V = TypeVar("V")
 
@@ -152,6 +154,8 @@ MOST_CHANGES = 30
 """Changed variables that a receipt lists."""
 
 SHORT_ARGUMENTS = 100
+LONGEST_LINE = 300
+"""Characters that are shown of a command of the chat panel, once the user has decided about it."""
 HOSTED = {
     "web_search": ("Search the web", "Searching the web", "Searched the web"),
     "web_fetch": ("Read pages of the web", "Reading a page", "Read a page"),
@@ -230,10 +234,22 @@ def short_arguments(card: ToolCard) -> str:
     if card.hosted and not card.is_question:  # leave out the names: the card's title says what the values are
         lists = (cast("list[Any]", value if isinstance(value, list) else [value]) for value in arguments.values())
         return single_line(", ".join(compact(one) for values in lists for one in values), SHORT_ARGUMENTS)
-    if is_outside(card.server):  # show only the title that an outside agent gives its call
+    if is_outside(card.server) and not is_mcp_server(
+        card.server
+    ):  # show only the title that an outside agent gives its call
         return single_line(compact(arguments.get("title", "")), SHORT_ARGUMENTS)
     pairs = (f"{key}: {compact(value)}" for key, value in arguments.items())
     return single_line(", ".join(pairs), SHORT_ARGUMENTS)
+
+
+def server(card: ToolCard) -> str:
+    """Return the name of the server of a tool call, with the address of an MCP server whose name could be mistaken."""
+    return sanitize(card.server) if card.hosted else shown_server(card.server)
+
+
+def server_address(card: ToolCard) -> str:
+    """Return the address that `server` shows with the name, or ""."""
+    return "" if card.hosted or card.agent else address_to_show(card.server)
 
 
 def card_state(card: ToolCard) -> str:
@@ -512,6 +528,14 @@ def always(card: ToolCard) -> str:
     if card.exact:
         return "Always exactly this"
     return "Always this program" if card.effects else "Always allow"
+
+
+def page_decision(event: PageDecision) -> str:
+    """Return a sentence about an act of the chat panel's page that the user allowed or denied."""
+    line = single_line(exact(event.line), LONGEST_LINE)
+    if event.reason:
+        return f"Not done, because {sanitize(event.reason)}: {line}"
+    return f"You {'allowed' if event.approved else 'denied'} in the panel: {line}"
 
 
 def effects(card: ToolCard) -> str:

@@ -15,6 +15,7 @@ from agentmagic.events import (
     HistoryCut,
     InnerEvent,
     Notice,
+    PageDecision,
     ProposalSettled,
     RunResult,
     StepStarted,
@@ -195,7 +196,7 @@ class _Reading:
             case TurnStarted():
                 self._close()
                 self._open = [record]
-            case ProposalSettled() | Compacted() if not self._open:
+            case ProposalSettled() | PageDecision() | Compacted() if not self._open:
                 self._amend(record)
             case None:
                 self._unread_lines += 1
@@ -240,7 +241,7 @@ class _Reading:
         self._total_usage += usage
         self._open = []
 
-    def _amend(self, event: ProposalSettled | Compacted) -> None:
+    def _amend(self, event: ProposalSettled | PageDecision | Compacted) -> None:
         """Add an event to the last turn: the user caused it after the turn had ended."""
         self._total_usage += _usage_of([event])
         if self._turns and (old := self._turns[-1]):

@@ -191,6 +191,10 @@ class Notebook:
         """Return the prompts that can be sent with `/NAME`, each with its description."""
         return ()
 
+    def read_line(self, session: Session, magic: str, line: str) -> object:  # noqa: ARG002
+        """Return what `run_line` would run, as the magic reads the line. Raises UsageError for an invalid line."""
+        raise UsageError(NEEDS_EXTENSION)
+
     def run_line(self, session: Session, magic: str, line: str) -> str:  # noqa: ARG002
         """Run a line of `%agent` on a session, or a line of `%mcp`; return a message for the user."""
         raise UsageError(NEEDS_EXTENSION)

@@ -20,6 +20,9 @@ from agentmagic.secrets import register_secret
 from agentmagic.text import sanitize, single_line
 from agentmagic.widgets.commands import LONGEST_NAME, MOST_ATTACHED
 
+PAGE = "page"
+"""The name of a browser page in the audit log, where a call has the name of its server."""
+
 LONGEST_FIELD = 60
 """Characters of a field's name that an error message shows."""
 

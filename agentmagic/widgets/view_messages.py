@@ -13,10 +13,11 @@ class ServerRow(TypedDict):
     """An MCP server in the chat panel's tab of servers.
 
     Each of its `tools` has a name, whether it is offered to the model, whether it runs without asking, a description,
-    and its arguments.
+    and its arguments. `address` is its command line or URL if the name could be mistaken for one of ours, or "".
     """
 
     name: str
+    address: str
     state: str
     error: str
     stderr: str
@@ -94,6 +95,19 @@ class SetupCard(TypedDict):
     fixed: bool
 
 
+class PageQuestion(TypedDict):
+    """A card that asks whether an act of the page may be done, outside any turn; `ask` is the id to answer with.
+
+    `line` is the command that does the same in a cell, and `target` the command line or URL of its MCP server, or "".
+    Hidden characters in both are escaped.
+    """
+
+    ask: str
+    about: str
+    line: str
+    target: str
+
+
 class State(TypedDict, total=False):
     """What a view shows around the blocks; a field that is missing is not shown.
 
@@ -133,6 +147,7 @@ class State(TypedDict, total=False):
     chats: list[ConversationRow]
     attached: list[tuple[str, str]]
     setup: SetupCard | None
+    asked: PageQuestion | None
     large: bool
 
 

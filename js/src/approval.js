@@ -1,17 +1,24 @@
 // The controls with which the user answers a waiting call: approve, approve always, edit, deny with a reason, or step on.
 /** @import { CardFields, QuestionFields } from "./messages.js" */
 /** @import { Desk } from "./types.js" */
+/** @import { Extent } from "./extent.js" */
 import { button, h, heading, put, say, writingBox } from "./dom.js"
 
-/** @param {CardFields} block @param {Desk} desk @returns {HTMLElement} */
-export function approval(block, desk) {
+/**
+ * Returns the controls of a call that waits. The button to approve has the number of the lines in view beside it.
+ * @param {CardFields} block @param {Desk} desk @param {Extent} extent
+ * @param {() => Iterable<Element>} texts returns the texts that the user approves @returns {HTMLElement}
+ */
+export function approval(block, desk, extent, texts) {
   const place = h("div", { class: "am-approval", role: "group", "aria-label": `Approval of ${block.title ? `“${block.title}”` : block.name}`, tabindex: -1 })
-  choices(place, block, desk)
+  choices(place, block, desk, { extent, texts })
   return place
 }
 
+/** @typedef {{extent: Extent, texts: () => Iterable<Element>}} Seen what the user approves, and how much of it is in view */
+
 /** Returns a button that can also be pressed with a letter key. @param {string} key @param {string} label @param {() => void} onclick @param {string} [kind] */
-function keyed(key, label, onclick, kind = "") {
+export function keyed(key, label, onclick, kind = "") {
   return withKey(button(label, onclick, kind, { "aria-keyshortcuts": key }), key)
 }
 
@@ -25,18 +32,20 @@ function withKey(element, key) {
 const SUBMIT = /Mac|iP/.test(navigator.platform) ? "Meta+Enter" : "Control+Enter"
 const SUBMIT_WORDS = SUBMIT === "Meta+Enter" ? "⌘ Enter" : "Ctrl Enter"
 
-/** @param {HTMLElement} place @param {CardFields} block @param {Desk} desk @param {string} [focused] the key of a button */
-function choices(place, block, desk, focused = "") {
+/** @param {HTMLElement} place @param {CardFields} block @param {Desk} desk @param {Seen} seen @param {string} [focused] the key of a button */
+function choices(place, block, desk, seen, focused = "") {
   const id = block.ask
   const row = h("div", { class: "am-row" })
-  const change = block.edit.length || block.optional.length ? () => edit(place, block, desk) : null
-  if (block.step) return pause(place, block, desk, change, focused)
+  const change = block.edit.length || block.optional.length ? () => edit(place, block, desk, seen) : null
+  seen.extent.watch(seen.texts())
+  if (block.step) return pause(place, block, desk, change, focused, seen.extent)
   const look = isRisky(block) ? "go am-risky" : "go"
   if (block.hosted) row.append(keyed("y", "Allow in this session", () => desk.act({ type: "approve", id }), look))
   else if (block.approve) row.append(keyed("y", "Approve", () => desk.act({ type: "approve", id }), look))
+  row.append(seen.extent.element)
   if (block.approve && block.always) row.append(keyed("a", block.always, () => desk.act({ type: "approve", id, always: true })))
   if (change) row.append(keyed("e", "Edit", change))
-  row.append(keyed("n", "Deny…", () => deny(place, block, desk), "quiet"))
+  row.append(keyed("n", "Deny…", () => deny(place, block, desk, seen), "quiet"))
   const own = block.choices.map(([option, name, refuses]) => button(name, () => desk.act({ type: refuses ? "deny" : "approve", id, option }), "small"))
   put(place, row, own.length > 0 && h("div", { class: "am-row am-own" }, heading(`${block.server} also offers`), ...own))
   buttonOf(place, focused)?.focus()
@@ -105,15 +114,15 @@ let goesOn = false
 /**
  * Shows the buttons of a pause in step mode.
  * @param {HTMLElement} place @param {CardFields | QuestionFields} block @param {Desk} desk
- * @param {(() => void) | null} edit @param {string} [focused]
+ * @param {(() => void) | null} edit @param {string} [focused] @param {Extent} [extent]
  */
-export function pause(place, block, desk, edit, focused = "") {
+export function pause(place, block, desk, edit, focused = "", extent) {
   const id = block.ask
   const go = (/** @type {boolean} */ always) => {
     goesOn = !always
     desk.act({ type: "approve", id, always })
   }
-  const row = h("div", { class: "am-row am-pause" }, keyed("y", "Go on", () => go(false), "go"))
+  const row = h("div", { class: "am-row am-pause" }, keyed("y", "Go on", () => go(false), "go"), extent?.element ?? "")
   if (edit) row.append(keyed("e", "Edit", edit))
   if (block.kind === "card") row.append(keyed("n", "Skip", () => desk.act({ type: "deny", id, reason: "" })))
   row.append(keyed("a", "Run to the end", () => go(true)), button("Stop", () => desk.act({ type: "stop" }), "stop"))
@@ -125,9 +134,9 @@ export function pause(place, block, desk, edit, focused = "") {
   if (other) requestAnimationFrame(() => other.focus({ preventScroll: true }))
 }
 
-/** @param {HTMLElement} place @param {CardFields} block @param {Desk} desk */
-function edit(place, block, desk) {
-  const back = () => choices(place, block, desk, "e")
+/** @param {HTMLElement} place @param {CardFields} block @param {Desk} desk @param {Seen} seen */
+function edit(place, block, desk, seen) {
+  const back = () => choices(place, block, desk, seen, "e")
   const fields = block.edit.map((argument) => field(argument))
   const problem = h("p", { class: "am-problem", role: "alert", hidden: true })
   const approve = () => {
@@ -139,7 +148,7 @@ function edit(place, block, desk) {
   }
   const label = block.step ? "Go on as edited" : "Approve as edited"
   const submit = button(label, approve, isRisky(block) ? "go am-risky" : "go", { "aria-keyshortcuts": SUBMIT })
-  const row = h("div", { class: "am-row" }, withKey(submit, SUBMIT_WORDS), button("Back", back, "quiet"))
+  const row = h("div", { class: "am-row" }, withKey(submit, SUBMIT_WORDS), seen.extent.element, button("Back", back, "quiet"))
   const pressed = (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Escape") back()
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.isComposing) return
@@ -152,10 +161,13 @@ function edit(place, block, desk) {
     const added = field(argument)
     fields.push(added)
     places.append(added.element)
+    watch()
     added.box.focus()
     place.scrollIntoView({ block: "nearest" })
   })
+  const watch = () => seen.extent.watch(fields.map(({ box }) => box))
   put(place, h("div", { onkeydown: pressed }, places, more, problem, row))
+  watch()
   if (fields[0]) fields[0].box.focus()
   else place.querySelector("button")?.focus()
   place.scrollIntoView({ block: "nearest" })
@@ -178,10 +190,10 @@ function field([name, text, plain]) {
   return { name, plain, box, element: h("label", { class: "am-field" }, label, box) }
 }
 
-/** @param {HTMLElement} place @param {CardFields} block @param {Desk} desk */
-function deny(place, block, desk) {
+/** @param {HTMLElement} place @param {CardFields} block @param {Desk} desk @param {Seen} seen */
+function deny(place, block, desk, seen) {
   const send = () => desk.act({ type: "deny", id: block.ask, reason: box.value.trim() })
-  const back = () => choices(place, block, desk, "n")
+  const back = () => choices(place, block, desk, seen, "n")
   const box = writingBox("Reason, which the model is told", { send, back })
   box.placeholder = "Why not? The model is told. May be left empty. Enter sends."
   put(place, box, h("div", { class: "am-row" }, button("Deny", send, "stop"), button("Back", back, "quiet")))

@@ -5,6 +5,7 @@ import { answeredByKeys, pause } from "./approval.js"
 import { Card } from "./card.js"
 import { coloured, framed } from "./code.js"
 import { button, counted, h, heading, hide, icon, iconButton, ICONS, once, put, say, scrollable, writingBox } from "./dom.js"
+import { Extent } from "./extent.js"
 import { drawn } from "./forms.js"
 import { Growing } from "./growing.js"
 import { Progress } from "./progress.js"
@@ -310,6 +311,7 @@ class Question {
   #words = h("p", { class: "am-asked" })
   #files = h("details", { class: "am-files", hidden: true, open: true })
   #place = h("div", { class: "am-answering" })
+  #extent = new Extent()
   element = h("div", { class: "am-question", role: "group", "aria-label": "Question", tabindex: -1 }, this.#words, this.#files, this.#place)
   #wasOpen = true
   asking = this.#place
@@ -342,6 +344,8 @@ class Question {
   #show({ files, answer }) {
     if (files && !this.#files.firstChild) put(this.#files, h("summary", {}, "Their text"), scrollable(h("pre", {}, files), "Their text"))
     const isOpen = answer === null
+    if (files && isOpen) this.#extent.watch(this.#files.querySelectorAll("pre"))
+    else this.#extent.stop()
     if (this.#files.hidden === !files && this.#wasOpen === isOpen) return
     this.#files.hidden = !files
     this.#wasOpen = this.#files.open = isOpen
@@ -371,7 +375,7 @@ class Question {
     const { desk } = this
     if (choices.length) {
       const one = (/** @type {string} */ text) => button(capital(text), () => desk.act({ type: "reply", id, text }), text === suggested ? "go" : "")
-      return h("div", { class: "am-row am-choices" }, ...choices.map(one))
+      return h("div", { class: "am-row am-choices" }, ...choices.map(one), this.#extent.element)
     }
     if (plan) return this.#plan(id, suggested, plan)
     const send = () => desk.act({ type: "reply", id, text: box.value.trim() })

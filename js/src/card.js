@@ -3,8 +3,9 @@
 /** @import { Desk, Drawn } from "./types.js" */
 import { answeredByKeys, approval, take } from "./approval.js"
 import { coloured } from "./code.js"
-import { button, h, heading, hide, icon, isFocused, ICONS, put, say } from "./dom.js"
-import { drawn, noted } from "./forms.js"
+import { button, h, heading, hide, icon, isFocused, ICONS, put, say, scrollable } from "./dom.js"
+import { Extent } from "./extent.js"
+import { drawn, LONG, noted } from "./forms.js"
 import { sanitised } from "./sanitise.js"
 
 /** @type {Record<CardState, string>} */
@@ -20,6 +21,9 @@ const WORDS = {
 
 /** Names of arguments that contain code, each with the language of that code. */
 const CODE = new Map([["code", "python"], ["python", "python"], ["source", "python"], ["sql", "sql"], ["changes", "diff"], ["query", "sql"], ["command", "bash"]])
+
+/** Lines of an argument that its box shows at once. */
+const MOST_LINES = 15
 
 /** @implements {Drawn<CardFields>} */
 export class Card {
@@ -40,6 +44,7 @@ export class Card {
   #details = h("details", { ontoggle: () => this.#fill() }, this.#summary)
   #pictures = h("div", { class: "am-pictures am-section" })
   #bar = h("div", { class: "am-bar", hidden: true })
+  #extent = new Extent()
   /** @type {CardFields | undefined} */
   #block
   /** @type {Partial<CardFields>} the version of the block whose details are drawn */
@@ -65,7 +70,8 @@ export class Card {
     say(this.#client, block.client)
     say(this.#name, block.title || block.name)
     this.#name.classList.toggle("am-title", block.title !== "")
-    say(this.#server, block.agent ? "agent" : block.server)
+    say(this.#server, block.agent ? "agent" : block.address ? `${block.server} (${block.address})` : block.server)
+    this.#server.classList.toggle("am-whole", Boolean(block.address))
     say(this.#short, block.short)
     say(this.#edited, block.edits && "edited")
     say(this.#word, block.state === "denied" && block.reason ? `denied: ${block.reason}` : WORDS[block.state] || block.told)
@@ -128,10 +134,14 @@ export class Card {
     if (!block || !this.#details.open) return
     const before = this.#filled
     const sections = (this.#sections ??= this.#body())
-    if (before.arguments !== block.arguments) put(sections.arguments, ...sectionOf(block))
+    if (before.arguments !== block.arguments) {
+      put(sections.arguments, ...sectionOf(block))
+      if (block.ask && before.ask === block.ask) this.#extent.watch(sections.arguments.querySelectorAll("pre, li"))
+    }
     if (before.ask !== block.ask) {
       const asked = isFocused(sections.ask)
-      put(sections.ask, block.ask && approval(block, this.desk))
+      put(sections.ask, block.ask && approval(block, this.desk, this.#extent, () => sections.arguments.querySelectorAll("pre, li")))
+      if (!block.ask) this.#extent.stop()
       const again = sections.ask.firstElementChild
       if (asked && again instanceof HTMLElement) take(again) // the user is asked again after an invalid edit
     }
@@ -242,7 +252,8 @@ function sectionOf({ arguments: pairs, note, effects, edits, hosted }) {
 /** @param {string} name @param {string} text */
 function argument(name, text) {
   const html = text.length > 20 ? coloured(text, CODE.get(name) ?? "") : null
-  return h("pre", {}, html === null ? text : sanitised(html))
+  const pre = h("pre", {}, html === null ? text : sanitised(html))
+  return text.length > LONG || text.split("\n").length > MOST_LINES ? scrollable(pre, name || "Argument") : pre
 }
 
 /** Returns the images and frames of a result that are always shown below the call. @param {Pick<CardFields, "result">} block */

@@ -6,7 +6,7 @@ import { pageList } from "./sources.js"
 
 const LARGEST_TREE = 200_000
 /** Length of a text, in characters, from which it may be higher than its place. */
-const LONG = 600
+export const LONG = 600
 const MOST_CHILDREN = 100
 
 /** @param {Form} form @returns {HTMLElement} */

@@ -167,7 +167,8 @@ export class Head {
     say(this.#title, title)
     say(this.#cost, cost)
     this.gauge.update(state)
-    this.#redraw("models", [model, models, this.desk.can("model")], () => this.#drawModels(model, models))
+    // Drawn again when a card opens and closes: until it is approved, the model before is the session's model.
+    this.#redraw("models", [model, models, this.desk.can("model"), state.asked?.ask], () => this.#drawModels(model, models))
     this.#redraw("menu", [state.actions], () => this.#drawMenu())
     this.#redraw("levels", [state.level, state.levels], () => this.#drawLevels(state))
     this.#redraw("chats", [this.desk.can("chats")], () => this.#drawChats())
@@ -178,6 +179,11 @@ export class Head {
       this.servers.update(servers ?? [], state.web ?? "")
     })
     this.#redraw("room", [title, model, models, cost, state.context, this.desk.can("chats")], () => this.fit())
+  }
+
+  /** The tab whose page is shown. */
+  get tab() {
+    return this.tabs[this.#shown]
   }
 
   /** Moves the parts that do not fit in the header into the menu. */

@@ -1,6 +1,7 @@
 // A view of a conversation: follows the kernel, draws the conversation, and sends the user's actions to the kernel.
 /** @import { Block, Message, State } from "./messages.js" */
 /** @import { Action, Desk, Early, Model, Waiting } from "./types.js" */
+import { Asked } from "./asked.js"
 import { Attention } from "./attention.js"
 import { ended } from "./blocks.js"
 import { button, counted, h, once, put, say } from "./dom.js"
@@ -33,6 +34,7 @@ export class View {
   #problem = h("p", { class: "am-problem", role: "alert", hidden: true })
   #told = h("p", { class: "am-told", role: "status", hidden: true })
   #setup = new Setup(this.#desk())
+  #asked = new Asked(this.#desk(), () => this.#rest())
   #lost = h("div", { class: "am-notice am-lost", role: "alert", hidden: true })
   #unheard = ""
   /** The conversation that the user is leaving for its fork. @type {string | null} */
@@ -113,16 +115,23 @@ export class View {
 
   /** Whether a block waits for the user. */
   get waits() {
-    return this.attention.waits !== null
+    return this.attention.waits !== null || this.#asked.waits
   }
 
   /** Moves the user to the block that waits, or else to the message box. */
   focus() {
     this.#wanted = !this.ready
     if (this.#wanted) return
+    if (this.#asked.waits) return this.#asked.show()
     this.head?.show(0)
     if (this.attention.waits) this.attention.show()
     else this.composer?.focus()
+  }
+
+  /** Focuses the message box, or in another tab the tab itself. */
+  #rest() {
+    if (this.composer?.element.getClientRects().length) this.composer.focus()
+    else this.head?.tab?.focus({ preventScroll: true })
   }
 
   close() {
@@ -134,6 +143,7 @@ export class View {
     this.pinned?.disconnect()
     this.hold?.stop()
     this.attention.close()
+    this.#asked.close()
     this.link.close()
     this.element.remove()
   }
@@ -168,7 +178,7 @@ export class View {
     const pin = h("div", { class: "am-pin", hidden: true }, bar.element)
     this.pinned = new IntersectionObserver(([entry]) => (pin.hidden = Boolean(entry?.isIntersecting)), { threshold: 0.9 })
     this.pinned.observe(this.composer.element)
-    const panel = h("div", { class: "am-panel" }, this.head.element, chat, servers, inspector, this.#problem, this.#told)
+    const panel = h("div", { class: "am-panel" }, this.head.element, chat, servers, inspector, this.#asked.element, this.#problem, this.#told)
     panel.addEventListener("keydown", (event) => this.#findByKey(event))
     return this.#root(panel, pin)
   }
@@ -220,6 +230,7 @@ export class View {
 
   /** @param {Action} action */
   #act(action) {
+    if (!this.#asked.waits) this.#asked.acts()
     if (action.type !== "file") say(this.#problem, "") // keep the message: one of several files may be too large
     say(this.#told, "")
     if ("text" in action) this.#unheard = action.text
@@ -274,6 +285,7 @@ export class View {
     this.head?.update(state)
     this.composer?.update(state)
     this.#setup.update(state)
+    this.#asked.update(state)
     this.#arrive(state)
     this.#takeTyped()
     if (state.actions && !this.#known.blocks.size) this.log.welcome(state, (prompt) => this.composer?.propose(prompt))

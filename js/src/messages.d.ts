@@ -77,12 +77,13 @@ export interface SourceFields {
   quotes: string[]
 }
 
-/** A tool call and its card. `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the call, and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "". `hosted` says that the model's provider carries out the call, or that the card asks whether it may. Then `title` replaces the tool's name, and `told` is the outcome of the call. `agent` is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call or by that agent. `approve` says whether there is a plain approval, `always` is the label of the answer for later calls too, "" if there is none. `choices` are further answers of an outside agent: id, name, and whether it refuses. */
+/** A tool call and its card. `address` is the command line or URL of the `server` if its name could be mistaken for one of ours, or "". `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the call, and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "". `hosted` says that the model's provider carries out the call, or that the card asks whether it may. Then `title` replaces the tool's name, and `told` is the outcome of the call. `agent` is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call or by that agent. `approve` says whether there is a plain approval, `always` is the label of the answer for later calls too, "" if there is none. `choices` are further answers of an outside agent: id, name, and whether it refuses. */
 export interface CardFields {
   within?: number
   kind: "card"
   name: string
   server: string
+  address: string
   state: CardState
   short: string
   arguments: [string, string][]
@@ -244,12 +245,14 @@ export interface State {
   chats?: ConversationRow[]
   attached?: [string, string][]
   setup?: SetupCard | null
+  asked?: PageQuestion | null
   large?: boolean
 }
 
-/** An MCP server in the chat panel's tab of servers. Each of its `tools` has a name, whether it is offered to the model, whether it runs without asking, a description, and its arguments. */
+/** An MCP server in the chat panel's tab of servers. Each of its `tools` has a name, whether it is offered to the model, whether it runs without asking, a description, and its arguments. `address` is its command line or URL if the name could be mistaken for one of ours, or "". */
 export interface ServerRow {
   name: string
+  address: string
   state: string
   error: string
   stderr: string
@@ -279,6 +282,14 @@ export interface SetupCard {
   keyring: string
   servers: [string, string[]][] | null
   fixed: boolean
+}
+
+/** A card that asks whether an act of the page may be done, outside any turn; `ask` is the id to answer with. `line` is the command that does the same in a cell, and `target` the command line or URL of its MCP server, or "". Hidden characters in both are escaped. */
+export interface PageQuestion {
+  ask: string
+  about: string
+  line: string
+  target: string
 }
 
 /** Everything that a view shows; `now` is the kernel's time, in seconds since 1970. */

@@ -27,7 +27,10 @@ export class Servers {
     const hosted = this.#once("web", () => h("p", { class: "am-hint am-web" }))
     say(hosted, web && `The web: ${web}`)
     put(place, hosted, ...servers.map((server) => this.#row(server)), !servers.length && none, adding)
-    if (of && !isFocused(place)) /** @type {HTMLElement | null} */ (place.querySelector(`[data-of="${CSS.escape(of)}"]`))?.focus()
+    // While a server starts, it has no button to connect or disconnect it, and its row keeps the focus for that button.
+    const places = of ? [...place.querySelectorAll(`[data-of="${CSS.escape(of)}"]`)] : []
+    const last = places.at(-1)
+    if (last instanceof HTMLElement && (!isFocused(place) || places.includes(/** @type {Element} */ (focused)))) last.focus({ preventScroll: true })
   }
 
   /** @template {HTMLElement} E @param {string} name @param {() => E} make @returns {E} */
@@ -37,8 +40,8 @@ export class Servers {
 
   /** @param {ServerRow} server */
   #row(server) {
-    const { name, state, error, stderr, tools } = server
-    const row = this.#once(`server ${name}`, () => h("section", { class: "am-server-row", "aria-label": `Server ${name}` }))
+    const { name, address, state, error, stderr, tools } = server
+    const row = this.#once(`server ${name}`, () => h("section", { class: "am-server-row", "aria-label": `Server ${name}`, tabindex: -1, "data-of": `link ${name}` }))
     row.dataset.state = state
     const head = this.#once(`head ${name}`, () => h("div", { class: "am-row" }))
     put(head, h("span", { class: "am-name" }, name), h("span", { class: "am-hint" }, state), h("span", { class: "am-space" }), this.#link(server))
@@ -47,6 +50,7 @@ export class Servers {
     return put(
       row,
       head,
+      address && h("p", { class: "am-hint am-mono" }, address),
       error && h("p", { class: "am-problem" }, error),
       tools.length > 0 && this.#fold(offer(tools), `tools ${name}`, this.#everyTool(server), ...tools.map((tool) => this.#tool(name, tool))),
       stderr && this.#fold("What it wrote to stderr", `stderr ${name}`, written),
@@ -73,7 +77,11 @@ export class Servers {
   /** Draws a tool: whether it is offered to the model, whether it runs without asking, and its description. @param {string} server @param {ServerRow["tools"][number]} tool */
   #tool(server, [name, enabled, always, about = "", given = ""]) {
     const { desk } = this
-    const change = () => desk.act({ type: "tool", server, name, enabled: box.checked })
+    const change = () => {
+      const wanted = box.checked
+      if (wanted) box.checked = false // the kernel asks first
+      desk.act({ type: "tool", server, name, enabled: wanted })
+    }
     const box = this.#once(`box ${server} ${name}`, () => h("input", { type: "checkbox", onchange: change }))
     box.checked = enabled
     box.disabled = !desk.can("tool")

@@ -1,5 +1,6 @@
 """Where cells are tested, what their notebooks begin with, and what a person does in a view of theirs."""
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -109,6 +110,15 @@ class Seen:
 
     def warns(self, text: str) -> None:
         self.root.get_by_role("alert").get_by_text(text).wait_for()
+
+    def allow(self, line: str) -> None:
+        """Answer the card about an act of the panel with a key, once the card has the focus and shows this command."""
+        card = self.root.locator(".am-page-question")
+        expect(card).to_contain_text(line)
+        expect(card).to_be_focused()
+        expect(card).not_to_have_class(re.compile("am-fresh"))
+        self.keys.press("y")
+        expect(card).to_be_hidden()
 
     def send(self, *texts: str) -> None:
         """Send messages, each once the turn before is over."""

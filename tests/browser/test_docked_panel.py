@@ -90,6 +90,12 @@ def test_the_status_bar_says_which_model_was_chosen_in_the_panel(open_notebook):
     dock = Dock(notebook).open()
     dock.root.get_by_label("Model", exact=True).focus()
     dock.keys.type("l")
+    dock.root.locator(".am-page-question", has_text="%agent models local:qwen2.5-coder-1.5b").wait_for()
+    dock.press("n")
+    expect(dock.root.get_by_label("Model", exact=True)).to_have_value("scripted:script")
+    expect(dock.root.get_by_label("Model", exact=True)).to_be_focused()
+    dock.keys.type("l")
+    dock.allow("%agent models local:qwen2.5-coder-1.5b")
     expect(status).to_contain_text("local:qwen2.5-coder-1.5b answers")
 
 

@@ -286,6 +286,8 @@ def test_a_stranger_without_a_key_is_told_so_in_sight_and_chooses_a_model_by_key
     model.focus()
     panel.keys.type("local")
     panel.press("Enter")
+    panel.allow("%agent models local:qwen2.5-coder-1.5b")
+    expect(model).to_be_focused()
     panel.says("local:qwen2.5-coder-1.5b answers.")
     for name in ("openai-chat:my-model", "nobody:x"):
         model.select_option("Other model…")
@@ -310,8 +312,11 @@ def test_a_server_is_added_allowed_disconnected_and_connected_and_its_tools_take
     line = panel.box("Its command line or web address")
     line.press_sequentially(f"{python} {SERVER}")
     line.press("Enter")
+    panel.allow(f"%mcp add raw {python} {SERVER}")
+    expect(panel.box("Name of the server")).to_be_focused()
     panel.root.get_by_text("12 tools", exact=True).click()
     panel.click("Always allow echo")
+    panel.allow("%mcp allow raw echo")
     panel.says("runs without asking")
     panel.root.locator(".am-tool", has_text="echo").locator("summary").first.click()
     panel.box("wait").uncheck()
@@ -331,7 +336,23 @@ def test_a_server_is_added_allowed_disconnected_and_connected_and_its_tools_take
     assert panel.notebook.printed(4) == "[]"
     tab.click()
     panel.click("Connect raw")
+    panel.root.locator(".am-page-question", has_text=str(SERVER)).wait_for()  # where the server is, by its command line
+    panel.press("n")
+    expect(panel.button("Connect raw")).to_be_focused()
+    panel.press("Enter")
+    panel.allow("%mcp restart raw")
     panel.button("Disconnect raw").wait_for()
+    assert panel.focused() == "Disconnect raw"
+    panel.box("wait").click()
+    panel.allow("%mcp enable raw wait")
+    panel.says("12 tools")
+    expect(panel.box("wait")).to_be_checked()
+    of_menu(panel, "Trusted servers run")
+    panel.allow("%agent permission trusted")
+    assert panel.focused() == "More"
+    panel.root.get_by_role("tab", name="Chat").click()
+    panel.says("You denied in the panel: %mcp restart raw")
+    panel.says("You allowed in the panel: %agent permission trusted")
 
 
 # -- other pages, other kernels --------------------------------------------------------------------

@@ -214,6 +214,11 @@ ROWS = [
         events.ProposalSettled("p1", "kept", ran=True),
         "Proposed cell · kept, and run Is short. x = 1 Waiting for the model…",
     ),
+    Row(
+        [],
+        events.PageDecision("%mcp allow clock", "Lets tools run without asking you.", approved=True),
+        "You allowed in the panel: %mcp allow clock Waiting for the model…",
+    ),
     Row([], events.Notice("warning", "Look."), "Warning: Look. Waiting for the model…"),
     Row(
         [*text("Yes."), StepFinished(1, Usage())],

@@ -117,6 +117,28 @@ def test_a_command_of_the_panel_acts_on_its_own_session_whose_new_name_shows_in_
     paged.run("agent = bob\ndel bob")
 
 
+def test_no_message_of_the_page_starts_a_program_or_trusts_a_file_before_the_yes_on_its_card(paged, tmp_path):
+    paged.run("opened('one', 'two')\nimport shlex, sys, pathlib")
+    paged.run(f"mark = pathlib.Path({str(tmp_path / 'started')!r})\ncode = f'open({{str(mark)!r}}, \"w\")'")
+    paged.run("line = 'add evil ' + shlex.join([sys.executable, '-c', code])")
+    paged.run("page.act('command', magic='mcp', line=line)\nasked = page.asked()")
+    assert paged.value("asked['line'] == f'%mcp {line}', mark.exists(), page.state['servers']") == "(True, False, [])"
+    paged.run("page.act('deny', id=asked['ask'])\npage.until(lambda: not page.state['asked'])")
+    assert paged.value("mark.exists(), page.state['servers'], page.problems") == "(False, [], [])"
+    paged.run("page.allow('command', magic='mcp', line=line)\npage.until(lambda: page.problems)")
+    assert paged.value("mark.exists()") == "True"
+    paged.run("page.act('command', magic='agent', line='rules approve')")
+    assert paged.value("page.asked()['about']").startswith("\"Trusts the project's files")
+    paged.run("page.act('deny', id=page.asked()['ask'])\nget_ipython().run_line_magic('mcp', 'remove evil')")
+
+
+def test_what_is_typed_into_a_cell_opens_no_question(paged, add):
+    add("obliging", *OBLIGING)
+    paged.run("opened('one')\n%mcp allow obliging\n%agent permission trusted")
+    assert paged.value("page.until(lambda: page.state.get('level') == 'trusted')") == "True"
+    assert paged.value("page.state.get('asked') is None") == "True"
+
+
 def test_the_panel_turns_to_a_new_conversation_and_back(paged):
     paged.run("opened('one', 'two')")
     paged.run("page.act('new')\npage.act('chats')\npage.until(lambda: page.state.get('chats'))")

@@ -76,6 +76,30 @@ def test_the_prompt_shows_tool_server_and_all_arguments_and_why_it_asks_where_th
     assert describe(asked).startswith(f"{why} {arguments}")
 
 
+LONG = ToolCall("1", "run_python", {"code": "\n".join(f"print({number})" for number in range(340))})
+
+
+@pytest.mark.parametrize(
+    ("screen", "told"),
+    [
+        (None, "\n340 lines. [y]es"),
+        ((80, 24), "\n21 of 340 lines in view. [y]es"),
+        ((200, 400), "\n[y]es"),
+        ((12, 24), "\n21 of 680 lines in view. [y]es"),  # each line takes two of a narrow terminal
+    ],
+)
+def test_where_the_arguments_go_on_out_of_view_the_number_of_lines_stands_before_the_choices(screen, told):
+    assert told in describe(ApprovalAsked("q", LONG, "notebook"), screen=screen)
+
+
+def test_the_lines_that_the_screen_shows_above_the_question_are_counted_too():
+    assert describe(ApprovalAsked("q", LONG, "notebook"), brief=True) == (
+        "Run run_python (notebook)? 340 lines. [y]es, [a]lways, [e]dit, [n]o and why: "
+    )
+    one_line = ToolCall("1", "run_python", {"code": "1 + " * 800})
+    assert "21 of 41 lines in view." in describe(ApprovalAsked("q", one_line, "notebook"), screen=(80, 24))
+
+
 def test_a_value_cannot_pass_for_another_argument_and_what_hides_in_it_is_shown_as_its_escape():
     hidden = {"source": "\x1b[2J/etc/pass\u200bwd\u2066\r\x07\U000e0041", "to\u202e": "é 👩\u200d🚀"}
     call = ToolCall("1", "write", {"text": "hello\npath  safe.txt", "path": "/etc/passwd", **hidden})

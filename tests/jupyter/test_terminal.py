@@ -71,6 +71,16 @@ def test_a_turn_is_printed_approved_and_interrupted(terminal):
     terminal.expect(pexpect.EOF)
 
 
+def test_a_long_program_says_how_many_of_its_lines_the_terminal_shows(terminal):
+    rows, _ = terminal.getwinsize()
+    terminal.sendline("agent = Session(Agent(ScriptedModel([calls('act', what='x\\n' * 340), 'It is done.'])))")
+    terminal.expect(r"In \[\d+\]: ")
+    ask(terminal, "hello")
+    terminal.expect(rf"{rows - 3} of 34\d lines in view\. \[y\]es")
+    terminal.sendline("n")
+    terminal.expect_exact("It is done.")
+
+
 def test_a_program_that_exits_ends_no_terminal_and_an_exit_of_the_user_does(terminal):
     programs = ["exit(3)", "quit", "get_ipython().ask_exit()", "import asyncio\nawait asyncio.sleep(0)\nexit('enough')"]
     terminal.sendline(

@@ -87,3 +87,27 @@ def test_a_program_and_a_tool_on_the_kernel_s_loop_await_while_a_cell_runs(fresh
         assert done.ok, done.error
         assert fresh.run("print(seen)").stream == "[42, 'bound']\n"
     assert is_alive(fresh)
+
+
+WAITING = "ready = asyncio.Event()\nprint('one')\nawait ready.wait()\nprint('two')"
+
+
+@pytest.mark.parametrize("fresh", PYTHONS, indirect=True)
+def test_a_cell_that_runs_while_a_client_s_program_awaits_keeps_its_output_and_an_interrupt_ends_only_the_program(
+    fresh, tmp_path
+):
+    pytest.importorskip("fastmcp")
+    assert fresh.run("program()\n%agent serve").ok
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "NO_PROXY": "127.0.0.1"}
+    with Outside("codex", tmp_path, env) as client:
+        client.start("run_python", code=WAITING)
+        client.hears("one")
+        assert fresh.run("print('mine')\nready.set()").stream == "mine\n"
+        assert client.result() == (False, "Printed:\none\ntwo")
+        client.told.clear()
+        client.start("run_python", code=WAITING)
+        client.hears("one")
+        fresh.interrupt()
+        assert client.result()[0]
+        assert client.call("run_python", code="1 + 1") == (False, "2")
+    assert is_alive(fresh)

@@ -11,12 +11,12 @@ PATIENCE = 30.0
 class Page:
     """Says hello to a view at once, and follows it from then on; what is said in words is kept."""
 
-    def __init__(self, view):
+    def __init__(self, view, name="view"):
         self.problems = []
         self.said = []
         self.given_back = []
         self._view = view
-        self._reader = Reader()
+        self._reader = Reader(name)
         self._changed = threading.Condition()
         self._others = view.send
         view.send = self._take
@@ -42,6 +42,16 @@ class Page:
             found = self._changed.wait_for(holds, PATIENCE)
         assert found, f"problems {self.problems}, said {self.said}, state {self.state}, shown {self._reader.shown()}"
         return found
+
+    def asked(self):
+        """Wait for a question about an act of the page."""
+        return self.until(lambda: self.state.get("asked"))
+
+    def allow(self, kind, **fields):
+        """Send a message that opens a question, and approve it on its card."""
+        self.act(kind, **fields)
+        self.act("approve", id=self.asked()["ask"])
+        self.until(lambda: not self.state["asked"])
 
     def card(self, state):
         """Wait for a card in a state."""

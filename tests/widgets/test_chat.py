@@ -2,16 +2,19 @@
 
 import asyncio
 import json
+import logging
 import sys
 import threading
 from pathlib import Path
 
 import pytest
 
-from agentmagic import Agent, Policy, Rule, Session, settings, tool
+from agentmagic import Agent, Policy, Rule, Session, log, settings, tool
 from agentmagic.errors import MissingExtra, UsageError
-from agentmagic.events import PromptValue
+from agentmagic.events import PageDecision, PromptValue
 from agentmagic.jupyter.panel.chat import Chat
+from agentmagic.jupyter.panel.page_acts import chooses_wider_level
+from agentmagic.jupyter.panel.page_questions import MOST_WAITING
 from agentmagic.jupyter.panel.panel_turns import MOST_FORKS
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Resource, user
@@ -20,8 +23,9 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Recorder, Stalled, run
 from agentmagic.text import plural
+from agentmagic.widgets import commands
 from agentmagic.widgets.commands import Notebook, choose_model
-from agentmagic.widgets.page_messages import SendPrompt
+from agentmagic.widgets.page_messages import ChooseLevel, SendPrompt
 from tests.mapping.models import RowModel
 from tests.providers.strict.script import say
 from tests.providers.strict.server import strict
@@ -105,6 +109,30 @@ def session_of(*steps, **options):
 def settled():
     """Wait for what the engine was asked before."""
     engine().call(asyncio.sleep(0))
+
+
+class Heard(logging.Handler):
+    """Keeps the lines of the audit log, and tells that one came."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+        self.came = threading.Event()
+        log.auditor.addHandler(self)
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+        self.came.set()
+
+
+@pytest.fixture
+def audit():
+    before = log.auditor.level
+    log.auditor.setLevel("INFO")
+    heard = Heard()
+    yield heard
+    log.auditor.removeHandler(heard)
+    log.auditor.setLevel(before)
 
 
 def test_a_turn_whose_prompt_holds_a_table_is_run_again_with_one_copy_of_it_and_its_line():
@@ -413,7 +441,7 @@ def test_a_card_that_is_left_gives_the_messages_back():
     assert page.blocks("prompt") == []
 
 
-def test_a_turn_whose_key_is_missing_runs_again_with_the_key_that_is_typed_for_this_kernel(monkeypatch):
+def test_a_turn_whose_key_is_missing_runs_again_with_the_key_that_is_typed_for_this_kernel(monkeypatch, audit):
     pytest.importorskip("openai")
     monkeypatch.setattr(settings, "_typed_keys", {})
     with strict("openai", say("Your key is q8Zr2LmX4vB7nC1sKd9e.")) as server:
@@ -426,6 +454,7 @@ def test_a_turn_whose_key_is_missing_runs_again_with_the_key_that_is_typed_for_t
         page.until(lambda: page.texts("text") == ["Your key is [redacted]."])
         page.turns(1)
     assert page.texts("prompt") == ["hello"]
+    assert audit.lines[0].startswith('server="page" tool="setup key" ')
 
 
 def test_only_a_key_is_asked_for_if_the_environment_chose_the_model(monkeypatch):
@@ -527,9 +556,9 @@ def test_a_model_that_is_offered_can_be_chosen_and_the_one_before_too(tmp_path, 
 def test_what_is_chosen_in_one_panel_is_seen_in_another_of_its_session():
     session, desk = session_of("one"), Desk()
     page, other = opened(session, desk)[0], opened(session, desk)[0]
-    page.act("model", name="local:")
-    other.until(lambda: other.state.get("model") == "local:")
-    page.act("level", level="reads")
+    page.act("model", name="openai-chat:my-model")
+    other.until(lambda: other.state.get("model") == "openai-chat:my-model")
+    page.allow("level", level="reads")
     other.until(lambda: other.state["level"] == "reads")
 
 
@@ -544,6 +573,149 @@ def test_a_level_is_chosen_and_its_rules_stay(monkeypatch):
     assert page.said[-1] == "From the next turn on: what only reads runs."
     page.act("level", level="everything")
     page.until(lambda: page.problems)
+
+
+# -- questions about acts of the page --------------------------------------------------------------
+
+
+def test_a_wider_level_opens_a_question_and_a_narrower_one_none():
+    session = session_of("hi", permission=Policy((Rule("deny", "drop"),)))
+    page, _, _ = opened(session)
+    page.act("level", level="trusted")
+    asked = page.asked()
+    assert (asked["line"], asked["target"]) == ("%agent permission trusted", "")
+    assert asked["about"] == "Lets more calls run without asking you."
+    page.act("deny", id=asked["ask"])
+    page.until(lambda: not page.state["asked"])
+    assert session.agent.permission == Policy((Rule("deny", "drop"),))
+    page.allow("level", level="trusted")
+    page.until(lambda: page.state["level"] == "trusted")
+    page.act("level", level="ask")
+    page.until(lambda: page.state["level"] == "ask")
+    assert not page.state["asked"]
+
+
+@pytest.mark.parametrize("permission", ["deny", "ask", Policy(level="reads")])
+def test_a_level_is_wider_than_a_policy_that_denies_and_narrower_than_one_that_allows(permission):
+    assert chooses_wider_level(session_of(permission=permission), "trusted")
+    assert not chooses_wider_level(session_of(permission="allow"), "trusted")
+
+
+def test_one_question_is_open_at_a_time_and_only_its_own_answer_settles_it():
+    session = session_of("hi")
+    page, _, _ = opened(session)
+    page.act("level", level="reads")
+    first = page.asked()
+    page.act("level", level="trusted")
+    page.act("approve", id="another")
+    page.act("reply", id=first["ask"], text="yes")
+    page.act("edit", id=first["ask"], arguments="{}")  # the arguments of a card outside a turn cannot be edited
+    page.act("stop")
+    settled()
+    assert page.state["asked"] == first
+    assert commands.level_of(session) == "ask"
+    page.act("deny", id=first["ask"])
+    second = page.until(
+        lambda: page.state["asked"] and page.state["asked"]["ask"] != first["ask"] and page.state["asked"]
+    )
+    assert second["line"] == "%agent permission trusted"
+    page.act("approve", id=first["ask"])  # an answer to one question is no answer to another
+    settled()
+    assert page.state["asked"] == second
+    page.act("approve", id=second["ask"], always=True)
+    page.until(lambda: page.state["level"] == "trusted")
+    page.act("level", level="ask")
+    page.act("level", level="trusted")
+    page.asked()  # "always" holds for no act of a page
+
+
+def test_a_page_that_asks_without_end_is_refused():
+    page, _, _ = opened(session_of("hi"))
+    for _ in range(MOST_WAITING + 1):
+        page.act("level", level="trusted")
+    page.until(lambda: page.problems)
+    assert f"{MOST_WAITING} actions wait for your answer already." in page.problems[0][0]
+
+
+def test_without_a_page_that_shows_the_panel_the_answer_is_no(audit):
+    session = session_of("hi")
+    Chat(session, Desk()).act(ChooseLevel(level="trusted"))
+    assert audit.came.wait(PATIENCE)
+    assert commands.level_of(session) == "ask"
+    assert audit.lines[0].startswith('server="page" tool="level" ')
+    assert 'decision="no one to ask" outcome="denied"' in audit.lines[0]
+
+
+def test_a_page_that_is_opened_later_shows_the_question_and_answers_it():
+    page, _, chat = opened(session_of("hi"))
+    page.act("level", level="reads")
+    asked = page.asked()
+    other = Page(chat.view, "reload")
+    assert other.asked() == asked
+    other.act("approve", id=asked["ask"])
+    page.until(lambda: page.state["level"] == "reads" and not page.state["asked"])
+
+
+def test_an_act_of_the_page_is_audited_and_written_to_the_journal_and_told_in_the_conversation(tmp_path, audit):
+    path = tmp_path / "talk.jsonl"
+    session = Session(Agent(ScriptedModel(["one", "two"])), path=path)
+    page, _, _ = opened(session)
+    page.allow("level", level="reads")
+    assert not path.exists()  # else an earlier conversation of this file could no longer be continued
+    page.act("send", text="hello")
+    page.turns(1)
+    page.until(lambda: "You allowed in the panel: %agent permission reads" in page.texts("notice"))
+    page.act("level", level="trusted")
+    page.act("deny", id=page.asked()["ask"])
+    page.until(lambda: "You denied in the panel: %agent permission trusted" in page.texts("notice"))
+    assert [line.partition("decision=")[2].split()[0] for line in audit.lines] == ['"approved"', '"denied"']
+    assert all('server="page" tool="level"' in line for line in audit.lines)
+    session.close()
+    events = [event for event in Session.load(path).events if isinstance(event, PageDecision)]
+    assert [(one.line, one.approved) for one in events] == [
+        ("%agent permission reads", True),
+        ("%agent permission trusted", False),
+    ]
+
+
+def test_an_answer_is_for_the_conversation_that_the_panel_showed_when_it_asked(audit):
+    session = session_of("hi")
+    page, _, chat = opened(session)
+    page.act("level", level="trusted")
+    asked = page.asked()
+    page.act("new")
+    page.until(lambda: chat.session is not session)
+    page.act("approve", id=asked["ask"])
+    page.until(lambda: page.problems)
+    assert 'decision="approved" outcome="error"' in audit.lines[-1]
+    assert page.problems[0][0].startswith("The panel shows another conversation now, so nothing was done.")
+    assert commands.level_of(chat.session) == commands.level_of(session) == "ask"
+
+
+def test_a_decision_during_a_turn_is_put_into_the_log_of_that_turn(tmp_path):
+    path = tmp_path / "talk.jsonl"
+    session = Session(Agent(ScriptedModel([calls(("order", {"what": "tea"})), "done"]), tools=[order]), path=path)
+    page, _, _ = opened(session)
+    page.act("send", text="tea")
+    waiting = page.card("waiting")
+    page.allow("level", level="reads")
+    page.act("approve", id=waiting["ask"])
+    page.turns(1)
+    session.close()
+    assert [event.type for event in Session.load(path).turns[0].events].count("page_decision") == 1
+
+
+def test_a_model_that_starts_a_program_or_loads_a_file_opens_a_question(monkeypatch, tmp_path):
+    monkeypatch.setenv("AGENTMAGIC_CACHE", str(tmp_path))
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    page, _, _ = opened(session_of("hi"))
+    for name in ("acp:claude", f"acp:{sys.executable} agent.py", "local:", f"local:{tmp_path}/other.gguf"):
+        page.act("model", name=name)
+        asked = page.asked()
+        assert asked["line"] == f"%agent models {name}"
+        page.act("deny", id=asked["ask"])
+        page.until(lambda: not page.state["asked"])
+    assert page.state["model"] == "scripted:script"
 
 
 def test_a_model_that_the_environment_chose_is_fixed(monkeypatch):

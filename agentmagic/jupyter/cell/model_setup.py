@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from agentmagic import settings
+from agentmagic import log, settings
 from agentmagic.errors import AgentMagicError, AuthenticationMissing, UsageError, describe, with_code
 from agentmagic.jupyter.cell.turn_queue import QueuedTurn
 from agentmagic.log import logger
@@ -16,7 +16,7 @@ from agentmagic.secrets import SHORTEST
 from agentmagic.session import Session
 from agentmagic.text import sanitize
 from agentmagic.widgets import commands
-from agentmagic.widgets.page_messages import LeaveSetup, SetupAction, UseKey, UseLocal, UseServer
+from agentmagic.widgets.page_messages import PAGE, LeaveSetup, SetupAction, UseKey, UseLocal, UseServer
 from agentmagic.widgets.view import View
 from agentmagic.widgets.view_messages import SetupCard
 
@@ -83,6 +83,9 @@ class ModelSetup:
         except AgentMagicError as error:
             self._view.complain(sanitize(with_code(error)))
         else:
+            if not isinstance(action, LeaveSetup):  # the answers on this card are acts of the page, too
+                given = action.model_dump(exclude={"key"})
+                log.audit(log.Audit(PAGE, f"setup {action.type}", given, decision="approved", outcome="ok"))
             self._view.tell({"setup": None})
             self._on_choice(not isinstance(action, LeaveSetup))
 

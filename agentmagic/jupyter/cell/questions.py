@@ -2,7 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+import math
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from shutil import get_terminal_size
 from typing import Any
 
 from agentmagic import events
@@ -14,11 +17,18 @@ from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
 from agentmagic.text import cut, exact, join_names, json_line, sanitize, single_line
+from agentmagic.tools.server_names import shown_server
 
 LONGEST_OPTION = 200
 """Characters of an option of an outside agent that are shown."""
 LONGEST_ARGUMENTS = 20_000
 """Characters of a call's arguments, as JSON, that are shown before the user edits them."""
+
+MOST_LINES = 20
+"""Lines of a call that a page shows at once in most windows."""
+
+LINES_OF_QUESTION = 3
+"""Lines of a terminal that the question itself takes: the name of the tool, the choices, the typed answer."""
 
 Ask = Callable[[str], str]
 
@@ -102,7 +112,7 @@ class Questions:
                 suggestion = TRUST if brief else f"\n\n{sanitize(event.files)}\n{TRUST}"
             answer = self._read_line(f"{before}{sanitize(event.text)}{suggestion} ").strip()
             return Reply(event.id, answer or event.suggested)
-        asking = before + describe(event, brief=self._brief and why != BROKEN)
+        asking = before + describe(event, brief=self._brief and why != BROKEN, screen=_terminal())
         while True:
             answer = self._read_line(asking).strip()
             word, _, rest = answer.partition(" ")
@@ -152,18 +162,44 @@ class Questions:
             return ""
 
 
-def describe(event: events.ApprovalAsked, *, brief: bool = False) -> str:
-    """Return the text that asks for an approval: reason, tool, arguments, choices. `brief` leaves out the arguments."""
+def describe(event: events.ApprovalAsked, *, brief: bool = False, screen: tuple[int, int] | None = None) -> str:
+    """Return the text that asks for an approval: reason, tool, arguments, choices. `brief` leaves out the arguments.
+
+    If the arguments may go on out of view, the number of their lines stands before the choices. `screen` has the
+    columns and rows of the terminal, and is None for a page, which has no fixed size.
+    """
     shown_lines = (*format_arguments(event.call.arguments).splitlines(), *map(exact, event.effects))
     lines = [] if brief else [f"  {line}\n" for line in shown_lines]
     # `event.reason` has several lines if it lists changes in the definition of a tool.
     end = "\n" if "\n" in event.reason else " "
     reason = f"{exact(event.reason)}{end}" if event.reason else ""
     choices = STEPS if event.step else _choices(event)
+    choices = lines_in_view([*reason.splitlines(), *shown_lines], screen) + choices
     if event.hosted:
         return f"{reason}{exact(event.call.name)}:\n{''.join(lines)}{choices}"
-    subject = f"{reason}{'Paused before' if event.step else 'Run'} {exact(event.call.name)} ({exact(event.server)})"
+    subject = (
+        f"{reason}{'Paused before' if event.step else 'Run'} {exact(event.call.name)} ({shown_server(event.server)})"
+    )
     return f"{subject} with\n{''.join(lines)}{choices}" if lines else f"{subject}{':' if event.step else '?'} {choices}"
+
+
+def lines_in_view(lines: Sequence[str], screen: tuple[int, int] | None) -> str:
+    """Return how many of the lines above a typed question are in view, or "" if all of them are.
+
+    Without a `screen`, return only the number of lines, if there are many.
+    """
+    if screen is None:
+        return f"{len(lines):,} lines. " if len(lines) > MOST_LINES else ""
+    columns, rows = screen
+    total = sum(max(1, math.ceil((len(line) + len("  ")) / columns)) for line in lines)
+    seen = max(rows - LINES_OF_QUESTION, 0)
+    return f"{seen:,} of {total:,} lines in view. " if total > seen else ""
+
+
+def _terminal() -> tuple[int, int] | None:
+    """Return the columns and rows of the terminal in which the user types, or None if there is no terminal."""
+    size = get_terminal_size()
+    return (size.columns, size.lines) if sys.stdout.isatty() else None
 
 
 def _choices(event: events.ApprovalAsked) -> str:

@@ -47,6 +47,7 @@ from agentmagic.serve.serving import STOPPED
 from agentmagic.session import Session
 from agentmagic.text import join_names, json_line, plural, sanitize, single_line
 from agentmagic.tools.base import Toolset
+from agentmagic.tools.server_names import shown_server
 from agentmagic.widgets.commands import relative_path, web_tools
 from agentmagic.widgets.inspector import tokens_used
 
@@ -455,7 +456,7 @@ def tools(definitions: Sequence[ToolDef], problems: Sequence[str] = ()) -> str:
     for server, group in groupby(in_order, key=lambda one: one.server):
         members = list(group)
         width = max(len(one.name) for one in members)
-        lines += [sanitize(server), *(f"  {one.name:<{width}}  {_line(one.description)}" for one in members)]
+        lines += [shown_server(server), *(f"  {one.name:<{width}}  {_line(one.description)}" for one in members)]
     return "\n".join([*lines, *problems])
 
 
@@ -483,7 +484,8 @@ def servers(toolsets: Iterable[Toolset], name: str | None = None, *, errors: boo
 
     states = [state for source in toolsets if isinstance(source, McpServers) for state in source.servers]
     lines = [
-        f"{one.name:<16}{one.state:<16}{_tools(one)}{'  ' + _line(one.error) if one.error and errors else ''}"
+        f"{shown_server(one.name, one.address) + ' ':<16}{one.state:<16}{_tools(one)}"
+        f"{'  ' + _line(one.error) if one.error and errors else ''}"
         for one in states
         if name in (None, one.name)
     ]
@@ -537,7 +539,7 @@ def prompts(entries: "Iterable[Prompt]") -> str:
     lines: list[str] = []
     for one in entries:
         arguments = (f"{argument.name}=" if argument.required else f"[{argument.name}=]" for argument in one.arguments)
-        lines.append(f"{one.server}  {one.name}  {' '.join(arguments)}  {_line(one.description)}")
+        lines.append(f"{shown_server(one.server)}  {one.name}  {' '.join(arguments)}  {_line(one.description)}")
     return sanitize("\n".join(lines)) or "The servers offer no prompts."
 
 

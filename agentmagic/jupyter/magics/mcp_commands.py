@@ -72,24 +72,17 @@ class McpCommands:
         command: Annotated[tuple[str, ...], Arg("COMMAND... | URL", "its command line, or its web address", rest=True)],
     ) -> str:
         """Connect an MCP server for all sessions. A value may hold ${VAR}, a variable of the environment."""
-        from agentmagic.tools.mcp import config
-
-        if not command:
-            raise UsageError(
-                f"%mcp add {name} lacks the server: write its command line or its web address behind the name."
-            )
-        program, *arguments = command
-        entry: dict[str, object] = {"timeout": timeout, "connect_timeout": connect_timeout}
-        if program.lower().startswith(("http://", "https://")):
-            _refuse(program, "is a web address", {"words behind it": arguments, "-e": env})
-            headers = dict(_pair(one, ":", "a header. Write NAME:VALUE") for one in header)
-            entry |= {"url": program, "headers": headers, "type": "sse" if sse else ""}
-        else:
-            _refuse(program, "is a program", {"--header": header, "--sse": sse})
-            variables = dict(_pair(one, "=", "a variable. Write NAME=VALUE") for one in env)
-            entry |= {"command": program, "args": arguments, "env": variables}
+        config = config_of_line(
+            name=name,
+            command=command,
+            env=env,
+            header=header,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+            sse=sse,
+        )
         group, replays = self._namespace.need_servers(), self._namespace.replays
-        engine().call(group.add(name, config.parse(entry), connect=not replays))
+        engine().call(group.add(name, config, connect=not replays))
         if replays:
             return NOT_STARTED.format(name)
         return formatting.servers((group,), name)
@@ -247,6 +240,39 @@ class McpCommands:
                 return f"{name} was not started. %mcp approve {name} lets it start."
             return _start(group, name, approve=True)
         return NOT_STARTED.format(name) if replays else ""
+
+
+def config_of_line(  # noqa: PLR0913  (the options of a line)
+    *,
+    name: str,
+    command: Sequence[str],
+    env: Sequence[str],
+    header: Sequence[str],
+    timeout: float | None,
+    connect_timeout: float | None,
+    sse: bool,
+) -> "ServerConfig":
+    """Return the server that the arguments of `%mcp add` describe, and register the secrets in them.
+
+    Raises UsageError and ConfigError for invalid arguments.
+    """
+    from agentmagic.tools.mcp import config
+
+    if not command:
+        raise UsageError(
+            f"%mcp add {name} lacks the server: write its command line or its web address behind the name."
+        )
+    program, *arguments = command
+    entry: dict[str, object] = {"timeout": timeout, "connect_timeout": connect_timeout}
+    if program.lower().startswith(("http://", "https://")):
+        _refuse(program, "is a web address", {"words behind it": arguments, "-e": env})
+        headers = dict(_pair(one, ":", "a header. Write NAME:VALUE") for one in header)
+        entry |= {"url": program, "headers": headers, "type": "sse" if sse else ""}
+    else:
+        _refuse(program, "is a program", {"--header": header, "--sse": sse})
+        variables = dict(_pair(one, "=", "a variable. Write NAME=VALUE") for one in env)
+        entry |= {"command": program, "args": arguments, "env": variables}
+    return config.parse(entry)
 
 
 def _start(group: "McpServers", name: str, *, approve: bool = False) -> str:

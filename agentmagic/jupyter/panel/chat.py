@@ -17,7 +17,18 @@ from agentmagic.approval.policy import LEVELS, Level
 from agentmagic.classroom import class_settings
 from agentmagic.display import words
 from agentmagic.errors import AgentMagicError, UsageError, describe, with_code
-from agentmagic.events import Event, HistoryCut, Intent, MapProgress, StepFinished, TurnFinished, TurnStarted
+from agentmagic.events import (
+    Event,
+    HistoryCut,
+    Intent,
+    MapProgress,
+    PageDecision,
+    StepFinished,
+    TurnFinished,
+    TurnStarted,
+)
+from agentmagic.jupyter.panel.page_acts import HARMLESS, OF_FILES, Surroundings, act_to_ask, rule_of
+from agentmagic.jupyter.panel.page_questions import PageQuestions
 from agentmagic.jupyter.panel.panel_turns import PanelTurns
 from agentmagic.jupyter.panel.server_rows import server_rows
 from agentmagic.log import logger
@@ -38,9 +49,6 @@ from agentmagic.widgets.view_messages import ConversationRow, State
 T = TypeVar("T")
 
 SUFFIXES = {"markdown": ".md", "json": ".json", "notebook": ".ipynb"}
-
-OF_FILES = frozenset({"scripted", "cassette"})
-"""Providers whose models are files. A page must not choose such a model, as it could name any file to be read."""
 
 ServerAction = page.ConnectServer | page.DisconnectServer | page.EnableTool | page.AllowTools
 NamespaceAction = page.AttachFile | page.ForkSession | page.RunCommand | page.NewChat | page.ListChats | page.OpenChat
@@ -66,6 +74,8 @@ class Chat:
         self._notebook_state: State = {}
         self._followed_groups: set[McpServers] = set()
         self._turns = PanelTurns(self.view, notebook, self._in_cell, self.refresh)
+        self._deciding = asyncio.Lock()
+        self._questions = PageQuestions(self.view, self._record)
         notebook.looks.add(lambda _: self.look())
         engine().call(self._follow(session))
 
@@ -106,7 +116,7 @@ class Chat:
             self._turns.set_up(action)
         elif not isinstance(action, Intent):
             self._context.copy().run(engine().submit, self._carry_out(action))
-        elif (run := self.session.running) is not None:
+        elif not self._questions.answer(action) and (run := self.session.running) is not None:
             run.pass_on(action)
 
     def attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str = "") -> None:
@@ -245,7 +255,7 @@ class Chat:
 
     async def _carry_out(self, action: page.SessionAction) -> None:
         try:
-            message = await self._do(action)
+            message = await self._do_or_ask(action)
         except AgentMagicError as error:
             self.view.complain(sanitize(with_code(error)))
         except Exception as error:  # noqa: BLE001  (the user must see that a click failed)
@@ -255,6 +265,28 @@ class Chat:
             if message:
                 self.view.say(sanitize(message))
         self.refresh()
+
+    async def _do_or_ask(self, action: page.SessionAction) -> str | None:
+        """Carry out an action, after the user's yes if its rule says so; return a message for the user, or None."""
+        around = Surroundings(self.session, self._notebook, self._models)
+        if rule_of(around, action)[0] is HARMLESS:
+            return await self._do(action)
+        # Of two actions that come together, the second is decided when the first is done. Otherwise a wider level could
+        # be taken for the present one while a message that narrows it is on its way.
+        async with self._deciding:
+            act = await self._in_pool(partial(act_to_ask, around, action))
+            if act is None:
+                return await self._do(action)
+        return await self._questions.do(act, partial(self._do_in, around.session, action))
+
+    async def _do_in(self, session: Session, action: page.SessionAction) -> str | None:
+        """Carry out an action that the user has approved, if the panel still shows the same session."""
+        if self.session is not session:
+            raise UsageError("The panel shows another conversation now, so nothing was done. Try again.")
+        return await self._do(action)
+
+    def _record(self, decision: PageDecision) -> None:
+        self.session.record_page_decision(decision)  # of the session that the panel shows now
 
     async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911, PLR0912  (one arm for each action)
         """Carry out the user's action in the chat panel; return a message for the user, or None."""

@@ -6,23 +6,24 @@ Pages send messages when the user clicks, and no message makes the kernel run co
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from agentmagic.display import words
-from agentmagic.events import Event, HistoryCut, ProposalFate, is_delta
+from agentmagic.events import Event, HistoryCut, is_delta
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.panel import panels
+from agentmagic.jupyter.panel.lab_messages import DockPanel, GreetKernel, SettleProposals
 from agentmagic.jupyter.prompt.outputs import AskAboutOutput, attach_output
 from agentmagic.log import logger
 from agentmagic.prompt.attachments import Attachment
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
 from agentmagic.text import sanitize
-from agentmagic.widgets.page_messages import Name, PageMessage, TypedText
+from agentmagic.widgets.page_messages import PageMessage
 from agentmagic.widgets.static_html import OutputUpdates
 
 if TYPE_CHECKING:
@@ -30,41 +31,11 @@ if TYPE_CHECKING:
 
     from agentmagic.jupyter.panel.chat import Chat
 
-MOST_SETTLED = 10_000
-"""The most staged cells that one message can settle."""
 PAUSE = 0.05
 """Seconds in which changes are collected before they are sent to pages."""
 
 SECOND_SESSION = f"{DEFAULT_SESSION}_2"
 """The name of the panel's session if there is no session, and the default session's variable has another value."""
-
-
-class GreetKernel(PageMessage):
-    """Message: a browser page has connected to the kernel, or has lost its state, and needs the whole state."""
-
-    type: Literal["hello"] = "hello"
-
-
-class DockPanel(PageMessage):
-    """Message: a browser page is about to draw the docked chat panel, and needs the panel's view."""
-
-    type: Literal["dock"] = "dock"
-
-
-class CellFate(PageMessage):
-    """What the user did with one cell that the model proposed; `source` is the new text of a changed cell."""
-
-    id: Name
-    fate: ProposalFate
-    source: TypedText = ""
-    ran: bool = False
-
-
-class SettleProposals(PageMessage):
-    """Message: the user has kept, changed or discarded cells that the model proposed."""
-
-    type: Literal["settle"] = "settle"
-    settled: Annotated[list[CellFate], Field(max_length=MOST_SETTLED)]
 
 
 class LabLink:

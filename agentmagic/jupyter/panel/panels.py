@@ -21,6 +21,7 @@ from agentmagic.jupyter.magics.agent_commands import GLANCE, IN_A_CELL, AgentCom
 from agentmagic.jupyter.magics.formatting import ago, length
 from agentmagic.jupyter.magics.mcp_commands import McpCommands, mcp_magic
 from agentmagic.jupyter.magics.options import SESSION_FLAGS, LineMagic, ParsedLine
+from agentmagic.jupyter.magics.parser import Help
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace, can_name_session
 from agentmagic.jupyter.prompt.references import prompt_of
 from agentmagic.loop.turn_options import TurnSettings
@@ -138,24 +139,38 @@ class ShellNotebook(Notebook):
         magic, _ = self._magics["agent"]
         return [(word, about) for word, about in magic.summary() if magic.commands[word] not in IN_A_CELL]
 
+    def read_line(self, session: Session, magic: str, line: str) -> ParsedLine | Help:
+        """Return the subcommand in a line of the chat panel, with its arguments, or Help.
+
+        Raises UsageError for an invalid line, and for a subcommand that works only in a cell.
+        """
+        table, _ = self._magics[magic]
+        read = table.read(line)
+        # A browser page can send any line. Subcommands for cells only, such as `ask`, would evaluate `{expression}`.
+        if isinstance(read, ParsedLine) and table.commands[read.word] in IN_A_CELL:
+            raise UsageError(f"%agent {read.word} works only in a cell. Write it there.")
+        return table.read(self._with_session(session, magic, line))
+
     def run_line(self, session: Session, magic: str, line: str) -> str:
         """Carry out a line of `%agent` or `%mcp` from the chat panel, and return its output.
 
         A subcommand of `%agent` that works on a session gets the panel's session.
         """
+        self.read_line(session, magic, line)
         table, commands = self._magics[magic]
-        read = table.read(line)
-        # A browser page can send any line. Subcommands for cells only, such as `ask`, would evaluate `{expression}`.
-        if isinstance(read, ParsedLine) and table.commands[read.word] in IN_A_CELL:
-            raise UsageError(f"%agent {read.word} works only in a cell. Write it there.")
+        return table.carry_out(commands, self._with_session(session, magic, line))
+
+    def _with_session(self, session: Session, magic: str, line: str) -> str:
+        """Return a line of the panel with the name of the panel's session, if its subcommand works on a session."""
+        table, _ = self._magics[magic]
         word = next(iter(line.split(maxsplit=1)), "")
-        if magic == "agent" and word in table.commands and "session" in table.parser(word).arguments:
-            if not (name := self.name_of(session)):
-                raise UsageError(
-                    "The conversation of this panel is no variable any more. Bind it again, or open another one."
-                )
-            line = f"{SESSION_FLAGS[0]} {name} {line}"
-        return table.carry_out(commands, line)
+        if magic != "agent" or word not in table.commands or "session" not in table.parser(word).arguments:
+            return line
+        if not (name := self.name_of(session)):
+            raise UsageError(
+                "The conversation of this panel is no variable any more. Bind it again, or open another one."
+            )
+        return f"{SESSION_FLAGS[0]} {name} {line}"
 
     def file(self, session: Session, name: str, data: bytes) -> Attachment:
         """Return an attachment of an uploaded image, document or text; the bytes are not written to a file."""

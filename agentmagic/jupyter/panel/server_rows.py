@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 
 from agentmagic.text import cut, sanitize
 from agentmagic.tools.mcp import McpServers, ServerState
+from agentmagic.tools.server_names import address_to_show
 from agentmagic.widgets.view_messages import ServerRow
 
 MOST_TOOLS = 500
@@ -31,6 +32,7 @@ def _server_row(state: ServerState, descriptions: Mapping[str, tuple[str, str]])
 
     return {
         "name": state.name,
+        "address": address_to_show(state.name, state.address),
         "state": state.state,
         "error": sanitize(state.error),
         "stderr": sanitize(state.stderr),

@@ -14,6 +14,7 @@ from agentmagic.errors import ToolError
 from agentmagic.text import single_line
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import limits
+from agentmagic.tools.server_names import quoted_server
 
 Kind = Literal["text", "number", "integer", "boolean", "choice", "choices"]
 Refusal = Literal["decline", "cancel"]  # "decline": the user said no. "cancel": the user did not answer.
@@ -157,7 +158,7 @@ async def ask_fields(
     server: str, message: str, fields: tuple[Field, ...], call: ToolContext
 ) -> dict[str, Any] | Refusal:
     """Ask the user for the fields of a form, one after the other. Return the values by name, or a `Refusal`."""
-    head = f"The server {server!r} asks: {message}"
+    head = f"The server {quoted_server(server)} asks: {message}"
     if not fields:
         return await ask_agreement(f"{head}\nAccept? [y/n]", call) or {}
     values: dict[str, Any] = {}
@@ -175,7 +176,7 @@ async def ask_fields(
 async def ask_visit(server: str, message: str, url: str, call: ToolContext) -> bool:
     """Show the user a web address that a server wants opened. Return whether the user agrees to visit it."""
     question = (
-        f"The server {server!r} asks you to visit an address: {message}\n{url}\n"
+        f"The server {quoted_server(server)} asks you to visit an address: {message}\n{url}\n"
         "Open it yourself if you trust it. Did you, or will you? [y/n]"
     )
     return await ask_agreement(question, call) is None

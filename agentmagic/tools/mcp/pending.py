@@ -19,6 +19,7 @@ from agentmagic.text import cut
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.mcp import limits
 from agentmagic.tools.mcp.elicitation import ask_agreement
+from agentmagic.tools.server_names import quoted_server
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class ServerHost:
             return ""
         rights = f"It asks for these rights: {page.scope}\n" if page.scope else ""
         question = (
-            f"The server {page.server!r} asks to be authorized. Open this page, if you trust it:\n"
+            f"The server {quoted_server(page.server)} asks to be authorized. Open this page, if you trust it:\n"
             f"{page.url}\n{rights}{page.note}\n"
             "If your browser could not come back, paste the address it ended up at (nothing gives up): "
         )
@@ -111,7 +112,8 @@ class ServerHost:
             f"{who}: {cut(redact(text), limits.SAMPLE_SHOWN // max(len(lines), 1))}" for who, text in lines
         )
         question = (
-            f"The server {request.server!r} wants your model to answer, in up to {request.max_tokens} tokens:\n"
+            f"The server {quoted_server(request.server)} wants your model to answer, in up to "
+            f"{request.max_tokens} tokens:\n"
             f"{summary}\nSend it? [y/n]"
         )
         return None if await ask_agreement(question, call) else await self.complete(request, call)

@@ -23,6 +23,7 @@ from agentmagic.tools.mcp.filters import MORE
 from agentmagic.tools.mcp.pending import ServerHost
 from agentmagic.tools.mcp.server_requests import LogLine
 from agentmagic.tools.mcp.trust import TrustStore, describe, question
+from agentmagic.tools.server_names import register_server
 
 if TYPE_CHECKING:
     from mcp import Client, types
@@ -304,7 +305,7 @@ class McpServers:
 
         Raises UsageError for an unknown server, and ServerError if the server fails.
         """
-        connection = self._server(name).connection
+        connection = self._present(name).connection
         answer = await connection.ask_for(
             f"give the prompt {prompt!r}", lambda client: client.get_prompt(prompt, dict(arguments))
         )
@@ -319,7 +320,7 @@ class McpServers:
 
     async def read(self, name: str, uri: str) -> tuple[Content, ...]:
         """Read a server's resource by its URI. Raises UsageError for an unknown server, ServerError if this fails."""
-        connection = self._server(name).connection
+        connection = self._present(name).connection
         answer = await connection.ask_for(f"read {uri!r}", lambda client: client.read_resource(uri))
         return content.to_contents(answer.contents)
 
@@ -373,7 +374,7 @@ class McpServers:
     ) -> list[T]:
         entries: list[T] = []
         present = [one for one in self._servers.values() if not one.is_disconnected]
-        for one in present if name is None else [self._server(name)]:
+        for one in present if name is None else [self._present(name)]:
             alias = one.connection.name
             entries += await one.connection.ask_for(f"list its {what}", lambda client, alias=alias: ask(client, alias))
         return entries
@@ -393,6 +394,7 @@ class McpServers:
 
     def _make(self, name: str, config: ServerConfig) -> _ListedServer:
         names.check(name)
+        register_server(name, describe(config))
         connection = Connection(name, config, self._host, self._store)
         connection.on_change = lambda: void(self._listeners.tell(None))
         return _ListedServer(connection)
@@ -402,6 +404,13 @@ class McpServers:
             names = ", ".join(self._servers) or "there are none"
             raise UsageError(f"There is no server {name!r}.{did_you_mean(name, self._servers)} Servers: {names}.")
         return self._servers[name]
+
+    def _present(self, name: str) -> _ListedServer:
+        """Return a server that may be connected now: the user has not disconnected it. Raises UsageError."""
+        server = self._server(name)
+        if server.is_disconnected:
+            raise UsageError(f"The server {name!r} is disconnected. %mcp restart {quote_word(name)} connects it again.")
+        return server
 
 
 def _arguments(schema: Mapping[str, Any]) -> str:
