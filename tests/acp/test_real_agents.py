@@ -275,6 +275,17 @@ def test_without_a_user_nothing_runs_that_it_asks_about(world: World) -> None:
     assert not file.exists()
 
 
+def test_under_a_policy_that_denies_nothing_runs(world: World) -> None:
+    file, agent = world.file(), world.session.agent
+    world.session.agent = Agent(f"acp:{world.name}", tools=[add, pay], permission="deny")
+    try:
+        run = world.play(world.command(f"touch {file} # agentmagic add"))
+    finally:
+        world.session.agent = agent
+    assert questions_of(run) == []
+    assert not file.exists()
+
+
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
