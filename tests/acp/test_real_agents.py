@@ -235,7 +235,7 @@ def test_a_command_that_names_our_tool_is_asked_about(world: World, words: str) 
 
 
 def test_a_long_command_is_shown_whole(world: World) -> None:
-    words = "\n".join(["true", *[f"echo line {number} 'ü\u202e' >/dev/null" for number in range(200)]])
+    words = "\n".join([f"touch {world.file()}", *[f"echo line {number} 'ü\u202e' >/dev/null" for number in range(200)]])
     run = world.play(world.command(words))
     assert [shows(question, words) for question in questions_of(run)] == [True]
 
@@ -272,6 +272,17 @@ def test_always_covers_the_very_same_command_alone(world: World) -> None:
 def test_without_a_user_nothing_runs_that_it_asks_about(world: World) -> None:
     file = world.file()
     world.session.start(world.command(f"touch {file}")).settled.exception(PATIENCE)
+    assert not file.exists()
+
+
+def test_under_a_policy_that_denies_nothing_runs(world: World) -> None:
+    file, agent = world.file(), world.session.agent
+    world.session.agent = Agent(f"acp:{world.name}", tools=[add, pay], permission="deny")
+    try:
+        run = world.play(world.command(f"touch {file} # agentmagic add"))
+    finally:
+        world.session.agent = agent
+    assert questions_of(run) == []
     assert not file.exists()
 
 
