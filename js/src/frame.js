@@ -83,7 +83,7 @@ export class Running {
   /** Shows what waits for the user; if it is out of sight, with the arguments and buttons to answer it here. @param {Waits | null} waits */
   #drawWaits(waits) {
     const hidden = waits?.hidden ? waits : null
-    const whole = hidden?.block.kind === "card" ? onOneLine(hidden.block) : null
+    const whole = hidden?.block.kind === "card" && hidden.block.approve ? onOneLine(hidden.block) : null
     const more = hidden?.more ? `, and ${hidden.more} more` : ""
     const words = hidden ? `${said(hidden.block)}${more}` : "waits for you"
     const inside = [this.#show, this.#approve].some(isFocused)

@@ -5,7 +5,7 @@ import sys
 import pytest
 from playwright.sync_api import expect
 
-from tests.acp.sessions import AGENT
+from tests.acp.sessions import AGENT, known
 from tests.browser.cells import Cell
 
 pytest.importorskip("acp")
@@ -13,15 +13,14 @@ pytest.importorskip("fastmcp")
 pytestmark = pytest.mark.browser
 
 MODEL = f"acp:{sys.executable} {AGENT}"
-HEAD = f'%%agent -m "{MODEL}"'
 DOES = '!think hm\n!plan completed pending\n!edit notes.txt\n!plan completed completed\n!call order {"what": "tea"}'
 ANSWER = "Both are done."
 
 
-def test_an_agent_thinks_shows_its_checklist_asks_with_cards_and_answers(open_notebook):
-    cell = Cell(
-        open_notebook("open('notes.txt', 'w').write('old text\\n')", f"{HEAD}\n{DOES}\n!say {ANSWER}", run=1), 2
-    )
+def test_an_agent_thinks_shows_its_checklist_asks_with_cards_and_answers(open_notebook, tmp_path):
+    model = known(tmp_path)  # an agent whose program marks the calls of our tools: one card for each
+    asks = f'%%agent -m "{model}"\n{DOES}\n!say {ANSWER}'
+    cell = Cell(open_notebook("open('notes.txt', 'w').write('old text\\n')", asks, run=1), 2)
     cell.notebook.start(2)
     edit = cell.card("edit")
     edit.get_by_role("button", name="Approve").wait_for()
@@ -40,8 +39,8 @@ def test_an_agent_thinks_shows_its_checklist_asks_with_cards_and_answers(open_no
     assert notes.read_text() == "new text\n"
     expect(order).to_have_count(1)
     shown = cell.notebook.text(2)
-    assert "acp:…/python" in shown.rpartition(ANSWER)[2]
-    assert sys.executable not in shown
+    assert "acp:…/claude-agent-acp" in shown.rpartition(ANSWER)[2]
+    assert str(tmp_path) not in shown
 
 
 def test_stop_ends_a_turn_of_the_panel_and_the_next_is_answered(open_notebook):

@@ -107,6 +107,7 @@ def test_a_recorded_notebook_runs_in_batch_without_the_program_and_shows_the_sam
 @pytest.mark.slow
 def test_the_options_of_a_cell_hold_for_an_outside_agent_or_a_sentence_says_why_not(kernel):
     head = answering(sys.executable, AGENT)
+    kernel.run(f"{head}\n!say warm")  # a timeout that a user sets includes the start of the agent
     answered = kernel.run(f"{head} --timeout 1\n!say Hello\n!hang")
     assert "took longer than 1 s" in answered.text
     assert "max_cost is $0.0100" in kernel.run(f"{head} --max-cost 0.01\n!cost 0.5\n!wait").text

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from agentmagic.events import (
+    AgentOption,
     ApprovalAsked,
     ApprovalGiven,
     PartDelta,
@@ -241,6 +242,40 @@ def test_one_letter_answers_a_card_that_has_the_keys_and_is_shown_on_its_button(
     assert stage.sent(home) == []
     stage.press(*keys)
     assert stage.sent(home) == [sent]
+
+
+PLAN = (
+    AgentOption("all", "Yes, and never ask again", "allow_always"),
+    AgentOption("once", "Yes, and ask me for each edit", "allow_once"),
+    AgentOption("no", "No, keep planning", "reject_once"),
+    AgentOption("never", "No, and stop", "reject_always"),
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "once", "buttons", "pressed", "sent"),
+    [
+        (
+            PLAN,
+            False,
+            ["Approve", "Always exactly this"],
+            "Yes, and never ask again",
+            {"type": "approve", "option": "all"},
+        ),
+        (PLAN, True, ["Approve"], "No, and stop", {"type": "deny", "option": "never"}),
+        (PLAN[:1], False, [], "Yes, and never ask again", {"type": "approve", "option": "all"}),
+    ],
+    ids=["more than once", "what does not say what runs", "no plain yes"],
+)
+def test_the_options_of_an_outside_agent_have_their_own_names(stage, options, once, buttons, pressed, sent):
+    asked = ApprovalAsked("a1", CALL, "acp:claude", fixed=True, options=options, once=once)
+    stage.show(Feed([*WAITING[:-1], asked]), "cell")
+    own = [one.name for one in asked.own_options]
+    shown = card(stage).locator(".am-approval button")
+    assert [one.inner_text().strip() for one in shown.all()] == [*buttons, "Deny…", *own]
+    shown.filter(has_text=pressed).focus()
+    stage.press("Enter")
+    assert stage.sent("cell") == [{**sent, "id": "a1"}]
 
 
 def test_an_argument_that_was_left_out_is_added_by_keys_and_only_if_it_is_asked_for(stage):
