@@ -225,14 +225,15 @@ class ToolCard(Block):
     """A tool call, from the first characters of its arguments to its result.
 
     `call` is None while the model is still writing the arguments; `raw` is their JSON text so far. `reason` is why the
-    call was denied, `seconds` how long it ran, `traceback` the traceback of a function that raised, `rich` the HTML of
-    the result's parts. While the card waits for the user, `ask` is the id to answer with. If `step` is set too, the
-    turn only pauses before the call, and the card asks for no approval. `effects` says line by line what the call does,
-    if the tool reported it. `optional` are the schemas of the arguments that the model left out. `written` are the
-    model's arguments if the user changed them. `fixed` says that the user cannot change the arguments. `inner` says
-    that a running tool made the call; the card then stands below the card of that tool. `options` are answers that an
-    outside agent offers in its own words. `can_approve` says whether the call can be approved without one of them,
-    `once` that it can be approved only this time, and `exact` that an "always" holds for exactly this act of the agent.
+    user is asked about the call, or why it was denied, `seconds` how long it ran, `traceback` the traceback of a
+    function that raised, `rich` the HTML of the result's parts. While the card waits for the user, `ask` is the id to
+    answer with. If `step` is set too, the turn only pauses before the call, and the card asks for no approval.
+    `effects` says line by line what the call does, if the tool reported it. `optional` are the schemas of the arguments
+    that the model left out. `written` are the model's arguments if the user changed them. `fixed` says that the user
+    cannot change the arguments. `inner` says that a running tool made the call; the card then stands below the card of
+    that tool. `options` are answers that an outside agent offers in its own words. `can_approve` says whether the call
+    can be approved without one of them, `once` that it can be approved only this time, and `exact` that an "always"
+    holds for exactly this act of the agent.
 
     `agent` is the name of the agent that the call asks. `inside` has the blocks of that agent's turn, except its
     prompt, which is an argument of the call. `client` is the program that makes the call in a served notebook, or the

@@ -176,6 +176,7 @@ class Transcript:
                 self.approval_requests[event.id] = event
                 card = self._card(event.call, "" if event.hosted else event.server)
                 card.step, card.effects, card.optional = event.step, event.effects, event.optional
+                card.reason = event.reason
                 card.fixed, card.client = event.fixed, self._asker or card.client
                 card.hosted = card.is_question = event.hosted
                 card.options, card.can_approve = event.own_options, event.can_approve

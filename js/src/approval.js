@@ -47,7 +47,8 @@ function choices(place, block, desk, seen, focused = "") {
   if (change) row.append(keyed("e", "Edit", change))
   row.append(keyed("n", "Deny…", () => deny(place, block, desk, seen), "quiet"))
   const own = block.choices.map(([option, name, refuses]) => button(name, () => desk.act({ type: refuses ? "deny" : "approve", id, option }), "small"))
-  put(place, row, own.length > 0 && h("div", { class: "am-row am-own" }, heading(`${block.server} also offers`), ...own))
+  const why = block.reason && h("p", { class: "am-hint am-why" }, block.reason)
+  put(place, why, row, own.length > 0 && h("div", { class: "am-row am-own" }, heading(`${block.server} also offers`), ...own))
   buttonOf(place, focused)?.focus()
 }
 

@@ -260,9 +260,9 @@ function argument(name, text) {
 export const pictures = ({ result }) => result?.below ?? []
 
 /** @param {CardFields} block @param {Desk} desk */
-function outcome({ result, more, reason, progress, traceback }, desk) {
+function outcome({ result, more, reason, progress, traceback, ask }, desk) {
   if (!result && progress?.lines) return [heading("Output"), h("pre", {}, progress.lines)]
-  if (!result) return reason ? [heading("Reason"), h("pre", {}, reason)] : []
+  if (!result) return reason && !ask ? [heading("Reason"), h("pre", {}, reason)] : []
   const all = more == null ? null : button("Show all", () => desk.act({ type: "whole", key: more }), "small")
   const shown = pictures({ result })
   const forms = result.forms.map(drawn)

@@ -268,9 +268,10 @@ PLAN = (
     ids=["more than once", "what does not say what runs", "no plain yes"],
 )
 def test_the_options_of_an_outside_agent_have_their_own_names(stage, options, once, buttons, pressed, sent):
-    asked = ApprovalAsked("a1", CALL, "acp:claude", fixed=True, options=options, once=once)
+    asked = ApprovalAsked("a1", CALL, "acp:claude", "It is so.", fixed=True, options=options, once=once)
     stage.show(Feed([*WAITING[:-1], asked]), "cell")
     own = [one.name for one in asked.own_options]
+    assert card(stage).get_by_text(asked.reason).count() == 1
     shown = card(stage).locator(".am-approval button")
     assert [one.inner_text().strip() for one in shown.all()] == [*buttons, "Deny…", *own]
     shown.filter(has_text=pressed).focus()
