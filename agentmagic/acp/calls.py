@@ -106,8 +106,10 @@ class LiveCall:
         """
         requested, _ = self.requests[0]
         if self.report is not None and not self.report.has_input:
+            self.changed.clear()  # the request itself has set it
             await self.wait_for_change(bounds.QUIET)
-            requested = self.report.call()
+            if len(self.requests) == 1:  # the input of a further request is not what this one is about
+                requested = self.report.call()
         return requested
 
 
@@ -148,6 +150,17 @@ class OutsideCalls:
         live.requests.popleft()
         if self.reader is not None and self.emit is not None and live.report is not None and not live.requests:
             self.emit(self.reader.decided(live.report))
+
+    def refuse(self, call: ToolCall) -> None:
+        """Refuse the open permission requests for a call that is not followed any more."""
+        live = self._live_call(call.id)
+        self._unclaimed = [one for one in self._unclaimed if one[1] is not live]
+        if live.requests:
+            self.was_refused = True
+            self.finish(live)
+        while live.requests:
+            live.requests[0][1].choose(Deny(""))
+            self.decided(live)
 
     def update(self, news: CallNews) -> None:
         """Store the progress or the result of a call."""
@@ -403,13 +416,17 @@ class OutsideExecutor(ToolExecutor):
             while True:
                 while live.late:
                     late = live.late.popleft()
-                    inner_calls.append(asyncio.create_task(context.call_tool(late.name, late.arguments)))
+                    task = asyncio.create_task(self._follow_inside(late, context))
+                    task.add_done_callback(lambda _: live.changed.set())
+                    inner_calls.append(task)
                 while live.requests:
                     known, permit = await self._permit(known, live)
                     self._audit_request(known, permit)
                 if not live.was_asked and (live.result is not None or live.has_output):
                     await self._check_unasked(known)
-                if live.result is not None:
+                if live.late or live.requests:  # they came during the check
+                    continue
+                if live.result is not None and all(task.done() for task in inner_calls):
                     break
                 if live.progress:
                     context.progress(0.0, None, live.progress)
@@ -420,6 +437,14 @@ class OutsideExecutor(ToolExecutor):
             for task in inner_calls:
                 task.cancel()
         return replace(live.result, call_id=call.id, name=known.name)
+
+    async def _follow_inside(self, late: ToolCall, context: ToolContext) -> None:
+        """Follow a call that began inside another one; its requests get an answer even if it cannot be followed."""
+        try:
+            await context.call_tool(late.name, late.arguments)
+        finally:
+            if not is_cancelling():
+                self.calls.refuse(late)
 
     def _with_warning(self, call: ToolCall, result: ToolResult) -> ToolResult:
         return super()._with_warning(call, result) if call.name in self.tools else result

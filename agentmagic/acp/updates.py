@@ -23,6 +23,7 @@ from agentmagic.acp import bounds
 from agentmagic.acp.agents import OutsideAgent
 from agentmagic.errors import ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.loop.tool_calls import DEEPEST_INNER
 from agentmagic.messages import Content, Media, Reasoning, Resource, Text, ToolCall, ToolResult, Usage, as_text
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.text import clean, clip, cut, encodable, json_line, single_line
@@ -86,7 +87,7 @@ class CallReport:
 
     `tool` is the name of an agentmagic tool, "" for an action of the agent itself. `is_over`: the call has its result.
     `is_made`: the agentmagic tool was called over MCP. `is_asked`: a permission request for the call is not answered.
-    `runs`: the agent has reported that it carries out the call.
+    `runs`: the agent has reported that it carries out the call. `parent`: the call that it began in.
     """
 
     id: str
@@ -101,6 +102,7 @@ class CallReport:
     is_made: bool = False
     is_asked: bool = False
     runs: bool = False
+    parent: "CallReport | None" = None
     files: Sequence[str] = ()
 
     def merge(self, update: Any) -> None:
@@ -114,6 +116,11 @@ class CallReport:
         self.content = update.content if update.content is not None else self.content
         self.output = update.raw_output if update.raw_output is not None else self.output
         self.runs = self.runs or getattr(update, "status", None) == "in_progress" or update.raw_output is not None
+
+    @property
+    def depth(self) -> int:
+        """The number of calls around this one."""
+        return 0 if self.parent is None else self.parent.depth + 1
 
     @property
     def has_begun(self) -> bool:
@@ -278,7 +285,7 @@ class UpdateReader:
             return
         held, self._held = self._held, []
         for one in held:
-            yield from self._announce(one)
+            yield from self._announce(one, beside=True)
         if any(one.has_begun for one in held):
             yield from self.close()
 
@@ -378,17 +385,23 @@ class UpdateReader:
             self._open = None
             self._index += 1
 
-    def _announce(self, report: "CallReport") -> Iterator[News]:
+    def _announce(self, report: "CallReport", *, beside: bool = False) -> Iterator[News]:
         # While the user is asked about a call, it does not run, so a new call is not inside it. If the call is denied,
         # the new call belongs to the next step.
         if any(one.is_asked for one in self._running):
             self._held.append(report)
             return
-        parent = next((one for one in reversed(self._running) if not one.tool), None)
+        # Calls that were held together began beside each other, so they are all put into the outermost running call.
+        running = [one for one in self._running if not one.tool]
+        parent = next(iter(running if beside else reversed(running)), None)
+        # A call that would be too deep could never be carried out. The calls around a running one still take calls.
+        while parent is not None and parent.depth >= DEEPEST_INNER:
+            parent = parent.parent
         # A call inside a running call must begin now, because the running call may need its result. Calls of
         # agentmagic tools never wait for another call of the agent: while only such calls run, a new call waits for
         # the next step.
         if parent is not None:
+            report.parent = parent
             self._running.append(report)
             yield LateCall(report.call(), parent.id)
             return
