@@ -256,12 +256,14 @@ class _NoTools:
 class OutsideExecutor(ToolExecutor):
     """Follows the tool calls that an outside agent runs itself, and runs the agent's calls of agentmagic tools.
 
-    `agent` is the agent's row in the table of agents. `tape` records calls, or replays recorded ones.
+    `agent` is the agent's row in the table of agents. `tape` records calls, or replays recorded ones. `end_turn` ends
+    the turn with an error.
     """
 
     calls: OutsideCalls = field(kw_only=True)
     agent: OutsideAgent = field(kw_only=True)
     tape: CallTape | None = None
+    end_turn: Callable[[ProviderError], None] = void
     _result_ids: set[str] = field(default_factory=set[str])
 
     @property
@@ -372,9 +374,11 @@ class OutsideExecutor(ToolExecutor):
         return await self.gate.admit(self._tool(requested, None), requested, self.server, options)
 
     async def _check_unasked(self, call: ToolCall) -> None:
-        """Raise ProviderError if the agent did something without asking that the policy or a bound denies."""
+        """End the turn if the agent did something without asking that the policy or a bound denies."""
         if why := await self.gate.forbids(self._tool(call, None), call):
-            raise ProviderError(UNASKED.format(self.server, call.name, why))
+            error = ProviderError(UNASKED.format(self.server, call.name, why))
+            self.end_turn(error)  # an error of a call is only its result, and does not end the turn
+            raise error
 
     def _tool(
         self, call: ToolCall, live: LiveCall | None, recorded: Iterable[tuple[ToolCall, Sequence[AgentOption]]] = ()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentmagic import Agent, Session
+from agentmagic import Agent, Policy, Rule, Session
 from agentmagic.events import ApprovalAsked
 from agentmagic.run import Run
 from tests.acp.sessions import Fake, asked, of_kind
@@ -31,10 +31,10 @@ def update(call: str, **fields: Any) -> dict[str, Any]:
     return {"update": {"sessionUpdate": "tool_call_update", "toolCallId": call, **fields}}
 
 
-def played(folder: Path, steps: Sequence[Any], answer: Any = None) -> tuple[Fake, Run]:
+def played(folder: Path, steps: Sequence[Any], answer: Any = None, **options: Any) -> tuple[Fake, Run]:
     """Play a turn of an agent that follows the protocol. Return the agent and the run."""
     fake = Fake("protocol", folder, {"go": [*steps, {"say": "done"}]})
-    session = Session(Agent(fake.model, timeout=PATIENCE))
+    session = Session(Agent(fake.model, timeout=PATIENCE, **options))
     try:
         return fake, asked(session, "go", answer)
     finally:
@@ -87,3 +87,14 @@ def test_a_request_beyond_the_bounds_is_refused(tmp_path: Path, monkeypatch: pyt
     fake, run = played(tmp_path, [announced, request("b", title="b", rawInput={"command": "b"}), {"wait": 0}])
     assert "made over 1 calls" in str(run.settled.result().error)
     assert fake.heard("answered") == ["reject_once"]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_forbidden_act_without_a_question_ends_the_turn(tmp_path: Path, inside: bool) -> None:
+    around = [request("a", title="a", rawInput={"command": "a"}), {"wait": 0}, update("a", status="in_progress")]
+    act = {"sessionUpdate": "tool_call", "toolCallId": "b", "title": "b", "kind": "delete", "rawInput": {"path": "b"}}
+    steps = [*(around if inside else []), {"update": act}, update("b", status="completed")]
+    _, run = played(tmp_path, steps, permission=Policy([Rule("deny", "delete")]))
+    outcome = run.settled.result()
+    assert outcome.result.stop_reason == "error"
+    assert "did this without asking: delete" in str(outcome.error)
