@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentmagic import Agent, Policy, Rule, Session
-from agentmagic.events import ApprovalAsked
+from agentmagic.events import ApprovalAsked, Deny
 from agentmagic.run import Run
 from tests.acp.sessions import Fake, asked, of_kind
 
@@ -98,3 +98,9 @@ def test_a_forbidden_act_without_a_question_ends_the_turn(tmp_path: Path, inside
     outcome = run.settled.result()
     assert outcome.result.stop_reason == "error"
     assert "did this without asking: delete" in str(outcome.error)
+
+
+def test_a_no_never_presses_an_option_that_allows(tmp_path: Path) -> None:
+    ask = request("c", title="c", rawInput={"command": "c"})
+    fake, _ = played(tmp_path, [ask, {"wait": 0}], lambda question: Deny(question.id, option="yes"))
+    assert fake.heard("answered") == ["reject_once"]
