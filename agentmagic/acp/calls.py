@@ -32,6 +32,13 @@ can allow it."""
 UNASKED = "{} did this without asking: {}. It is forbidden here, so the turn has ended. {}"
 FILES = frozenset(["file_path", "filePath", "path", "notebook_path", "abs_path", "uri", "url"])
 """Names of inputs that hold the file, or the page, of a call that runs no code."""
+WRITTEN = frozenset(
+    ["cell_id", "cell_type", "content", "edit_mode", "limit", "line", "new_source", "newString", "new_string", "offset"]
+    + ["oldString", "old_string", "pages", "pattern", "prompt", "replaceAll", "replace_all"]
+)
+"""Names of inputs that say what is done with the file of a call, and that cannot name another file."""
+HEADS = ("New: ", "Changed: ")
+"""How the lines begin that name the files in the changes that a call makes."""
 ABOUT = frozenset(("title", "details", "description"))
 """Arguments that only tell the user about a call."""
 NO_LONGER_WAITS = "{} no longer waits for it."
@@ -465,10 +472,15 @@ def runs_code(call: ToolCall, agent: OutsideAgent) -> bool:
 def always_scope(arguments: Mapping[str, Any], *, code: bool) -> str | None:
     """Return what "always" is bound to for an outside agent's own call: the same input, or the same file if not `code`.
 
-    Return None if the call does not say what will run. The title and the description are texts for the user.
+    Return None if the call does not say what will run. The title and the description are texts for the user. An input
+    with an unknown name may be about another file, so the answer is then bound to the whole input.
     """
     if not says_what_runs(arguments, code=code):
         return None
     files = {name: value for name, value in arguments.items() if name in FILES}
-    parts = files if files and not code else {name: arguments[name] for name in arguments if name not in ABOUT}
-    return json_line(parts)
+    lines = str(arguments.get("changes", "")).splitlines()
+    changed = sorted({line.partition(": ")[2] for line in lines if line.startswith(HEADS)})
+    others = set(arguments) - FILES - WRITTEN - ABOUT - ({"changes"} if changed else set[str]())
+    if code or not files or others:
+        return json_line({name: arguments[name] for name in arguments if name not in ABOUT})
+    return json_line(files | ({"changes": changed} if changed else {}))

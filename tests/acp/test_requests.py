@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentmagic import Agent, Policy, Rule, Session
+from agentmagic.acp.calls import always_scope
 from agentmagic.events import ApprovalAsked, Deny
 from agentmagic.run import Run
 from tests.acp.sessions import Fake, asked, of_kind
@@ -104,3 +105,17 @@ def test_a_no_never_presses_an_option_that_allows(tmp_path: Path) -> None:
     ask = request("c", title="c", rawInput={"command": "c"})
     fake, _ = played(tmp_path, [ask, {"wait": 0}], lambda question: Deny(question.id, option="yes"))
     assert fake.heard("answered") == ["reject_once"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        ({"path": "a", "content": "1"}, {"path": "a", "content": "2"}, True),
+        ({"path": "a", "changes": "New: a\n+1"}, {"path": "a", "changes": "Changed: a\n-1\n+2"}, True),
+        ({"path": "a", "changes": "New: a\n+1"}, {"path": "a", "changes": "New: b\n+1"}, False),
+        ({"path": "a", "patchText": "*** Update File: a"}, {"path": "a", "patchText": "*** Update File: b"}, False),
+        ({"path": "a", "edits": [{"file": "a"}]}, {"path": "a", "edits": [{"file": "b"}]}, False),
+    ],
+)
+def test_always_for_a_file_holds_for_no_other_file(first: Any, second: Any, is_same: bool) -> None:
+    assert (always_scope(first, code=False) == always_scope(second, code=False)) is is_same
