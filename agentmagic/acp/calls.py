@@ -34,8 +34,7 @@ FILES = frozenset(["file_path", "filePath", "path", "notebook_path", "abs_path",
 """Names of inputs that hold the file, or the page, of a call that runs no code."""
 WRITTEN = frozenset(
     ["cell_id", "cell_type", "content", "edit_mode", "limit", "line", "new_source", "newString", "new_string", "offset"]
-    + ["oldString", "old_string", "pages", "pattern", "prompt", "replaceAll", "replace_all"]
-)
+) | frozenset(["oldString", "old_string", "pages", "pattern", "prompt", "replaceAll", "replace_all"])
 """Names of inputs that say what is done with the file of a call, and that cannot name another file."""
 HEADS = ("New: ", "Changed: ")
 """How the lines begin that name the files in the changes that a call makes."""

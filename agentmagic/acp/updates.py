@@ -150,8 +150,13 @@ class CallReport:
         if diffs := [one for one in self.content if one.type == "diff"]:
             diff_texts = {text for one in diffs for text in (one.old_text, one.new_text)}
             rest = {name: value for name, value in raw.items() if not (isinstance(value, str) and value in diff_texts)}
-            rest = raw if has_command(raw) else rest
-            arguments = {"title": title, **rest, "changes": "\n".join(_diff(one, self.folder) for one in diffs)}
+            is_cut = any(map(_is_cut, diffs))
+            rest = raw if has_command(raw) or is_cut else rest
+            is_whole = not is_cut or diff_texts - {None, ""} <= {
+                value for value in raw.values() if isinstance(value, str)
+            }
+            changes = "\n".join(_diff(one, self.folder) for one in diffs)
+            arguments = {"title": title, **rest, "changes" if is_whole else BEGINNING: changes}
         if len(json_text := json_line(arguments)) > bounds.ARGUMENTS:
             arguments = {"title": title, BEGINNING: cut(json_text, bounds.ARGUMENTS)}
         return ToolCall(self.id, self.kind, arguments)
@@ -536,6 +541,12 @@ def _diff(item: Any, folder: Path) -> str:
     more = [f"({len(lines) - bounds.DIFF_LINES} more lines)"] if len(lines) > bounds.DIFF_LINES else []
     head = f"{'New' if item.old_text is None else 'Changed'}: {path}"
     return encodable("\n".join([head, *lines[: bounds.DIFF_LINES], *more]))
+
+
+def _is_cut(item: Any) -> bool:
+    """Return whether `_diff` may leave out a part of a change."""
+    texts = (item.old_text or "", item.new_text)
+    return sum(map(len, texts)) > bounds.RESULT or sum(len(one.splitlines()) for one in texts) > bounds.DIFF_LINES
 
 
 def _limit_parts(parts: Sequence[Content]) -> tuple[Content, ...]:

@@ -119,3 +119,15 @@ def test_a_no_never_presses_an_option_that_allows(tmp_path: Path) -> None:
 )
 def test_always_for_a_file_holds_for_no_other_file(first: Any, second: Any, is_same: bool) -> None:
     assert (always_scope(first, code=False) == always_scope(second, code=False)) is is_same
+
+
+@pytest.mark.parametrize("has_input", [False, True])
+def test_a_change_that_is_too_long_for_its_diff_is_shown_whole_or_is_unclear(tmp_path: Path, has_input: bool) -> None:
+    text = "x\n" * 450 + "import evil\n"
+    given = {"file_path": "a.py", "content": text} if has_input else {}
+    ask = request("c", title="a.py", rawInput=given, content=[{"type": "diff", "path": "a.py", "newText": text}])
+    ask["ask"]["kind"] = "edit"
+    _, run = played(tmp_path, [ask, {"wait": 0}, update("c", status="completed")])
+    (question,) = of_kind(run, ApprovalAsked)
+    assert question.once is not has_input
+    assert ("import evil" in str(question.call.arguments)) is has_input
