@@ -809,9 +809,12 @@ def option_for(options: Sequence[AgentOption], intent: "Intent | None") -> Agent
 
     Only its id chooses an option that the agent remembers, or one of several that allow the call once: these do more
     than allow it. A refusal is the exception: if no option refuses the call once, one that refuses it always is chosen.
+    A refusal never chooses an option that allows the call.
     """
     if isinstance(intent, Approve | Deny) and intent.option:
-        return next((one for one in options if one.id == intent.option), None)
+        named = next((one for one in options if one.id == intent.option), None)
+        if isinstance(intent, Approve) or (named is not None and named.refuses):
+            return named
     if isinstance(intent, Approve):
         once = [one for one in options if one.kind == ALLOW_ONCE]
         return once[0] if len(once) == 1 else None

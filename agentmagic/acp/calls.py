@@ -32,6 +32,12 @@ can allow it."""
 UNASKED = "{} did this without asking: {}. It is forbidden here, so the turn has ended. {}"
 FILES = frozenset(["file_path", "filePath", "path", "notebook_path", "abs_path", "uri", "url"])
 """Names of inputs that hold the file, or the page, of a call that runs no code."""
+WRITTEN = frozenset(
+    ["cell_id", "cell_type", "content", "edit_mode", "limit", "line", "new_source", "newString", "new_string", "offset"]
+) | frozenset(["oldString", "old_string", "pages", "pattern", "prompt", "replaceAll", "replace_all"])
+"""Names of inputs that say what is done with the file of a call, and that cannot name another file."""
+HEADS = ("New: ", "Changed: ")
+"""How the lines begin that name the files in the changes that a call makes."""
 ABOUT = frozenset(("title", "details", "description"))
 """Arguments that only tell the user about a call."""
 NO_LONGER_WAITS = "{} no longer waits for it."
@@ -106,8 +112,10 @@ class LiveCall:
         """
         requested, _ = self.requests[0]
         if self.report is not None and not self.report.has_input:
+            self.changed.clear()  # the request itself has set it
             await self.wait_for_change(bounds.QUIET)
-            requested = self.report.call()
+            if len(self.requests) == 1:  # the input of a further request is not what this one is about
+                requested = self.report.call()
         return requested
 
 
@@ -148,6 +156,17 @@ class OutsideCalls:
         live.requests.popleft()
         if self.reader is not None and self.emit is not None and live.report is not None and not live.requests:
             self.emit(self.reader.decided(live.report))
+
+    def refuse(self, call: ToolCall) -> None:
+        """Refuse the open permission requests for a call that is not followed any more."""
+        live = self._live_call(call.id)
+        self._unclaimed = [one for one in self._unclaimed if one[1] is not live]
+        if live.requests:
+            self.was_refused = True
+            self.finish(live)
+        while live.requests:
+            live.requests[0][1].choose(Deny(""))
+            self.decided(live)
 
     def update(self, news: CallNews) -> None:
         """Store the progress or the result of a call."""
@@ -243,12 +262,14 @@ class _NoTools:
 class OutsideExecutor(ToolExecutor):
     """Follows the tool calls that an outside agent runs itself, and runs the agent's calls of agentmagic tools.
 
-    `agent` is the agent's row in the table of agents. `tape` records calls, or replays recorded ones.
+    `agent` is the agent's row in the table of agents. `tape` records calls, or replays recorded ones. `end_turn` ends
+    the turn with an error.
     """
 
     calls: OutsideCalls = field(kw_only=True)
     agent: OutsideAgent = field(kw_only=True)
     tape: CallTape | None = None
+    end_turn: Callable[[ProviderError], None] = void
     _result_ids: set[str] = field(default_factory=set[str])
 
     @property
@@ -359,9 +380,11 @@ class OutsideExecutor(ToolExecutor):
         return await self.gate.admit(self._tool(requested, None), requested, self.server, options)
 
     async def _check_unasked(self, call: ToolCall) -> None:
-        """Raise ProviderError if the agent did something without asking that the policy or a bound denies."""
+        """End the turn if the agent did something without asking that the policy or a bound denies."""
         if why := await self.gate.forbids(self._tool(call, None), call):
-            raise ProviderError(UNASKED.format(self.server, call.name, why))
+            error = ProviderError(UNASKED.format(self.server, call.name, why))
+            self.end_turn(error)  # an error of a call is only its result, and does not end the turn
+            raise error
 
     def _tool(
         self, call: ToolCall, live: LiveCall | None, recorded: Iterable[tuple[ToolCall, Sequence[AgentOption]]] = ()
@@ -403,13 +426,17 @@ class OutsideExecutor(ToolExecutor):
             while True:
                 while live.late:
                     late = live.late.popleft()
-                    inner_calls.append(asyncio.create_task(context.call_tool(late.name, late.arguments)))
+                    task = asyncio.create_task(self._follow_inside(late, context))
+                    task.add_done_callback(lambda _: live.changed.set())
+                    inner_calls.append(task)
                 while live.requests:
                     known, permit = await self._permit(known, live)
                     self._audit_request(known, permit)
                 if not live.was_asked and (live.result is not None or live.has_output):
                     await self._check_unasked(known)
-                if live.result is not None:
+                if live.late or live.requests:  # they came during the check
+                    continue
+                if live.result is not None and all(task.done() for task in inner_calls):
                     break
                 if live.progress:
                     context.progress(0.0, None, live.progress)
@@ -420,6 +447,14 @@ class OutsideExecutor(ToolExecutor):
             for task in inner_calls:
                 task.cancel()
         return replace(live.result, call_id=call.id, name=known.name)
+
+    async def _follow_inside(self, late: ToolCall, context: ToolContext) -> None:
+        """Follow a call that began inside another one; its requests get an answer even if it cannot be followed."""
+        try:
+            await context.call_tool(late.name, late.arguments)
+        finally:
+            if not is_cancelling():
+                self.calls.refuse(late)
 
     def _with_warning(self, call: ToolCall, result: ToolResult) -> ToolResult:
         return super()._with_warning(call, result) if call.name in self.tools else result
@@ -436,10 +471,15 @@ def runs_code(call: ToolCall, agent: OutsideAgent) -> bool:
 def always_scope(arguments: Mapping[str, Any], *, code: bool) -> str | None:
     """Return what "always" is bound to for an outside agent's own call: the same input, or the same file if not `code`.
 
-    Return None if the call does not say what will run. The title and the description are texts for the user.
+    Return None if the call does not say what will run. The title and the description are texts for the user. An input
+    with an unknown name may be about another file, so the answer is then bound to the whole input.
     """
     if not says_what_runs(arguments, code=code):
         return None
     files = {name: value for name, value in arguments.items() if name in FILES}
-    parts = files if files and not code else {name: arguments[name] for name in arguments if name not in ABOUT}
-    return json_line(parts)
+    lines = str(arguments.get("changes", "")).splitlines()
+    changed = sorted({line.partition(": ")[2] for line in lines if line.startswith(HEADS)})
+    others = set(arguments) - FILES - WRITTEN - ABOUT - ({"changes"} if changed else set[str]())
+    if code or not files or others:
+        return json_line({name: arguments[name] for name in arguments if name not in ABOUT})
+    return json_line(files | ({"changes": changed} if changed else {}))

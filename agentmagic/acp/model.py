@@ -332,6 +332,8 @@ class OutsideModel:
             else:
                 self._pass_on(prompt, prompt.reader.feed(report))
         except Exception as error:  # noqa: BLE001  (the turn raises it)
+            if isinstance(report, PermissionRequest):
+                report.choose(Deny(""))
             prompt.steps.put_nowait(error)
             return
         if prompt.reader.is_step_whole:

@@ -18,7 +18,7 @@ from agentmagic.acp.updates import CONTINUES, PlanNews, changed_files
 from agentmagic.agent import MAX_ITERATIONS, REPAIRS, TIMEOUT
 from agentmagic.approval.approvals import Gate
 from agentmagic.classroom import class_settings
-from agentmagic.errors import BadRequest, EmptyAnswer, InvalidOutput, ProviderError, UsageError
+from agentmagic.errors import AgentMagicError, BadRequest, EmptyAnswer, InvalidOutput, ProviderError, UsageError
 from agentmagic.events import (
     PartFinished,
     Planned,
@@ -195,7 +195,7 @@ class _OutsideLoop(TurnLoop):
     _has_plan: bool = False
     _in_step: bool = False
     _opening: str = ""
-    _budget_error: BudgetExhausted | None = None
+    _end_error: AgentMagicError | None = None
     _task: "asyncio.Task[Any] | None" = None
     _outside_steps: _OutsideSteps = field(init=False)
 
@@ -213,6 +213,7 @@ class _OutsideLoop(TurnLoop):
             calls=self.calls,
             agent=outside_agent(self.outside_turn.name),
             tape=self.outside_turn.tape,
+            end_turn=self._end_with,
         )
 
     @property
@@ -259,10 +260,10 @@ class _OutsideLoop(TurnLoop):
                     return "answer"
                 self._has_plan = False
         except asyncio.CancelledError:
-            if self._budget_error is None:
+            if self._end_error is None:
                 raise
             take_cancellation()
-            raise self._budget_error from None
+            raise self._end_error from None
         finally:
             self._outside_steps.add_unfinished()
             self._end_plan()
@@ -387,9 +388,13 @@ class _OutsideLoop(TurnLoop):
         try:
             self._outside_steps.check_budgets(dollars)
         except BudgetExhausted as spent:
-            self._budget_error = self._budget_error or spent
-            if self._task is not None:
-                self._task.cancel()
+            self._end_with(spent)
+
+    def _end_with(self, error: AgentMagicError) -> None:
+        """End the turn at once with an error. The first such error counts."""
+        self._end_error = self._end_error or error
+        if self._task is not None:
+            self._task.cancel()
 
     def turn_changes(self, changes: VariablesChanged | None) -> VariablesChanged | None:
         """Return `changes`, which agentmagic tools made, and add the files in the diffs that the agent reported."""

@@ -23,6 +23,7 @@ from agentmagic.acp import bounds
 from agentmagic.acp.agents import OutsideAgent
 from agentmagic.errors import ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.loop.tool_calls import DEEPEST_INNER
 from agentmagic.messages import Content, Media, Reasoning, Resource, Text, ToolCall, ToolResult, Usage, as_text
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.text import clean, clip, cut, encodable, json_line, single_line
@@ -86,7 +87,7 @@ class CallReport:
 
     `tool` is the name of an agentmagic tool, "" for an action of the agent itself. `is_over`: the call has its result.
     `is_made`: the agentmagic tool was called over MCP. `is_asked`: a permission request for the call is not answered.
-    `runs`: the agent has reported that it carries out the call.
+    `runs`: the agent has reported that it carries out the call. `parent`: the call that it began in.
     """
 
     id: str
@@ -101,6 +102,7 @@ class CallReport:
     is_made: bool = False
     is_asked: bool = False
     runs: bool = False
+    parent: "CallReport | None" = None
     files: Sequence[str] = ()
 
     def merge(self, update: Any) -> None:
@@ -114,6 +116,11 @@ class CallReport:
         self.content = update.content if update.content is not None else self.content
         self.output = update.raw_output if update.raw_output is not None else self.output
         self.runs = self.runs or getattr(update, "status", None) == "in_progress" or update.raw_output is not None
+
+    @property
+    def depth(self) -> int:
+        """The number of calls around this one."""
+        return 0 if self.parent is None else self.parent.depth + 1
 
     @property
     def has_begun(self) -> bool:
@@ -143,8 +150,13 @@ class CallReport:
         if diffs := [one for one in self.content if one.type == "diff"]:
             diff_texts = {text for one in diffs for text in (one.old_text, one.new_text)}
             rest = {name: value for name, value in raw.items() if not (isinstance(value, str) and value in diff_texts)}
-            rest = raw if has_command(raw) else rest
-            arguments = {"title": title, **rest, "changes": "\n".join(_diff(one, self.folder) for one in diffs)}
+            is_cut = any(map(_is_cut, diffs))
+            rest = raw if has_command(raw) or is_cut else rest
+            is_whole = not is_cut or diff_texts - {None, ""} <= {
+                value for value in raw.values() if isinstance(value, str)
+            }
+            changes = "\n".join(_diff(one, self.folder) for one in diffs)
+            arguments = {"title": title, **rest, "changes" if is_whole else BEGINNING: changes}
         if len(json_text := json_line(arguments)) > bounds.ARGUMENTS:
             arguments = {"title": title, BEGINNING: cut(json_text, bounds.ARGUMENTS)}
         return ToolCall(self.id, self.kind, arguments)
@@ -278,7 +290,7 @@ class UpdateReader:
             return
         held, self._held = self._held, []
         for one in held:
-            yield from self._announce(one)
+            yield from self._announce(one, beside=True)
         if any(one.has_begun for one in held):
             yield from self.close()
 
@@ -378,17 +390,23 @@ class UpdateReader:
             self._open = None
             self._index += 1
 
-    def _announce(self, report: "CallReport") -> Iterator[News]:
+    def _announce(self, report: "CallReport", *, beside: bool = False) -> Iterator[News]:
         # While the user is asked about a call, it does not run, so a new call is not inside it. If the call is denied,
         # the new call belongs to the next step.
         if any(one.is_asked for one in self._running):
             self._held.append(report)
             return
-        parent = next((one for one in reversed(self._running) if not one.tool), None)
+        # Calls that were held together began beside each other, so they are all put into the outermost running call.
+        running = [one for one in self._running if not one.tool]
+        parent = next(iter(running if beside else reversed(running)), None)
+        # A call that would be too deep could never be carried out. The calls around a running one still take calls.
+        while parent is not None and parent.depth >= DEEPEST_INNER:
+            parent = parent.parent
         # A call inside a running call must begin now, because the running call may need its result. Calls of
         # agentmagic tools never wait for another call of the agent: while only such calls run, a new call waits for
         # the next step.
         if parent is not None:
+            report.parent = parent
             self._running.append(report)
             yield LateCall(report.call(), parent.id)
             return
@@ -523,6 +541,12 @@ def _diff(item: Any, folder: Path) -> str:
     more = [f"({len(lines) - bounds.DIFF_LINES} more lines)"] if len(lines) > bounds.DIFF_LINES else []
     head = f"{'New' if item.old_text is None else 'Changed'}: {path}"
     return encodable("\n".join([head, *lines[: bounds.DIFF_LINES], *more]))
+
+
+def _is_cut(item: Any) -> bool:
+    """Return whether `_diff` may leave out a part of a change."""
+    texts = (item.old_text or "", item.new_text)
+    return sum(map(len, texts)) > bounds.RESULT or sum(len(one.splitlines()) for one in texts) > bounds.DIFF_LINES
 
 
 def _limit_parts(parts: Sequence[Content]) -> tuple[Content, ...]:
