@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 
 # What a folder or file of tests needs beyond the core; it is left out where that is missing.
 NEEDS = {
+    "approval/test_proposers.py": "acp",
     "browser": "playwright",
     "export/test_notebook_html.py": "nbconvert",
     "jupyter": "ipykernel",

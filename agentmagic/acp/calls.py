@@ -403,6 +403,8 @@ class OutsideExecutor(ToolExecutor):
         async def on_tape(call: ToolCall, context: ToolContext) -> ToolResult:
             assert self.tape is not None  # noqa: S101  (the caller has looked)
             known = call
+            if self.tape.frozen and not self.tape.requests(call):
+                await self._check_unasked(call)
             for requested, options in recorded:
                 await self._admit(known, requested, options)
                 known = requested
@@ -420,7 +422,7 @@ class OutsideExecutor(ToolExecutor):
     async def _wait(self, call: ToolCall, live: LiveCall, context: ToolContext) -> ToolResult:
         """Report the progress of a call, and start the calls inside it, until the agent sends the call's result."""
         inner_calls: list[asyncio.Task[Any]] = []
-        known, live.is_followed = call, True
+        known, is_checked, live.is_followed = call, False, True
         await asyncio.sleep(0)  # let all calls of this step begin before one of them ends, as they do in a replay
         try:
             while True:
@@ -432,7 +434,8 @@ class OutsideExecutor(ToolExecutor):
                 while live.requests:
                     known, permit = await self._permit(known, live)
                     self._audit_request(known, permit)
-                if not live.was_asked and (live.result is not None or live.has_output):
+                if not live.was_asked and not is_checked and (live.result is not None or live.has_output):
+                    is_checked = True
                     await self._check_unasked(known)
                 if live.late or live.requests:  # they came during the check
                     continue

@@ -85,10 +85,16 @@ def _read_request(params: Any, answer: "asyncio.Future[str | None]") -> tuple[st
     call = ToolCallUpdate.model_validate(request.call)
     if call.kind is None and request.call.get("kind") is not None:
         call.kind = "other"
+    kinds: dict[str, set[str]] = {}
+    for one in request.options[: bounds.OPTIONS]:
+        kinds.setdefault(one.id, set()).add(one.kind)
     options = [
         AgentOption(one.id, clip(encodable(one.name), bounds.TITLE), clip(encodable(one.kind), bounds.ID))
         for one in request.options[: bounds.OPTIONS]
+        if one.id and len(kinds[one.id]) == 1  # an id of several kinds does not say what it chooses
     ]
+    if not options:
+        raise ValueError("no option that can be chosen")
     return request.session, PermissionRequest(call, options, answer, request.meta)
 
 

@@ -390,7 +390,7 @@ class _OutsideLoop(TurnLoop):
         except BudgetExhausted as spent:
             self._end_with(spent)
 
-    def _end_with(self, error: AgentMagicError) -> None:
+    def _end_with(self, error: AgentMagicError | BudgetExhausted) -> None:
         """End the turn at once with an error. The first such error counts."""
         self._end_error = self._end_error or error
         if self._task is not None:

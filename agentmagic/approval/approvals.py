@@ -471,7 +471,7 @@ class Gate:
                 return self._refuse(tool, question, intent, decision)
             if intent.arguments is not None and same_json(intent.arguments, call.arguments):
                 intent = replace(intent, arguments=None)  # the user's edit changed nothing
-            approved_call, problem = call, _option_problem(question, option)
+            approved_call, problem = call, _option_problem(question, option) if asking.options else ""
             if not problem and intent.arguments is not None:
                 approved_call, problem = await self.with_arguments(tool, call, intent.arguments)
             if not problem:
@@ -646,9 +646,9 @@ def _option_id(question: ApprovalAsked, intent: Intent | None) -> str:
 
 def _option_problem(question: ApprovalAsked, option: AgentOption | None) -> str:
     """Return why an approval cannot be passed on to an outside agent: it offers no such option. Return "" if it can."""
-    if option is not None or not question.options:
+    if option is not None:
         return ""
-    names = ", ".join(single_line(sanitize(one.name), LONGEST_LINE) for one in question.options)
+    names = ", ".join(single_line(sanitize(one.name), LONGEST_LINE) for one in question.options) or "none"
     return f"Choose one of the options that {question.server} offers: {names}."
 
 

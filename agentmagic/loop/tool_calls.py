@@ -171,7 +171,8 @@ class ToolExecutor:
         """
         tool, inner = self.tools.get(call.name), depth > 0
         server = "" if tool is None else tool.definition.server
-        entry = log.Audit(server, call.name, call.arguments, caller=self.caller, within=within)
+        caller = self.caller or self.proposer
+        entry = log.Audit(server, call.name, call.arguments, caller=caller, within=within)
         try:
             if tool is None:
                 entry.decision, entry.outcome = "no such tool", "error"
