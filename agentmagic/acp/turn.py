@@ -195,7 +195,7 @@ class _OutsideLoop(TurnLoop):
     _has_plan: bool = False
     _in_step: bool = False
     _opening: str = ""
-    _end_error: AgentMagicError | None = None
+    _end_error: AgentMagicError | BudgetExhausted | None = None
     _task: "asyncio.Task[Any] | None" = None
     _outside_steps: _OutsideSteps = field(init=False)
 

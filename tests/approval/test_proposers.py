@@ -430,9 +430,12 @@ def test_each_row_has_each_column():
     assert [list(cells) for cells in TABLE.values()] == [list(COLUMNS)] * len(TABLE)
 
 
+SLOW = ("an allow rule", "level, a write", "administrator asks")
+"""Columns in which each outside agent costs a process, and which differ little from others for it."""
+
+
 def marks_of(proposer, column):
-    marks = [pytest.mark.posix, *[pytest.mark.slow] * (column in SLOW)] if proposer.startswith("an agent") else []
-    return marks
+    return [pytest.mark.posix, *[pytest.mark.slow] * (column in SLOW)] if proposer.startswith("an agent") else []
 
 
 CELLS = [
