@@ -7,11 +7,13 @@ tests/acp/wire). The other rows follow the documentation of their makers, cited 
 import json
 import os
 import re
+import secrets
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.errors import MissingExtra, UnknownModel
@@ -23,6 +25,11 @@ from agentmagic.text import did_you_mean, single_line
 if TYPE_CHECKING:
     from agentmagic.tools.mcp.stdio import Tail
 
+SERVER = f"agentmagic-{''.join(secrets.choice(ascii_lowercase) for _ in range(8))}"
+"""The name under which an agent sees the MCP server with agentmagic's tools. Only this process knows it.
+
+A project's configuration could declare a server of any other name, whose calls would then pass for those of ours.
+"""
 NODE_SECONDS = 5.0
 """Timeout of `node --version`, which normally takes 0.05 s."""
 FETCHERS = frozenset({"npx", "bunx", "pnpx"})

@@ -12,7 +12,8 @@ from agentmagic import log
 from agentmagic.acp import bounds
 from agentmagic.acp.agents import OutsideAgent
 from agentmagic.acp.connection import PermissionRequest
-from agentmagic.acp.updates import CallNews, CallReport, LateCall, News, UpdateReader, has_command, says_what_runs
+from agentmagic.acp.reports import CallReport, has_command, says_what_runs
+from agentmagic.acp.updates import CallNews, LateCall, News, UpdateReader
 from agentmagic.approval.approvals import Granted, Refused
 from agentmagic.errors import ProviderError, ToolError
 from agentmagic.events import AgentOption, Approve, CallChanged, Deny, Event, ToolFinished
@@ -30,11 +31,11 @@ CODE = "execute"
 """The name under which a policy's rules find an act that can run code: only the user, or a rule with exactly this name,
 can allow it."""
 UNASKED = "{} did this without asking: {}. It is forbidden here, so the turn has ended. {}"
-FILES = frozenset(["file_path", "filePath", "path", "notebook_path", "abs_path", "uri", "url"])
+FILES = frozenset(["file_path", "filePath", "filepath", "path", "notebook_path", "abs_path", "uri", "url"])
 """Names of inputs that hold the file, or the page, of a call that runs no code."""
 WRITTEN = frozenset(
-    ["cell_id", "cell_type", "content", "edit_mode", "limit", "line", "new_source", "newString", "new_string", "offset"]
-) | frozenset(["oldString", "old_string", "pages", "pattern", "prompt", "replaceAll", "replace_all"])
+    ["cell_id", "cell_type", "content", "diff", "edit_mode", "limit", "line", "new_source", "newString", "new_string"]
+) | frozenset(["offset", "oldString", "old_string", "pages", "pattern", "prompt", "replaceAll", "replace_all"])
 """Names of inputs that say what is done with the file of a call, and that cannot name another file."""
 HEADS = ("New: ", "Changed: ")
 """How the lines begin that name the files in the changes that a call makes."""
@@ -58,10 +59,9 @@ class LiveCall:
     """The state of one tool call while the outside agent's turn runs.
 
     `requests`: the agent's permission requests for the call, each with what it wants to do, as it was known when the
-    request came; `was_asked`: there was one. `desk`: the call as it came over MCP, or None if its
-    tool is not agentmagic's. `late`: calls that began inside this one. `progress`: the latest progress text.
-    `runs_beside`: it was reported to run, and another call has its result. `is_followed`: no refusal ends it any more,
-    but only its result.
+    request came; `was_asked`: there was one. `desk`: the call as it came over MCP, or None if its tool is not
+    agentmagic's. `late`: calls that began inside this one. `progress`: the latest progress text. `runs_beside`: it was
+    reported to run, and another call has its result. `is_followed`: no refusal ends it any more, but only its result.
     `changed` is set each time one of the other fields changes.
     """
 
@@ -474,8 +474,8 @@ def runs_code(call: ToolCall, agent: OutsideAgent) -> bool:
 def always_scope(arguments: Mapping[str, Any], *, code: bool) -> str | None:
     """Return what "always" is bound to for an outside agent's own call: the same input, or the same file if not `code`.
 
-    Return None if the call does not say what will run. The title and the description are texts for the user. An input
-    with an unknown name may be about another file, so the answer is then bound to the whole input.
+    Return None if the call does not say what will run. The title and the description of a command are texts for the
+    user. An input with an unknown name may be about another file, so the answer is then bound to the whole input.
     """
     if not says_what_runs(arguments, code=code):
         return None
@@ -484,5 +484,6 @@ def always_scope(arguments: Mapping[str, Any], *, code: bool) -> str | None:
     changed = sorted({line.partition(": ")[2] for line in lines if line.startswith(HEADS)})
     others = set(arguments) - FILES - WRITTEN - ABOUT - ({"changes"} if changed else set[str]())
     if code or not files or others:
-        return json_line({name: arguments[name] for name in arguments if name not in ABOUT})
+        about = ABOUT if has_command(arguments) else frozenset[str]()  # in other inputs, a title can be what is written
+        return json_line({name: arguments[name] for name in arguments if name not in about})
     return json_line(files | ({"changes": changed} if changed else {}))

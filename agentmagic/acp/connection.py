@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, Field
 
 from agentmagic.acp import bounds
-from agentmagic.acp.agents import OutsideAgent
+from agentmagic.acp.agents import SERVER, OutsideAgent
 from agentmagic.acp.process import START_SECONDS, AgentProcess, start_agent
-from agentmagic.acp.updates import SERVER
 from agentmagic.errors import AuthenticationFailed, ProviderError
 from agentmagic.events import AgentOption, Approve, Deny, option_for
 from agentmagic.serialization import is_shallow

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from agentmagic.acp.agents import SERVER
 from agentmagic.acp.calls import OutsideCalls
-from agentmagic.acp.updates import SERVER
 from agentmagic.messages import ToolDef, ToolResult
 from agentmagic.serve.desk import Exchange, Page
 from agentmagic.serve.serving import shared_server

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentmagic.acp import bounds
-from agentmagic.acp.updates import CallNews, LateCall, News, PlanNews, text_of
+from agentmagic.acp.reports import text_of
+from agentmagic.acp.updates import CallNews, LateCall, News, PlanNews
 from agentmagic.events import PartDelta, PartStarted
 from agentmagic.secrets import redact
 from agentmagic.text import plural, single_line

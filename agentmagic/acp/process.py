@@ -21,8 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from agentmagic import secrets, settings
 from agentmagic.acp import agents
-from agentmagic.acp.agents import OutsideAgent
-from agentmagic.acp.updates import SERVER
+from agentmagic.acp.agents import SERVER, OutsideAgent
 from agentmagic.errors import AuthenticationFailed, ProviderError, Unavailable
 from agentmagic.text import single_line
 from agentmagic.tools.mcp import limits, stdio, warm

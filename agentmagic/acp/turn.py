@@ -14,7 +14,8 @@ from agentmagic.acp import bounds
 from agentmagic.acp.agents import outside_agent, silence_problem, trial
 from agentmagic.acp.calls import CallTape, OutsideCalls, OutsideExecutor
 from agentmagic.acp.model import OutsideModel, session_in
-from agentmagic.acp.updates import CONTINUES, PlanNews, changed_files
+from agentmagic.acp.reports import changed_files
+from agentmagic.acp.updates import CONTINUES, PlanNews
 from agentmagic.agent import MAX_ITERATIONS, REPAIRS, TIMEOUT
 from agentmagic.approval.approvals import Gate
 from agentmagic.classroom import class_settings

@@ -121,6 +121,21 @@ def test_always_for_a_file_holds_for_no_other_file(first: Any, second: Any, is_s
     assert (always_scope(first, code=False) == always_scope(second, code=False)) is is_same
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        ({"command": "ls", "description": "Look"}, {"command": "ls", "title": "List"}, True),
+        ({"command": "ls"}, {"command": "ls", "cwd": "/"}, False),
+        ({"command": "ls", "path": "a"}, {"command": "rm", "path": "a"}, False),
+        ({"title": "Ticket", "body": "x"}, {"title": "Other ticket", "body": "x"}, False),
+        ({"title": "Ticket"}, {"title": "Ticket"}, None),
+    ],
+)
+def test_always_for_code_holds_for_exactly_the_same_command_or_input(first: Any, second: Any, is_same: Any) -> None:
+    scopes = always_scope(first, code=True), always_scope(second, code=True)
+    assert scopes == (None, None) if is_same is None else (scopes[0] == scopes[1]) is is_same
+
+
 @pytest.mark.parametrize("has_input", [False, True])
 def test_a_change_that_is_too_long_for_its_diff_is_shown_whole_or_is_unclear(tmp_path: Path, has_input: bool) -> None:
     text = "x\n" * 450 + "import evil\n"

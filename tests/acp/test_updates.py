@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmagic.acp import bounds
-from agentmagic.acp.agents import KNOWN
+from agentmagic.acp.agents import KNOWN, SERVER
+from agentmagic.acp.reports import changed_files
 from agentmagic.acp.updates import (
     CONTINUES,
-    SERVER,
     CallNews,
     CostNews,
     LateCall,
     PlanNews,
     UpdateReader,
-    changed_files,
 )
 from agentmagic.errors import ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartStarted
