@@ -1,11 +1,14 @@
 """A page before a view, without a browser: does what a person does, and waits for what is shown."""
 
 import threading
+import time
 
 from tests.widgets.reader import Reader
 
 PATIENCE = 30.0
 """Seconds after which what is waited for has failed to come."""
+LOOK = 0.1
+"""Seconds between two looks at what is waited for."""
 
 
 class Page:
@@ -38,8 +41,11 @@ class Page:
 
     def until(self, holds):
         """Wait until something holds, and return what it came to."""
+        ends = time.monotonic() + PATIENCE
         with self._changed:
-            found = self._changed.wait_for(holds, PATIENCE)
+            # What is waited for can come without a message to the page, so look again now and then.
+            while not (found := self._changed.wait_for(holds, LOOK)) and time.monotonic() < ends:
+                pass
         assert found, f"problems {self.problems}, said {self.said}, state {self.state}, shown {self._reader.shown()}"
         return found
 
