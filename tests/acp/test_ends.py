@@ -104,6 +104,7 @@ def test_words_just_after_the_response_belong_to_the_answer(session: Session, st
     assert (text_of(again), notices_of(again)) == ("next", [])
 
 
+@pytest.mark.slow
 def test_a_turn_whose_last_text_is_long_past_ends_with_the_response(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +115,7 @@ def test_a_turn_whose_last_text_is_long_past_ends_with_the_response(
     assert time.monotonic() - began < LONG
 
 
+@pytest.mark.slow
 def test_an_agent_that_goes_on_talking_does_not_keep_its_turn_open(
     session: Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -202,6 +204,7 @@ def test_what_has_an_id_of_the_turn_before_is_told_once_and_is_no_part_of_the_an
     assert notices_of(ask(session, ["say", "four"], END)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second", "answer", "told"),
     [
@@ -224,6 +227,7 @@ def test_an_agent_that_repeats_its_ids_keeps_its_answers(
         assert (text_of(third), notices_of(third)) == ("four", [])
 
 
+@pytest.mark.slow
 def test_what_comes_between_two_turns_is_told_in_the_second(session: Session, tmp_path: Path) -> None:
     talk = tmp_path / "talk"
     late = [
@@ -245,6 +249,7 @@ def test_what_comes_between_two_turns_is_told_in_the_second(session: Session, tm
     )
 
 
+@pytest.mark.slow
 def test_what_comes_after_stop_is_told_in_the_next_turn(session: Session) -> None:
     run = session.start(json.dumps([["say", "one"], ["stopped"], done(title="Write b.txt"), ["end", "cancelled"]]))
     wait_until(lambda: any(isinstance(event, PartDelta) for event in run.events))
@@ -254,6 +259,7 @@ def test_what_comes_after_stop_is_told_in_the_next_turn(session: Session) -> Non
     assert 'the call "Write b.txt" (completed)' in told
 
 
+@pytest.mark.slow
 def test_a_call_that_is_announced_with_an_old_id_is_a_new_call(session: Session) -> None:
     for _ in range(2):
         run = ask(session, call(), done(), ["say", "read"], END)
@@ -261,12 +267,14 @@ def test_a_call_that_is_announced_with_an_old_id_is_a_new_call(session: Session)
         assert notices_of(run) == []
 
 
+@pytest.mark.slow
 def test_what_an_agent_sends_before_its_first_prompt_is_not_late(session: Session) -> None:
     ask(session, ["say", "one"], END)
     session.undo()  # the next turn opens another session of the agent
     assert notices_of(ask(session, ["say", "two"], END)) == []
 
 
+@pytest.mark.slow
 def test_late_words_are_replayed(tmp_path: Path) -> None:
     prompts = [[["say", "one", "m1"], END], [["say", "late", "m1"], ["say", "two", "m2"], END], [["think", "hm"], END]]
     runs: list[list[Run]] = []
@@ -304,6 +312,7 @@ def test_an_end_without_text_call_or_plan_is_an_error(
     assert text_of(ask(session, ["say", "next"], END)) == "next"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
@@ -321,6 +330,7 @@ def test_other_ends_without_text_are_answers(
     assert (error_of(run), run.settled.result().result.stop_reason) == (None, "answer")
 
 
+@pytest.mark.slow
 def test_an_empty_end_after_a_further_prompt_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "LAST_WORDS", 0.1)
     prompts = [json.dumps([END])]
@@ -344,6 +354,7 @@ def test_the_words_of_an_error_are_shown(session: Session) -> None:
     assert str(error_of(run)).endswith("did not answer the prompt: The weekly quota is used up.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "is_login"),
     [
@@ -363,6 +374,7 @@ def test_a_used_up_quota_is_no_missing_login_if_the_agent_says_so_in_its_text(
 # -- the time of the start -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("request_", "words"), [("initialize", "did not start within"), ("session/new", "did not start and open a session")]
 )
@@ -380,6 +392,7 @@ def test_a_timeout_that_a_user_sets_covers_the_start(request_: str, words: str, 
     assert results[0] == results[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("request_", "limit", "words"),
     [("initialize", (process, "START_SECONDS"), "introduce itself"), ("session/new", (bounds, "OPENING"), "open a")],

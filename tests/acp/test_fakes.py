@@ -106,6 +106,7 @@ def opened(fake: Fake) -> Client:
     return client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "scene"), CASES)
 def test_a_fake_tells_of_a_call_as_the_real_agent_does(name: str, scene: str, tmp_path: Path) -> None:
     client = opened(Fake(name, tmp_path, {"go": [act_of(name, scene)]}))

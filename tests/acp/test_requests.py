@@ -52,6 +52,7 @@ def test_many_requests_at_once_are_all_answered(tmp_path: Path) -> None:
     assert [one.call.arguments["command"] for one in of_kind(run, ApprovalAsked)] == calls
 
 
+@pytest.mark.slow
 def test_calls_that_overlap_never_nest_too_deep(tmp_path: Path) -> None:
     calls = [f"c{number}" for number in range(9)]
     steps: list[Any] = [request(calls[0], title="c0", rawInput={"command": "c0"}), {"wait": 0}]
@@ -82,6 +83,7 @@ def test_the_input_of_a_second_request_is_not_shown_for_the_first(tmp_path: Path
     assert len(fake.heard("answered")) == len((first, other))
 
 
+@pytest.mark.slow
 def test_a_request_beyond_the_bounds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentmagic.acp.bounds.CALLS", 1)
     announced = {"update": {"sessionUpdate": "tool_call", "toolCallId": "a", "title": "Read", "kind": "read"}}
@@ -136,6 +138,7 @@ def test_always_for_code_holds_for_exactly_the_same_command_or_input(first: Any,
     assert scopes == (None, None) if is_same is None else (scopes[0] == scopes[1]) is is_same
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_input", [False, True])
 def test_a_change_that_is_too_long_for_its_diff_is_shown_whole_or_is_unclear(tmp_path: Path, has_input: bool) -> None:
     text = "x\n" * 450 + "import evil\n"

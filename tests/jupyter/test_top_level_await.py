@@ -71,6 +71,7 @@ def test_a_client_s_program_awaits_while_no_cell_runs(fresh, tmp_path):
     assert is_alive(fresh)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fresh", PYTHONS, indirect=True)
 def test_a_turn_in_the_background_awaits_after_its_cell_as_one_of_the_panel_does(fresh):
     assert fresh.run(f"program({PROGRAM!r})").ok
@@ -78,6 +79,7 @@ def test_a_turn_in_the_background_awaits_after_its_cell_as_one_of_the_panel_does
     assert is_alive(fresh)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fresh", PYTHONS, indirect=True)
 def test_a_program_and_a_tool_on_the_kernel_s_loop_await_while_a_cell_runs(fresh):
     program = f"{PROGRAM}\nseen.append(await g())"
@@ -92,6 +94,7 @@ def test_a_program_and_a_tool_on_the_kernel_s_loop_await_while_a_cell_runs(fresh
 WAITING = "ready = asyncio.Event()\nprint('one')\nawait ready.wait()\nprint('two')"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fresh", PYTHONS, indirect=True)
 def test_a_cell_that_runs_while_a_client_s_program_awaits_keeps_its_output_and_an_interrupt_ends_only_the_program(
     fresh, tmp_path
