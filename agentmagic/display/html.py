@@ -79,7 +79,9 @@ CARD = f"border:1px solid {BORDER};border-radius:6px;margin:8px 0"
 SUMMARY = f"padding:6px 10px;cursor:pointer;{MUTED}"
 ROW = "display:inline-flex;gap:8px;align-items:baseline;width:calc(100% - 20px);vertical-align:top"
 NAME = "color:var(--jp-content-font-color1,inherit)"
-BADGE = f"border:1px solid {BORDER};border-radius:9px;padding:0 7px;overflow-wrap:anywhere"
+BADGE = f"border:1px solid {BORDER};border-radius:9px;padding:0 7px"
+LONG_BADGE = f"{BADGE};overflow-wrap:anywhere"
+"""The style of a badge that has the address of a server behind its name."""
 ARGUMENTS = "flex:1;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 BODY = f"border-top:1px solid {BORDER};padding:4px 12px 10px 34px;overflow-x:auto"
 INSIDE = f"border-left:2px solid {BORDER};padding-left:10px;margin:8px 0 2px"
@@ -300,7 +302,8 @@ class _BlockHtml:
         title = words.hosted_title(card)
         yield element("b", title or element("samp", sanitize(card.name)), style=NAME)
         if card.server:
-            yield element("small", "agent" if card.agent else words.server(card), style=BADGE)
+            label = "agent" if card.agent else words.server(card)
+            yield element("small", label, style=LONG_BADGE if words.server_address(card) else BADGE)
         yield element("samp", words.short_arguments(card), style=ARGUMENTS)
         if state := words.card_state(card):
             yield element("small", state, style=MUTED if card.state == "done" else colour)
