@@ -629,10 +629,22 @@ def test_one_question_is_open_at_a_time_and_only_its_own_answer_settles_it():
     page.asked()  # "always" holds for no act of a page
 
 
+def test_an_act_that_waits_for_its_answer_is_not_asked_about_twice(audit):
+    page, _, chat = opened(session_of("hi"))
+    for _ in range(3):
+        page.act("level", level="trusted")
+    page.act("approve", id=page.asked()["ask"])
+    page.until(lambda: page.state["level"] == "trusted")
+    page.act("level", level="ask")
+    page.until(lambda: commands.level_of(chat.session) == "ask")
+    assert page.state["asked"] is None
+    assert [line for line in audit.lines if "level" in line] == audit.lines[-1:]
+
+
 def test_a_page_that_asks_without_end_is_refused():
     page, _, _ = opened(session_of("hi"))
-    for _ in range(MOST_WAITING + 1):
-        page.act("level", level="trusted")
+    for number in range(MOST_WAITING + 1):
+        page.act("connect", server=f"shop{number}")
     page.until(lambda: page.problems)
     assert f"{MOST_WAITING} actions wait for your answer already." in page.problems[0][0]
 

@@ -40,7 +40,7 @@ class PageQuestions:
         self._view = view
         self._record = record
         self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._acts: list[PageAct] = []
         self._open: _OpenQuestion | None = None
 
     def answer(self, intent: Intent) -> bool:
@@ -54,18 +54,21 @@ class PageQuestions:
     async def do(self, act: PageAct, carry_out: Callable[[], Awaitable[T]]) -> T | None:
         """Ask the user about an act, and carry it out after a yes. Return its result, or None after a no.
 
+        An act that waits for its answer already is not asked about twice: a page can send it again at a key press.
         Without a page that shows the panel, the answer is no. Raises UsageError if too many acts wait, and the errors
         of `carry_out`.
         """
-        if self._waiting >= MOST_WAITING:
+        if act in self._acts:
+            return None
+        if len(self._acts) >= MOST_WAITING:
             raise UsageError(f"{MOST_WAITING} actions wait for your answer already. Answer the card, then try again.")
-        self._waiting += 1
+        self._acts.append(act)
         try:
             async with self._turn:
                 is_seen = self._view.mounted.is_set()
                 approved = is_seen and await self._ask(act)
         finally:
-            self._waiting -= 1
+            self._acts.remove(act)
         decision = ("approved" if approved else "denied") if is_seen else NO_ONE
         entry = log.Audit(PAGE, act.name, {"line": act.line}, decision=decision, outcome="denied")
         self._record(PageDecision(act.line, act.about, approved, "" if is_seen else UNSEEN))
