@@ -42,7 +42,6 @@ NEEDS = {
     "providers/openai": "openai",
     "test_traces.py": "opentelemetry.sdk",
     "tools/mcp": "mcp",
-    "tools/test_server_names.py": "ipykernel",
     "tools/test_dask.py": "distributed",
     "tools/test_executors.py": "cloudpickle",
     "tools/test_ipyparallel.py": "ipyparallel",
