@@ -50,6 +50,7 @@ NEEDS = {
     "serve/test_bridge.py": "mcp",
     "serve/test_clients.py": "fastmcp",
     "serve/test_conformance.py": "mcp",
+    "serve/test_hostile_programs.py": "ipykernel",
     "serve/test_endings.py": "mcp",
     "serve/test_hostile_clients.py": "mcp",
     "replay/test_maps.py": "pandas",
