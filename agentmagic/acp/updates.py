@@ -74,9 +74,9 @@ class UpdateReader:
     """Reads the updates that an outside agent sends during one prompt.
 
     `agent` is the agent's row in the table of agents. `tools`: the names of the agentmagic tools that the agent can
-    call. `fresh`: a function that returns a call id that
-    is unique in the conversation, given the agent's id of the call. Paths inside `folder` are shown relative to it.
-    Raises ProviderError if the agent sends more than the limits allow.
+    call. `fresh`: a function that returns a call id that is unique in the conversation, given the agent's id of the
+    call. Paths inside `folder` are shown relative to it. Raises ProviderError if the agent sends more than the limits
+    allow.
     """
 
     def __init__(

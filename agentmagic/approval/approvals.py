@@ -297,7 +297,7 @@ class Gate:
         return await self._ask_user(_Asking(tool, call, tuple(options), proposer, decide, decision))
 
     async def forbids(self, tool: Tool, call: ToolCall) -> str:
-        """Return why the policy or a bound denies an act that is done without asking; "" if none of them denies it."""
+        """Return why the policy or a bound denies an act, or its hook fails; "" if none of them denies it."""
         try:
             decision = (await self._decider(tool, call))()
         except _HookFailed as failed:
@@ -551,13 +551,7 @@ class Gate:
         return call, await self._problem(tool, call)
 
     async def _problem(self, tool: Tool, call: ToolCall) -> str:
-        if problem := check_arguments(tool.definition, call.arguments):
-            return problem
-        try:
-            decision = (await self._decider(tool, call))()
-        except _HookFailed as failed:
-            return str(failed)
-        return decision.why if decision.verdict == "deny" else ""
+        return check_arguments(tool.definition, call.arguments) or await self.forbids(tool, call)
 
 
 class _HookFailed(Exception):
