@@ -31,7 +31,7 @@ class RowReader:
 
     async def prompts_to_ask(self) -> AsyncIterator[RowPrompt]:
         """Yield the prompts of the rows to ask. Raises UsageError if the rows cannot be read."""
-        if self._work.settings.sample is not None:
+        if self._work.settings.sample is not None and self.sample_places is None:
             await self._choose(self._work.settings.sample)
         places = None if self.sample_places is None else set(self.sample_places)
         async for prompt in self._prompts():

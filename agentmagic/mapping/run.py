@@ -94,7 +94,7 @@ class MapRun:
     def so_far(self) -> MapResult:
         """Return the result with the rows that have an outcome so far."""
         ledger = self._ledger
-        rows = tuple(row for _, row in sorted(ledger.rows.copy().items()))
+        rows = ledger.known_rows()
         work = ledger.work
         return MapResult(
             rows,

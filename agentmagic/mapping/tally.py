@@ -5,16 +5,21 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Literal
 from uuid import uuid4
 
-from agentmagic.events import MapEnd, MapProgress
+from agentmagic.events import Event, MapEnd, MapProgress, ToolFinished
 from agentmagic.mapping.outcomes import MapRow
 from agentmagic.messages import Usage
+from agentmagic.text import plural
 
 RECENT = 30.0
 """The rate of a map is measured over this number of seconds."""
 KINDS_OF_ERROR = 3
 """Maximum number of different errors in a progress report."""
+
+Origin = Literal["asked", "kept", "earlier"]
+"""Where the outcome of a row comes from: this run, a stored outcome that is final, or one without an answer."""
 
 
 @dataclass
@@ -22,6 +27,7 @@ class Tally:
     """The progress counts of a map (one prompt for many rows).
 
     `kept_count` rows have an answer from an earlier run. `asked_count` and `run_usage` are from this run alone.
+    `denied` has the tools whose calls were denied, each with the number of rows in which this happened.
     """
 
     total: int | None = None
@@ -31,6 +37,7 @@ class Tally:
     run_usage: Usage = Usage()  # noqa: RUF009
     statuses: Counter[str] = field(default_factory=Counter[str])
     errors: Counter[str] = field(default_factory=Counter[str])
+    denied: Counter[str] = field(default_factory=Counter[str])
     notices: list[str] = field(default_factory=list[str])
     end_reason: MapEnd = ""
 
@@ -56,16 +63,25 @@ class Tally:
         self.asked_count += self.kept_count - kept
         self.kept_count, self._figures = kept, (rate, seconds)
 
-    def note(self, row: MapRow, *, kept: bool) -> None:
+    def note(self, row: MapRow, origin: Origin) -> None:
         """Count a row that has an outcome."""
         self._add(row)
         self.statuses[row.status] += 1
-        if kept:
-            self.kept_count += 1
+        if origin != "asked":
+            self.kept_count += origin == "kept"
             return
         self.run_usage += row.usage
         self.asked_count += 1
         self._recent.append(time.monotonic())
+
+    def note_denials(self, events: Iterable[Event]) -> None:
+        """Count the tools whose calls were denied in a row, given the events of the row."""
+        results = [event.result for event in events if isinstance(event, ToolFinished)]
+        self.denied.update({result.name for result in results if result.status == "denied"})
+
+    def denials(self) -> list[str]:
+        """Return a notice for each tool whose calls were denied in rows."""
+        return [f"Calls of {name} were denied in {plural(count, 'row')}." for name, count in sorted(self.denied.items())]
 
     def _add(self, row: MapRow) -> None:
         self.usage += row.usage
