@@ -159,11 +159,14 @@ class Driver:
         most = file.row_count + (0 if self._tape is None else len(self._tape.rows))
         # Read only as many rows of an iterator as are stored, because its rows may come slowly or never end.
         most = most if self._ledger.work.rows.total is None else most and sys.maxsize
+        if not most:
+            return None
         try:
             async with aclosing(self.reader.prompts_to_ask()) as prompts:
-                while most and (prompt := await anext(prompts, None)) is not None:
+                async for prompt in prompts:
                     self._settle_row(prompt, file)
-                    most -= 1
+                    if (most := most - 1) == 0:
+                        break
         except UsageError as error:
             return error
         return None

@@ -81,7 +81,9 @@ class Tally:
 
     def denials(self) -> list[str]:
         """Return a notice for each tool whose calls were denied in rows."""
-        return [f"Calls of {name} were denied in {plural(count, 'row')}." for name, count in sorted(self.denied.items())]
+        return [
+            f"Calls of {name} were denied in {plural(count, 'row')}." for name, count in sorted(self.denied.items())
+        ]
 
     def _add(self, row: MapRow) -> None:
         self.usage += row.usage

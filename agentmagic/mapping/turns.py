@@ -162,17 +162,23 @@ class RowTurns:
             return "failed" if sent else "not asked", result.error
         if any(isinstance(event, ToolFinished) and event.result.in_doubt for event in result.events):
             return "in doubt", result.error or "A worker was lost; what its tool did is not known."
-        if outcome.ending is not None and outcome.ending.cut:
-            return "failed", CUT_OFF
-        if outcome.ending is not None and outcome.ending.refused:
-            return "failed", f"The model refused to answer: {single_line(result.final_text, LONGEST_REFUSAL)}"
+        failure = self._failure(outcome)
+        return ("failed", failure) if failure else ("answered", "")
+
+    def _failure(self, outcome: Outcome) -> str:
+        """Return why a turn that has ended has no whole answer, by what the provider said about its end, or ""."""
+        result, ending = outcome.result, outcome.ending
+        if ending is not None and ending.cut:
+            return CUT_OFF
+        if ending is not None and ending.refused:
+            return f"The model refused to answer: {single_line(result.final_text, LONGEST_REFUSAL)}"
         if outcome.error is not None or result.stop_reason == "no_tools":
-            return "failed", result.error or "The model called a tool, and there are none."
-        if result.stop_reason == "limit" and outcome.ending is None:
-            return "failed", NO_ANSWER_WITHIN_LIMIT.format(self._work.turn.agent.max_iterations)
-        if self._schema is not None and outcome.ending is None:
-            return "failed", "The turn ended without an answer of the form that was asked for."
-        return "answered", ""
+            return result.error or "The model called a tool, and there are none."
+        if result.stop_reason == "limit" and ending is None:
+            return NO_ANSWER_WITHIN_LIMIT.format(self._work.turn.agent.max_iterations)
+        if self._schema is not None and ending is None:
+            return "The turn ended without an answer of the form that was asked for."
+        return ""
 
     def _judge(self, row: MapRow, error: Exception | None) -> None:
         """After a row failed, end the map if other rows would get the same error, or if `on_error` is "stop"."""

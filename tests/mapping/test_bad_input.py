@@ -336,7 +336,7 @@ def test_a_cap_for_a_model_without_a_price_sends_nothing_and_says_what_to_do(mon
     assert result.progress.ended == "budget"
     assert result.progress.notices[-1] == (
         "What the map costs is unknown, so max_cost cannot be kept. Register the model's price with register_model, "
-        "or use max_tokens."
+        "use max_tokens, or leave max_cost (--max-cost) out."
     )
 
 

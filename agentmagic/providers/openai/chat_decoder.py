@@ -46,16 +46,15 @@ from agentmagic.providers.wire import (
 PROVIDER = "openai-chat"
 """The provider's name in the data that the history keeps for it."""
 
-_LENGTH_REASONS = frozenset({
-    *("length", "max_tokens", "model_length", "max_output_tokens"),
-    "model_context_window_exceeded",
-})
+_LENGTH_REASONS = frozenset(
+    "length max_tokens model_length max_output_tokens model_context_window_exceeded".split(),
+)
 """Finish reasons of an answer that reached a length limit; compatible servers send all but the first."""
 
-_FILTER_REASONS = frozenset({
-    *("content_filter", "content_filtered", "sensitive", "blacklist", "safety", "refusal", "recitation"),
-    *("prohibited_content", "guardrail_intervened"),
-})
+_FILTER_REASONS = frozenset(
+    "content_filter content_filtered sensitive blacklist safety refusal recitation prohibited_content "
+    "guardrail_intervened".split()
+)
 """Finish reasons of an answer that a filter withheld; compatible servers send all but the first."""
 
 _FAILURE_REASONS = frozenset({"error", "insufficient_system_resource", "network_error", "abort"})
