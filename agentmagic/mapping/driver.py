@@ -34,6 +34,9 @@ from agentmagic.serialization import encode
 from agentmagic.text import join_names, json_line, plural
 from agentmagic.tools.base import Tool, current_tools, list_sources, new_problems
 
+LOOK_AHEAD = 2
+"""How many rows of an iterator are read for each row that has a stored outcome, before rows are asked."""
+
 
 class Driver:
     """Asks the rows of a map (one prompt for many rows) on the engine thread; their outcomes go to the `Ledger`."""
@@ -156,11 +159,11 @@ class Driver:
             reading.cancel()
 
     async def _read_stored_rows(self, file: MapFile) -> UsageError | None:
-        most = file.row_count + (0 if self._tape is None else len(self._tape.rows))
-        # Read only as many rows of an iterator as are stored, because its rows may come slowly or never end.
-        most = most if self._ledger.work.rows.total is None else most and sys.maxsize
-        if not most:
+        stored_count = file.row_count + (0 if self._tape is None else len(self._tape.rows))
+        if not stored_count:
             return None
+        # Read only the first rows of an iterator, because it may be slow or endless; others may have come among them.
+        most = sys.maxsize if self._ledger.work.rows.total is not None else LOOK_AHEAD * stored_count
         try:
             async with aclosing(self.reader.prompts_to_ask()) as prompts:
                 async for prompt in prompts:

@@ -162,7 +162,9 @@ def test_what_would_be_asked_about_is_denied_in_a_row_and_told_before(session):
     (denied,) = [event.result for event in result.run(0).events if type(event).__name__ == "ToolFinished"]
     assert denied.status == "denied"
     told = "A row cannot ask you, so calls of look_up are denied. To let them run, give the agent "
-    assert result.progress.notices == (told + 'permission=Policy([Rule("allow", "look_up")]).',)
+    told += 'permission=Policy([Rule("allow", "look_up")]).'
+    assert result.notices == (told, "Calls of look_up were denied in 1 row.")
+    assert repr(result) == f"<MapResult: 1 row, 1 answered. {told} Calls of look_up were denied in 1 row.>"
 
 
 def test_failed_rows_are_kept_and_counted_by_kind(session):

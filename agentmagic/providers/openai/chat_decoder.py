@@ -47,13 +47,15 @@ PROVIDER = "openai-chat"
 """The provider's name in the data that the history keeps for it."""
 
 _LENGTH_REASONS = frozenset(
-    "length max_tokens model_length max_output_tokens model_context_window_exceeded".split(),
+    ("length", "max_tokens", "model_length", "max_output_tokens", "model_context_window_exceeded"),
 )
 """Finish reasons of an answer that reached a length limit; compatible servers send all but the first."""
 
 _FILTER_REASONS = frozenset(
-    "content_filter content_filtered sensitive blacklist safety refusal recitation prohibited_content "
-    "guardrail_intervened".split()
+    (
+        *("content_filter", "content_filtered", "sensitive", "blacklist", "safety", "refusal", "recitation"),
+        *("prohibited_content", "guardrail_intervened"),
+    ),
 )
 """Finish reasons of an answer that a filter withheld; compatible servers send all but the first."""
 
