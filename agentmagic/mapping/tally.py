@@ -98,7 +98,7 @@ class Tally:
         seconds = now - self._began
         rate = 60 * len(self._recent) / max(min(seconds, RECENT), 0.001)
         rate, seconds = self._figures or (rate, seconds)
-        count = self.kept_count + self.asked_count
+        count = self.statuses.total()
         remaining = None if self.total is None or not rate else 60 * (self.total - count) / rate
         cost = self.usage.cost
         return MapProgress(
