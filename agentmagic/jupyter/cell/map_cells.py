@@ -145,6 +145,7 @@ def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> No
         _hand_over(partial, setup)
         if not command.keep_going:
             raise
+        say(str(error))
     else:
         _hand_over(result, setup)
 
