@@ -15,6 +15,7 @@ from agentmagic.mapping.sample import Estimate
 from agentmagic.messages import Usage, value_class
 from agentmagic.providers.base import OutputSchema
 from agentmagic.text import join_names, plural
+from agentmagic.values.columns import Column, columns_of, schema_type
 
 ANSWER = "answer"
 """The name of the column for answers without fields."""
@@ -135,8 +136,7 @@ class MapResult:
         return MapRow(place, self._source.label(place), "", "not asked")
 
     def _frame(self, rows: Sequence[MapRow]) -> Any:
-        columns: dict[str, Sequence[Any]] = {**_fields(rows, self._schema)}
-        columns |= {
+        columns = {
             "_status": [row.status for row in rows],
             "_error": [row.error for row in rows],
             "_cost": [row.usage.cost for row in rows],
@@ -144,20 +144,18 @@ class MapResult:
             "_steps": [row.steps for row in rows],
             "_run": [row.place for row in rows],
         }
+        answers = {**_fields(rows, self._schema), **{name: Column(values) for name, values in columns.items()}}
         places = [row.place for row in rows]
-        return self._source.frame(places, _with_free_names(columns, self._source.names))
+        return self._source.frame(places, _with_free_names(answers, self._source.names))
 
 
 def _fields(rows: Sequence[MapRow], schema: OutputSchema | None) -> Answers:
     """Return the answers as columns of a frame: one for each field, or a single column if answers have no fields."""
+    properties: Mapping[str, Any] = {} if schema is None else schema.schema.get("properties", {})
     if schema is None or schema.wrapped_in:
-        return {ANSWER: [_plain(row.value) for row in rows]}
-    nothing: Mapping[str, Any] = {}
-    records = [nothing if row.value is None else record(row.value) for row in rows]
-    names = dict.fromkeys(name for fields in records for name in fields) or dict.fromkeys(
-        schema.schema.get("properties", ())
-    )
-    return {str(name): [fields.get(name) for fields in records] for name in names}
+        type_ = "" if schema is None else schema_type(properties.get(schema.wrapped_in, {}))
+        return {ANSWER: Column([_plain(row.value) for row in rows], type_)}
+    return columns_of([{} if row.value is None else record(row.value) for row in rows], properties)
 
 
 def _plain(value: Any) -> Any:

@@ -84,6 +84,22 @@ def test_names_of_the_notebook_are_evaluated_once(session, model):
     assert list(model.asked) == ["counted a", "counted b", "counted c"]
 
 
+LONG = 2**53 + 1
+"""The first whole number that is no float."""
+IDS = [{"text": "good"}, {"text": "fails"}, {"text": "bad", "id": LONG}]
+
+
+@pytest.mark.parametrize(
+    "rows", [IDS, pd.DataFrame(IDS, dtype=object), pl.DataFrame(IDS)], ids=["list", "pandas", "polars"]
+)
+def test_whole_numbers_stay_so_when_a_row_fails_or_none_is_answered(session, rows):
+    all_rows, failed = (session.map(some, "{text}", as_=Line).frame for some in (rows, rows[1:2]))
+    missing = None if isinstance(rows, pl.DataFrame) else pd.NA
+    assert (all_rows["length"].to_list(), failed["length"].to_list()) == ([4, missing, 3], [missing])
+    assert {str(frame["length"].dtype) for frame in (all_rows, failed)} == {"Int64"}
+    assert all_rows["id"].to_list()[2] == LONG
+
+
 def test_a_polars_frame_comes_back_as_one(session):
     frame = session.map(pl.DataFrame({"review": ["good"]}), "{review}", as_=Line).frame
     assert isinstance(frame, pl.DataFrame)
