@@ -71,6 +71,7 @@ class Ledger:
             outcome.usage,
             outcome.steps,
             outcome.seconds,
+            outcome.notice,
         )
         self.rows[prompt.place] = row
         self.finished.append(row)

@@ -27,7 +27,8 @@ class MapRow:
 
     `index` is the row's label in the input frame, or its number (`place`) in the input list. `value` is the answer: a
     value of the requested type, or a text if no type was requested. It is None if there is no answer. `error` says in a
-    sentence why there is no answer. `key` identifies the row in the file of the map.
+    sentence why there is no answer. `notice` says which calls of tools failed in the row's turn, and why; the row can
+    have an answer all the same. `key` identifies the row in the file of the map.
     """
 
     place: int
@@ -39,6 +40,7 @@ class MapRow:
     usage: Usage = Usage()
     steps: int = 0
     seconds: float = 0.0
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -86,8 +88,9 @@ class MapResult:
     def frame(self) -> Any:
         """The input as a data frame, with the fields of the answers as further columns.
 
-        The last columns are `_status`, `_error`, `_cost` (US dollars), `_tokens`, `_steps` and `_run`. `_run` is the
-        row's number for `run(place=...)`. Raises UsageError if the input is a list and pandas is not installed.
+        The last columns are `_status`, `_error`, `_notice` (calls of tools that failed), `_cost` (US dollars),
+        `_tokens`, `_steps` and `_run`. `_run` is the row's number for `run(place=...)`. Raises UsageError if the input
+        is a list and pandas is not installed.
         """
         return self._frame(list(self._frame_rows()))
 
@@ -139,6 +142,7 @@ class MapResult:
         columns = {
             "_status": [row.status for row in rows],
             "_error": [row.error for row in rows],
+            "_notice": [row.notice for row in rows],
             "_cost": [row.usage.cost for row in rows],
             "_tokens": [row.usage.input_tokens + row.usage.output_tokens for row in rows],
             "_steps": [row.steps for row in rows],

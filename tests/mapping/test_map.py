@@ -38,7 +38,7 @@ def session(model):
 
 
 REVIEWS = pd.DataFrame({"review": ["good", "so so", "awful"], "stars": [5, 3, 1]}, index=[10, 20, 30])
-META = ["_status", "_error", "_cost", "_tokens", "_steps", "_run"]
+META = ["_status", "_error", "_notice", "_cost", "_tokens", "_steps", "_run"]
 
 
 def test_a_frame_keeps_its_index_and_columns_and_has_the_fields_of_the_answers_beside_them(session):
@@ -108,6 +108,7 @@ def test_a_polars_frame_comes_back_as_one(session):
         "length": 4,
         "_status": "answered",
         "_error": "",
+        "_notice": "",
         "_cost": None,
         "_tokens": 120,
         "_steps": 1,
@@ -178,7 +179,8 @@ def test_what_would_be_asked_about_is_denied_in_a_row_and_told_before(session):
     (denied,) = [event.result for event in result.run(0).events if type(event).__name__ == "ToolFinished"]
     assert denied.status == "denied"
     told = "A row cannot ask you, so calls of look_up are denied. To let them run, give the agent "
-    assert result.progress.notices == (told + 'permission=Policy([Rule("allow", "look_up")]).',)
+    assert result.progress.notices[0] == told + 'permission=Policy([Rule("allow", "look_up")]).'
+    assert result.progress.notices[1].startswith("In 1 answered row a call of a tool failed: 0. ")
 
 
 def test_failed_rows_are_kept_and_counted_by_kind(session):
