@@ -459,10 +459,9 @@ class Session:
             notices += tuple(filter(None, (cap.warning() for cap in caps)))
             work = MapWork(turn, row_source, prompts, settings, caps, within, self._count, notices, tape, self._count)
             view = view or current_host().map_view(self)
-            run = self._map = MapRun(work)
+            run = self._map = MapRun(work, view)
         run.listen(lambda progress: void(self._map_listeners.tell(progress)))
         if view is not None:
-            run.view = view
             view.begin(run)
         return run
 

@@ -97,6 +97,12 @@ def notices(progress: MapProgress) -> list[str]:
     return lines
 
 
+def ending(progress: MapProgress) -> str:
+    """Return in one line how a map ended early, if it did, and its notices: "Stopped: 132 of 300 rows. ...", or ""."""
+    early = [f"{heading(progress)}."] if progress.ended in _ENDS else []
+    return " ".join((*early, *notices(progress)))
+
+
 UNDER_WAY = "The map was under way when this was shown."
 """Shown in the HTML of a running map.
 

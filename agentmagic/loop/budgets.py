@@ -75,7 +75,7 @@ class Budget:
     def _pricing(self) -> str:
         if class_settings().fixes_prices:
             return "Ask the administrator for `prices`, or choose a model that has one: %agent models."
-        return "Register the model's price with register_model, or use max_tokens."
+        return "Register the model's price with register_model, use max_tokens, or leave max_cost (--max-cost) out."
 
     @property
     def _advice(self) -> str:

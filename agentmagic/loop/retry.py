@@ -218,7 +218,7 @@ def _says_something(part: Part) -> bool:
 
 
 def _silence(model: Model, response: ModelFinished) -> EmptyAnswer:
-    reason = "used up its limit of output before it said anything. Ask for less at once."
+    reason = "used up its limit of output before it said anything. Raise max_output_tokens, or ask for less at once."
     if not response.cut:
         reason = "answered nothing. Ask again, or ask in other words."
     error = EmptyAnswer(f"{model.name} {reason}")

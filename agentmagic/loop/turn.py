@@ -89,12 +89,18 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a turn ended: its result, the error to raise if any, the tools it had, and what the tools changed."""
+    """How a turn ended: its result, the error to raise if any, the tools it had, and what the tools changed.
+
+    `ending` is the end of the model's response that is the answer, also of an answer without the requested form. It is
+    None if the turn ended without such a response. If the turn has no error, and its agent an `output` type, then the
+    result's value is the model's answer if there is an `ending`, even if this value is None.
+    """
 
     result: RunResult
     error: Exception | None = None
     tools: tuple[ToolDef, ...] = ()
     changes: Sequence[Changes] = ()
+    ending: ModelFinished | None = None
 
 
 async def run_turn(turn: TurnContext, channel: Channel) -> Outcome:
@@ -123,6 +129,7 @@ class TurnLoop:
     over: bool = False
     final: str | None = None
     value: Any = None
+    ending: ModelFinished | None = None
     exhausted_budget: str = ""
     span: traces.TraceSpan = traces.NOTHING
     started: float = field(default_factory=time.monotonic)
@@ -301,7 +308,7 @@ class TurnLoop:
         self.emit(last_event)
         self.over = True
         definitions = tuple(tool.definition for tool in (*self.tools.values(), *self.steps.hosted))
-        return Outcome(result, error, definitions, self.executor.changes)
+        return Outcome(result, error, definitions, self.executor.changes, self.ending)
 
     # -- steps ---------------------------------------------------------------------------------
 
@@ -352,7 +359,11 @@ class TurnLoop:
         """Act on the model's response: run its calls, or check its answer. Return why the turn ends, else None."""
         calls = self.fold.unanswered
         if not calls:
-            return None if await self.continues(response) else "answer"
+            self.ending = response  # before the answer is read, because that may fail
+            if not await self.continues(response):
+                return "answer"
+            self.ending = None
+            return None
         if not self.turn.toolsets:
             self.executor.refuse(calls, "There are no tools in this conversation; answer without one.")
             return "no_tools"
@@ -492,7 +503,7 @@ class TurnLoop:
         if agent.on_limit == "stop":
             return "limit"
         try:
-            await self.steps.take("none", user(CLOSING_PROMPT), closing=True)
+            response = await self.steps.take("none", user(CLOSING_PROMPT), closing=True)
         except ProviderError as error:
             self.warn(redact(f"The closing answer failed: {error}"))
             self._close_without_answer()
@@ -500,7 +511,9 @@ class TurnLoop:
         if calls := self.fold.unanswered:  # some models call a tool although none was offered
             self.executor.refuse(calls, NO_CLOSING)
             self.final = self.fold.messages[-2].text.strip() or NO_CLOSING
-        elif agent.output_schema is not None:
+            return "limit"
+        self.ending = response
+        if agent.output_schema is not None:
             self.value = self._read(agent.output_schema)
         return "limit"
 

@@ -65,6 +65,7 @@ class BatchedRows:
         under_way = {name: keys & rows.keys() for name, keys in file.batches.items() if keys & rows.keys()}
         earlier = {key for keys in under_way.values() for key in keys}
         remaining = [prompt for prompt in self.waiting if prompt.key not in earlier]
+        self._ledger.is_sent = bool(earlier)
         for key in earlier:
             self._reserved_usage[key] = self._worst(rows[key])
             self._costs.shared.owe(self._reserved_usage[key])
@@ -107,7 +108,7 @@ class BatchedRows:
         rows = {prompt.key: prompt for prompt in prompts}
         async for piece in split(self._batches, [(prompt.key, self._request(prompt)) for prompt in prompts]):
             keys = tuple(key for key, _ in piece)
-            self._ledger.write(*(self._ledger.asked_line(rows[key]) for key in keys))
+            self._ledger.note_sent(*(rows[key] for key in keys))
             try:
                 name = await self._batches.submit(piece)
             except ProviderError as error:

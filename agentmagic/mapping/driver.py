@@ -4,7 +4,10 @@ Rows are asked on the engine thread, as many at a time as rate limits and budget
 """
 
 import asyncio
+import sys
 from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 
 from agentmagic.approval.approvals import Gate as ApprovalGate
@@ -32,6 +35,9 @@ from agentmagic.serialization import encode
 from agentmagic.text import join_names, json_line, plural
 from agentmagic.tools.base import Tool, current_tools, list_sources, new_problems
 
+LOOK_AHEAD = 2
+"""How many rows of an iterator are read for each row that has a stored outcome, before rows are asked."""
+
 
 class Driver:
     """Asks the rows of a map (one prompt for many rows) on the engine thread; their outcomes go to the `Ledger`."""
@@ -45,6 +51,7 @@ class Driver:
     async def run(self) -> None:
         """Ask the rows until each has an outcome, or a budget or an error ends the map. To stop it, cancel its task."""
         why: MapEnd = "done"
+        reason = ""
         ledger = self._ledger
         ledger.main = asyncio.current_task()
         try:
@@ -55,17 +62,19 @@ class Driver:
         except asyncio.CancelledError:
             why = "stopped"
         except BudgetExhausted as spent:
-            why = "budget"
-            ledger.tally.notices.append(str(spent))
+            why, reason = "budget", str(spent)
         except AgentMagicError as error:
             ledger.error = ledger.error or error
         except Exception as error:  # noqa: BLE001  (a map ends with its rows so far after any failure)
             ledger.error = MapFailed(f"The map failed: {error_text(error)}")
             ledger.error.__cause__ = error
-        await self._settle(why)
+        await self._settle(why, reason)
 
-    async def _settle(self, why: MapEnd) -> None:
-        """End the map: wait for the rows that are being asked, or cancel them if the map was stopped or has failed."""
+    async def _settle(self, why: MapEnd, reason: str) -> None:
+        """End the map: wait for the rows that are being asked, or cancel them if the map was stopped or has failed.
+
+        `reason` says which budget has ended the map. A map that has no answer, and could ask no row, fails with it.
+        """
         ledger = self._ledger
         while self._turns:
             if why == "stopped" or ledger.error is not None:
@@ -74,6 +83,11 @@ class Driver:
                 await self._turns.wait()
             except asyncio.CancelledError:
                 why = "stopped"
+        ledger.note_earlier()
+        if self._turns is not None and why != "stopped":
+            ledger.error = ledger.error or self._failure_to_ask(reason)
+        if reason and ledger.error is None:
+            ledger.tally.notices.append(reason)
         ledger.tally.end("failed" if ledger.error is not None else why)
         rows = [row for _, row in sorted(ledger.rows.items())]
         ledger.tally.settle(rows)
@@ -84,6 +98,15 @@ class Driver:
         if ledger.file is not None:
             ledger.file.close()
         ledger.tell()
+
+    def _failure_to_ask(self, reason: str) -> MapFailed | None:
+        """Return the error of a map that has no answer and could not ask a row, for example because of a budget."""
+        ledger = self._ledger
+        if ledger.is_sent or ledger.tally.statuses["answered"]:
+            return None
+        refusals = (row.error for row in ledger.finished if row.status == "not asked" and row.error)
+        reason = reason or next(refusals, "")
+        return MapFailed(f"No row was asked. {reason}") if reason else None
 
     async def _tools(self) -> list[Tool]:
         """Return the tools for all rows. Add notices to the progress about missing tools and calls that are denied."""
@@ -107,10 +130,10 @@ class Driver:
         batches = BatchedRows(ledger, costs, turns, [tool.name for tool in tools]) if work.settings.batch else None
         if self._tape is not None:
             self._tape.start()
-        unreadable: UsageError | None = None
+        unreadable = await self._keep_rows(file)
         try:
             async for prompt in self.reader.prompts_to_ask():
-                if self._settle_row(prompt, file):
+                if prompt.place in ledger.rows or self._settle_row(prompt, file):
                     continue
                 if batches is None:
                     await turns.start(prompt)
@@ -123,6 +146,38 @@ class Driver:
         await turns.wait()
         if unreadable is not None:
             raise unreadable
+
+    async def _keep_rows(self, file: MapFile) -> UsageError | None:
+        """Add the stored outcomes to the map's result before a row is asked, so that a map that ends early has them.
+
+        Return the error if the rows cannot be read; the rows before it can be asked. If the number of rows is known, a
+        map that is stopped meanwhile still gets all stored outcomes.
+        """
+        reading = asyncio.create_task(self._read_stored_rows(file))
+        try:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            if self._ledger.error is None and self._ledger.work.rows.total is not None:
+                await asyncio.wait([reading])
+            raise
+        finally:
+            reading.cancel()
+
+    async def _read_stored_rows(self, file: MapFile) -> UsageError | None:
+        stored_count = file.row_count + (0 if self._tape is None else len(self._tape.rows))
+        if not stored_count:
+            return None
+        # Read only the first rows of an iterator, because it may be slow or endless; others may have come among them.
+        most = sys.maxsize if self._ledger.work.rows.total is not None else LOOK_AHEAD * stored_count
+        try:
+            async with aclosing(self.reader.prompts_to_ask()) as prompts:
+                async for prompt in prompts:
+                    self._settle_row(prompt, file)
+                    if (most := most - 1) == 0:
+                        break
+        except UsageError as error:
+            return error
+        return None
 
     async def _open(self, tools: Sequence[Tool]) -> MapFile:
         """Open the file that stores the map's answers. Raises UsageError if this map cannot write to the file."""
@@ -158,16 +213,20 @@ class Driver:
 
     def _settle_row(self, prompt: RowPrompt, file: MapFile) -> bool:
         """If a row has an answer already or cannot be asked, add its outcome to the map's result and return True."""
+        ledger = self._ledger
         if self._tape is not None and self._tape.keep(prompt):
             return True
-        outcome = file.outcomes.get(prompt.key)
-        if outcome is not None and outcome.status == "answered" and self._ledger.keep(prompt, outcome):
+        outcome = file.last_outcome(prompt.key, ledger.label(prompt))
+        if outcome is not None and outcome.status == "answered" and ledger.keep(prompt, outcome):
             return True
         if prompt.prompt is None:
-            self._ledger.note(prompt, RowEnded(prompt.key, self._ledger.label(prompt), "failed", error=prompt.problem))
-        elif outcome is not None and outcome.status == "in doubt" and self._turns is not None:
-            self._turns.doubts.add(prompt.key)
-        return prompt.prompt is None
+            ledger.note(prompt, RowEnded(prompt.key, ledger.label(prompt), "failed", error=prompt.problem))
+            return True
+        if outcome is not None and outcome.status not in ("answered", "not asked"):
+            ledger.earlier[prompt.place] = replace(prompt, prompt=None), outcome
+            if outcome.status == "in doubt" and self._turns is not None:
+                self._turns.doubts.add(prompt.key)
+        return False
 
     def _recipe(self, tools: Sequence[Tool]) -> Recipe:
         """Return the description of the request that all rows share, with a digest of each part."""
@@ -183,7 +242,8 @@ class Driver:
             "type": digest("" if schema is None else json_line(schema.schema)),
             "instructions": digest(turn.agent.instructions),
             "tools": digest(*map(json_line, definitions)),
-            "settings": digest(repr(turn.agent.settings)),
+            # The file keeps its answers if the limit of output changes: rows that were cut off at it are asked again.
+            "settings": digest(repr(replace(turn.agent.settings, max_output_tokens=None))),
             "conversation": digest(*map(encode, turn.history.messages)),
         }
         return Recipe(prompts.text, turn.model.name, parts)

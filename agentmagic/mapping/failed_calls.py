@@ -34,11 +34,12 @@ def failed_calls(events: Iterable[Event]) -> str:
 
 
 def failed_calls_notice(rows: Iterable[MapRow]) -> str:
-    """Return how many rows have an answer although calls of their tools failed, "" if there are none."""
-    labels = [str(row.index) for row in rows if row.notice and row.status == "answered"]
-    if not labels:
+    """Return in which rows calls of tools failed, with the reason in the first of them, "" if there are none."""
+    told = [row for row in rows if row.notice]
+    if not told:
         return ""
+    labels = join_names([str(row.index) for row in told], MOST_ROWS_NAMED)
     return (
-        f"In {plural(len(labels), 'answered row')} a call of a tool failed: {join_names(labels, MOST_ROWS_NAMED)}. "
-        "The column _notice of the frame says which call, and why."
+        f"In {plural(len(told), 'row')} a call of a tool failed: {labels}. The column _notice of the frame says which "
+        f"call, and why. In the first: {clip(told[0].notice, LONGEST_REASON)}"
     )

@@ -40,6 +40,9 @@ RowStatus = Literal["answered", "failed", "in doubt", "in a batch", "not asked"]
 LONGEST_ERROR = 300
 """Maximum number of characters in the error of a row."""
 
+NO_ANSWER_CAME = "It was asked by an earlier run, and its answer did not arrive."
+"""The error of a row in doubt about which the file says only that it was asked."""
+
 LARGEST_FILE = 64 * 2**30
 """Bytes of a file that is read; a million rows have about 5 GB."""
 
@@ -208,6 +211,25 @@ class MapFile:
             text = self._file.read(size)
         line = decode_line(text) if size else None
         return line.events if isinstance(line, RowLog) else ()
+
+    @property
+    def row_count(self) -> int:
+        """The number of rows that were asked."""
+        return len(self.outcomes.keys() | self.doubtful_keys | set[str]().union(*self.batches.values()))
+
+    def last_outcome(self, key: str, label: str) -> RowEnded | None:
+        """Return the last outcome of a row with this label, or None if the file has no line of the row.
+
+        A row that was asked without an outcome is in a batch or in doubt.
+        """
+        outcome = self.outcomes.get(key)
+        if outcome is not None and outcome.status == "answered":
+            return outcome
+        if any(key in keys for keys in self.batches.values()):
+            return RowEnded(key, label, "in a batch")
+        if key in self.doubtful_keys:
+            return RowEnded(key, label, "in doubt", error=NO_ANSWER_CAME)
+        return outcome
 
     def close(self) -> None:
         """Release the lock, so that other kernels can write the file. `events` can still read it."""

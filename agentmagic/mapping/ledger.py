@@ -9,7 +9,7 @@ from agentmagic.events import MapProgress
 from agentmagic.mapping.file import Line, MapFile, RowAsked, RowEnded
 from agentmagic.mapping.outcomes import MapRow
 from agentmagic.mapping.prompts import RowPrompt, digest
-from agentmagic.mapping.tally import Tally
+from agentmagic.mapping.tally import Origin, Tally
 from agentmagic.mapping.work import MapFailed, MapWork
 from agentmagic.runtime.engine import void
 from agentmagic.text import clip
@@ -22,19 +22,23 @@ class Ledger:
     """Collects the outcomes of the rows of a map (one prompt for many rows). It is used on the engine thread.
 
     `rows` are the rows that have an outcome, by their number in the input. `finished` are the same rows in the order in
-    which they ended. `doubtful` are the rows that may have been paid for twice. `running` counts the rows being
-    asked. `error` is the error that made the map fail; `end` sets it and cancels the map's task `main`. `request` is a
-    digest of the request that all rows share. Three functions are called: `on_row` when a row has an outcome,
-    `on_outcome` with this outcome, and `on_progress` with each progress report.
+    which they ended. `earlier` are the rows that an earlier run has asked without an answer, each with its prompt and
+    outcome; this outcome holds until the row is asked again. `doubtful` are the rows that may have been paid for twice.
+    `running` counts the rows being asked, and `is_sent` says whether this run has sent a request. `error` is the error
+    that made the map fail; `end` sets it and cancels the map's task `main`. `request` is a digest of the request that
+    all rows share. Three functions are called: `on_row` when a row has an outcome, `on_outcome` with this outcome, and
+    `on_progress` with each progress report.
     """
 
     def __init__(self, work: MapWork, on_progress: Callable[[MapProgress], None], on_row: Callable[[], None]) -> None:
         self.work = work
         self.rows: dict[int, MapRow] = {}
         self.finished: list[MapRow] = []
+        self.earlier: dict[int, tuple[RowPrompt, RowEnded]] = {}
         self.doubtful: list[MapRow] = []
         self.tally = Tally(total=work.rows.total, notices=list(work.notices))
         self.running = 0
+        self.is_sent = False
         self.file: MapFile | None = None
         self.error: AgentMagicError | None = None
         self.on_outcome: Callable[[RowEnded], object] = void
@@ -54,38 +58,60 @@ class Ledger:
                 value = self._schema.read(outcome.answer) if outcome.answer else self._schema.convert(data)
             except ValueError:
                 return False
-        row = self.note(prompt, outcome, value, kept=True)
+        row = self.note(prompt, outcome, value, origin="kept")
         if self.file is not None and row.key in self.file.repeated_keys:
             self.doubtful.append(row)
         return True
 
-    def note(self, prompt: RowPrompt, outcome: RowEnded, value: Any = None, *, kept: bool = False) -> MapRow:
-        """Add the outcome of a row to the map's result, and return the row. A `kept` outcome is from an earlier run."""
-        row = MapRow(
+    def note(self, prompt: RowPrompt, outcome: RowEnded, value: Any = None, *, origin: Origin = "asked") -> MapRow:
+        """Add the outcome of a row to the map's result, and return the row."""
+        row = self._row(prompt, outcome, value)
+        self.rows[prompt.place] = row
+        self.finished.append(row)
+        self.tally.note(row, origin)
+        self.on_outcome(outcome)
+        self._on_row()
+        self.tell_soon()
+        return row
+
+    def _row(self, prompt: RowPrompt, outcome: RowEnded, value: Any) -> MapRow:
+        text = outcome.answer if outcome.status == "answered" else None
+        return MapRow(
             prompt.place,
             self.work.rows.label(prompt.place),
             outcome.key,
             outcome.status,
-            value if self._schema is not None else outcome.answer or None,
+            text if self._schema is None else value,
             outcome.error,
             outcome.usage,
             outcome.steps,
             outcome.seconds,
             outcome.notice,
         )
-        self.rows[prompt.place] = row
-        self.finished.append(row)
-        self.tally.note(row, kept=kept)
-        self.on_outcome(outcome)
-        self._on_row()
-        self.tell_soon()
-        return row
+
+    def known_rows(self) -> tuple[MapRow, ...]:
+        """Return the rows that have an outcome of this run or of an earlier one, in the order of the input."""
+        rows = {place: self._row(*known, None) for place, known in self.earlier.copy().items()} | self.rows
+        return tuple(row for _, row in sorted(rows.items()))
+
+    def note_earlier(self) -> None:
+        """At the end of the map, add the rows that were not asked again, with the outcome of an earlier run."""
+        for place, (prompt, outcome) in sorted(self.earlier.items()):
+            if place not in self.rows:
+                row = self.note(prompt, outcome, origin="earlier")
+                if outcome.status == "in doubt":
+                    self.doubtful.append(row)
 
     def label(self, prompt: RowPrompt) -> str:
         """Return the label of a row, cut to 100 characters."""
         return clip(str(self.work.rows.label(prompt.place)), 100)
 
-    def asked_line(self, prompt: RowPrompt) -> RowAsked:
+    def note_sent(self, *prompts: RowPrompt) -> None:
+        """Write to the map's file that rows are asked, before their first requests are sent."""
+        self.is_sent = True
+        self.write(*map(self._asked_line, prompts))
+
+    def _asked_line(self, prompt: RowPrompt) -> RowAsked:
         """Return the line that is written to the map's file before a row is asked."""
         return RowAsked(prompt.key, self.label(prompt), digest(self.request, prompt.key))
 

@@ -7,8 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
+from agentmagic.display import map_words
 from agentmagic.errors import UsageError
-from agentmagic.events import Event, MapProgress, RunResult, TurnFinished, fold
+from agentmagic.events import Event, MapEnd, MapProgress, RunResult, TurnFinished, fold
 from agentmagic.mapping.file import MapFile, RowStatus
 from agentmagic.mapping.rows import Answers, Rows
 from agentmagic.mapping.sample import Estimate
@@ -72,7 +73,17 @@ class MapResult:
         parts += [f"{progress.failed:,} failed"] if progress.failed else []
         parts += [f"{plural(len(self.doubtful), 'row')} in doubt"] if self.doubtful else []
         parts += [] if not cost else [f"${cost:.4f}"]
-        return f"<MapResult: {', '.join(parts)}>"
+        return f"<MapResult: {'. '.join(filter(None, (', '.join(parts), map_words.ending(progress))))}>"
+
+    @property
+    def ended(self) -> MapEnd:
+        """Why the map is over: "done", "stopped", "budget" or "failed". It is "" while the map runs."""
+        return self.progress.ended
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """The messages for the user, such as the budget that ended the map, or the tools whose calls were denied."""
+        return self.progress.notices
 
     @property
     def usage(self) -> Usage:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import cast, get_args
 
@@ -53,10 +54,15 @@ class Playback:
             return ""
         recording = await engine().in_pool(partial(_RecordedRows, tape, ledger.work.path))
         prompts_by_key: dict[str, tuple[RowPrompt, str]] = {}
+        places, number = tape.places, 0
+        place = next(places, None)
         async for prompt in self._reader.prompts_to_ask():
             if len(prompts_by_key) == tape.count:
                 break
-            prompts_by_key[prompt.key] = replace(prompt, prompt=None), ledger.label(prompt)
+            if number == place:
+                prompts_by_key[prompt.key] = replace(prompt, prompt=None), ledger.label(prompt)
+                place = next(places, None)
+            number += 1
         if not recording.has(prompts_by_key):
             self.rows = recording.reusable()
             return ""
@@ -122,13 +128,19 @@ class Playback:
         tally.fix(tally.kept_count, rate, seconds)
         notices = tally.notices[len(ledger.work.notices) :]  # leave out notices from before the map began
         figures = {"kept": tally.kept_count, "total": tally.total, "rate": rate, "seconds": seconds, "notices": notices}
-        doubtful = [row.key for row in ledger.doubtful]
+        figures |= {"doubtful": [row.key for row in ledger.doubtful], "places": _ranges(self._places())}
         keys = [row.key for _, row in sorted(ledger.rows.items())]
         error = "" if ledger.error is None else str(ledger.error)
         try:
-            self._tape.finish(tally.end_reason, error, keys, tally.run_usage, **figures, doubtful=doubtful)
+            self._tape.finish(tally.end_reason, error, keys, tally.run_usage, **figures)
         except CassetteError as cassette_error:
             ledger.error = ledger.error or cassette_error
+
+    def _places(self) -> list[int]:
+        """Return the numbers of the rows with an outcome, counted among the rows to ask. [] if they are the first."""
+        numbers = {place: number for number, place in enumerate(self._reader.sample_places or ())}
+        places = [numbers.get(place, place) for place in sorted(self._ledger.rows)]
+        return [] if places == list(range(len(places))) else places
 
 
 class _RecordedRows:
@@ -166,6 +178,8 @@ class _RecordedRows:
         """
         if self.file is not None:  # a map's file has no line for rows that could not be asked
             unaskable = {key: (prompt, label) for key, (prompt, label) in rows.items() if prompt.problem}
+            known = {key: self.file.last_outcome(key, label) for key, (_, label) in rows.items()}
+            self.outcomes |= {key: outcome for key, outcome in known.items() if outcome is not None}
             self.outcomes |= {
                 key: RowEnded(key, label, "failed", error=prompt.problem) for key, (prompt, label) in unaskable.items()
             }
@@ -177,6 +191,13 @@ class _RecordedRows:
         """Return the recorded outcomes to reuse: all answers, and the failed rows if the recorded map was complete."""
         statuses = ("answered", "failed") if self._tape.end_reason == "done" else ("answered",)
         return {key: outcome for key, outcome in self.outcomes.items() if outcome.status in statuses}
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Return growing numbers as ranges, for example "0-4 7 9-20"."""
+    starts = [at for at, number in enumerate(numbers) if at == 0 or number != numbers[at - 1] + 1]
+    ranges = [(numbers[start], numbers[end - 1]) for start, end in pairwise([*starts, len(numbers)])]
+    return " ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def line_of(outcome: RowEnded) -> bytes:

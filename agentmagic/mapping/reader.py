@@ -1,6 +1,6 @@
 """Reads the rows of a map (one prompt for many rows): makes their prompts, and chooses the rows to ask."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from functools import partial
 from itertools import islice
 
@@ -29,9 +29,9 @@ class RowReader:
         self._work = work
         self._tally = tally
 
-    async def prompts_to_ask(self) -> AsyncIterator[RowPrompt]:
+    async def prompts_to_ask(self) -> AsyncGenerator[RowPrompt]:
         """Yield the prompts of the rows to ask. Raises UsageError if the rows cannot be read."""
-        if self._work.settings.sample is not None:
+        if self._work.settings.sample is not None and self.sample_places is None:
             await self._choose(self._work.settings.sample)
         places = None if self.sample_places is None else set(self.sample_places)
         async for prompt in self._prompts():

@@ -1,12 +1,15 @@
 """The object that stands for a running map (one prompt for many rows), for use in any thread and event loop."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from agentmagic import log
+from agentmagic.display import map_words
 from agentmagic.events import MapProgress
 from agentmagic.mapping.driver import Driver
 from agentmagic.mapping.ledger import Ledger
@@ -27,12 +30,13 @@ class MapRun:
     """A running map (one prompt for many rows).
 
     The caller can await it, iterate over its rows as they end, stop it, or read `frame` with the rows so far. The map
-    starts at once on the engine thread, in a copy of the caller's context variables.
+    starts at once on the engine thread, in a copy of the caller's context variables. If no `view` shows the map to the
+    user, an early end and the notices are logged as a warning.
     """
 
-    def __init__(self, work: MapWork) -> None:
+    def __init__(self, work: MapWork, view: "MapView | None" = None) -> None:
         self.settled: Future[None] = Future()
-        self.view: MapView | None = None
+        self.view = view
         self._listeners = Listeners[MapProgress]()
         self._waiters = Waiters()
         self._ledger = Ledger(work, self._tell, self._waiters.wake)
@@ -94,7 +98,7 @@ class MapRun:
     def so_far(self) -> MapResult:
         """Return the result with the rows that have an outcome so far."""
         ledger = self._ledger
-        rows = tuple(row for _, row in sorted(ledger.rows.copy().items()))
+        rows = ledger.known_rows()
         work = ledger.work
         return MapResult(
             rows,
@@ -176,6 +180,7 @@ class MapRun:
             self._cancel()
         try:
             await self._driver.run()
+            self._log_end()
         except BaseException as error:
             # Callers wait for `settled`: without this, they would wait forever if the code above has a bug.
             self.settled.set_exception(error)
@@ -184,6 +189,13 @@ class MapRun:
             self.settled.set_result(None)
         finally:
             self._waiters.wake()
+
+    def _log_end(self) -> None:
+        progress, error = self.progress, self._ledger.error
+        text = map_words.ending(progress)
+        is_unseen = self.view is None and text and error is None  # an error is raised to the caller
+        text = " ".join(filter(None, (text or f"{map_words.heading(progress)}.", str(error or ""))))
+        log.logger.log(logging.WARNING if is_unseen else logging.INFO, "%s %s", progress.type, text)
 
     def _cancel(self) -> None:
         if self._task is not None and not self.done:

@@ -5,6 +5,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Literal
 from uuid import uuid4
 
 from agentmagic.events import MapEnd, MapProgress
@@ -15,6 +16,9 @@ RECENT = 30.0
 """The rate of a map is measured over this number of seconds."""
 KINDS_OF_ERROR = 3
 """Maximum number of different errors in a progress report."""
+
+Origin = Literal["asked", "kept", "earlier"]
+"""Where the outcome of a row comes from: this run, a stored outcome that is final, or one without an answer."""
 
 
 @dataclass
@@ -56,12 +60,12 @@ class Tally:
         self.asked_count += self.kept_count - kept
         self.kept_count, self._figures = kept, (rate, seconds)
 
-    def note(self, row: MapRow, *, kept: bool) -> None:
+    def note(self, row: MapRow, origin: Origin) -> None:
         """Count a row that has an outcome."""
         self._add(row)
         self.statuses[row.status] += 1
-        if kept:
-            self.kept_count += 1
+        if origin != "asked":
+            self.kept_count += origin == "kept"
             return
         self.run_usage += row.usage
         self.asked_count += 1
@@ -80,7 +84,7 @@ class Tally:
         seconds = now - self._began
         rate = 60 * len(self._recent) / max(min(seconds, RECENT), 0.001)
         rate, seconds = self._figures or (rate, seconds)
-        count = self.kept_count + self.asked_count
+        count = self.statuses.total()
         remaining = None if self.total is None or not rate else 60 * (self.total - count) / rate
         cost = self.usage.cost
         return MapProgress(

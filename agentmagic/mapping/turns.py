@@ -19,12 +19,19 @@ from agentmagic.messages import Media, Text, as_text
 from agentmagic.providers.base import Model
 from agentmagic.providers.gate import gate_of
 from agentmagic.serialization import json_form
-from agentmagic.text import clip
+from agentmagic.text import clip, single_line
 
 MOST_ROWS = 10_000
 """Maximum number of rows that are asked at a time, if no other limit applies."""
 ALIKE = 10
 """If the first rows, this many, all fail with the same error, the other rows are not asked."""
+CUT_OFF = (
+    "The answer was cut off at the limit of output. Raise max_output_tokens (--set max_output_tokens=N), or ask for "
+    "less in a row. Then run the map again: it asks these rows again."
+)
+NO_ANSWER_WITHIN_LIMIT = "The limit of {} steps was reached before an answer was found. Raise max_iterations."
+LONGEST_REFUSAL = 200
+"""Maximum number of characters of a model's refusal in the error of its row."""
 HOPELESS = (AuthenticationMissing, AuthenticationFailed)
 """Errors that every other row would get too."""
 
@@ -64,7 +71,7 @@ class RowTurns:
 
         Before the first request, the account writes to the file that the row has begun, so that a crash leaves a trace.
         """
-        return RowPurse(self._costs, partial(self._ledger.write, self._ledger.asked_line(prompt)))
+        return RowPurse(self._costs, partial(self._ledger.note_sent, prompt))
 
     async def begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
         """Start the turn of a row with this model, as soon as fewer rows are running than `concurrency` allows."""
@@ -109,7 +116,9 @@ class RowTurns:
             purse.close()
         self._work.on_usage(outcome.result.usage)
         record = self._outcome(prompt, outcome, sent=purse.is_sent)
-        row = self._ledger.note(prompt, record, outcome.result.value)
+        if record.status == "not asked" and prompt.place in self._ledger.earlier:
+            return  # the outcome of the earlier run still holds
+        row = self._ledger.note(prompt, record, outcome.result.value if record.status == "answered" else None)
         if prompt.key in self.doubts or record.status == "in doubt":
             self._ledger.doubtful.append(row)
         self._ledger.write(RowLog(prompt.key, tuple(map(_event_for_file, events))), record)
@@ -118,8 +127,8 @@ class RowTurns:
     def _outcome(self, prompt: RowPrompt, outcome: Outcome, *, sent: bool) -> RowEnded:
         result = outcome.result
         status, error = self._status(outcome, sent=sent)
-        has_value = self._schema is not None and result.value is not None
-        value = json_form(result.value) if has_value else None
+        is_value = self._schema is not None and status == "answered"
+        value = json_form(result.value) if is_value and result.value is not None else None
         return RowEnded(
             prompt.key,
             self._ledger.label(prompt),
@@ -142,15 +151,27 @@ class RowTurns:
             return "failed" if sent else "not asked", result.error
         if any(isinstance(event, ToolFinished) and event.result.in_doubt for event in result.events):
             return "in doubt", result.error or "A worker was lost; what its tool did is not known."
+        failure = self._failure(outcome)
+        return ("failed", failure) if failure else ("answered", "")
+
+    def _failure(self, outcome: Outcome) -> str:
+        """Return why a turn that has ended has no whole answer, by what the provider said about its end, or ""."""
+        result, ending = outcome.result, outcome.ending
+        if ending is not None and ending.cut:
+            return CUT_OFF
+        if ending is not None and ending.refused:
+            return f"The model refused to answer: {single_line(result.final_text, LONGEST_REFUSAL)}"
         if outcome.error is not None or result.stop_reason == "no_tools":
-            return "failed", result.error or "The model called a tool, and there are none."
-        if self._schema is not None and result.value is None:
-            return "failed", "The turn ended without an answer of the form that was asked for."
-        return "answered", ""
+            return result.error or "The model called a tool, and there are none."
+        if result.stop_reason == "limit" and ending is None:
+            return NO_ANSWER_WITHIN_LIMIT.format(self._work.turn.agent.max_iterations)
+        if self._schema is not None and ending is None:
+            return "The turn ended without an answer of the form that was asked for."
+        return ""
 
     def _judge(self, row: MapRow, error: Exception | None) -> None:
         """After a row failed, end the map if other rows would get the same error, or if `on_error` is "stop"."""
-        if row.status != "failed" or self._ledger.error is not None:
+        if row.status not in ("failed", "not asked") or not row.error or self._ledger.error is not None:
             return
         hopeless = isinstance(error, HOPELESS) or (isinstance(error, RateLimited) and not error.retryable)
         alike = (

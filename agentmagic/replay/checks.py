@@ -5,6 +5,7 @@ by hand. Each request has a longer digest of all that the model gets: prompts, t
 """
 
 import json
+import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ MOST_COUNTS = 8
 
 ANSWERS = ("yes", "no", "always", "nobody")
 """The possible answers to a request for approval; "nobody" if no user answered."""
+_RANGES = re.compile(r"\d{1,9}(?:-\d{1,9})?(?: \d{1,9}(?:-\d{1,9})?)*", re.ASCII)
 _UNCHECKED = ("seconds", "steps", "ms", "check")
 _PIECES = ("chunks", "written", "withdrawn")
 """The fields of an answer that record in which pieces its texts arrived."""
@@ -80,6 +82,10 @@ def _rows(value: Any) -> bool:
         return all(isinstance(json.loads(line)["key"], str) for line in value.split("\n"))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return False
+
+
+def _places(value: Any) -> bool:
+    return _is(str, int)(value) and _RANGES.fullmatch(str(value)) is not None
 
 
 def _counts(value: Any) -> bool:
@@ -205,6 +211,7 @@ _FORMS: dict[str, dict[str, Test]] = {
         "cut_": _BOOL,
         "once_": _BOOL,
         "last_": _BOOL,
+        "refused_": _BOOL,
         "error_": _ERROR,
         "stopped_": _BOOL,
         "ms_": _RUNS,
@@ -243,6 +250,7 @@ _FORMS: dict[str, dict[str, Test]] = {
         "total_": _count,
         "rate_": _seconds,
         "doubtful_": _list(_TEXT),
+        "places_": _places,
         "notices_": _list(_TEXT),
         "file_": _TEXT,
         "answers_": _TEXT,

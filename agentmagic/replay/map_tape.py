@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path, PurePath
 from typing import Any, cast
 
@@ -173,6 +174,18 @@ class MapTape:
     def count(self) -> int | None:
         """The number of input rows that a replay reads. None means all rows: the recorded map did not end early."""
         return self.totals.get("map") if self.end_reason not in ("", "done") else None
+
+    @property
+    def places(self) -> Iterator[int]:
+        """The numbers of the input rows that a replay reads. Without such numbers on the tape, these are all numbers.
+
+        A map that ended early need not have the outcomes of its first rows: its file can have those of other rows.
+        """
+        text = self.totals.get("places")
+        if text is None:
+            return count()
+        ranges = (entry.partition("-") for entry in str(text).split())
+        return (number for first, _, last in ranges for number in range(int(first), int(last or first) + 1))
 
     def has(self, labels: Mapping[str, str], recorded_labels: Mapping[str, str], lines: Iterable[bytes]) -> bool:
         """Return whether the recording has all rows of the map's input, so that no row must be asked.

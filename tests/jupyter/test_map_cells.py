@@ -181,6 +181,56 @@ def test_a_failed_row_ends_the_map_if_it_shall_and_the_cell_goes_on_if_it_may(ma
         assert mapping.value("labels.answer['r2']") == "'SAY ROW 2'"
 
 
+def test_a_map_that_can_ask_nothing_leaves_the_variable_as_it_was_and_says_what_to_do(mapping):
+    mapping.run("rows(5)\nlabels = 'as it was'\nmodel.name = 'testing:unpriced'")
+    cell = mapping.run("%%agent -o labels --map reviews --max-cost 1\nSay {review}")
+    assert "No row was asked. What the map costs is unknown, so max_cost cannot be kept." in cell.error
+    assert "leave max_cost (--max-cost) out" in cell.error
+    assert "labels is bound" not in cell.stream
+    assert mapping.value("labels, model.asked") == "('as it was', [])"
+
+
+def test_a_map_that_ends_early_keeps_the_answers_of_its_file_in_the_variable(mapping):
+    mapping.run("rows(12)")
+    mapping.run(ASK)
+    mapping.run(
+        "model.asked.clear()\nreviews = pd.concat([pd.DataFrame({'review': ['row 50']}, index=['new']), reviews])"
+    )
+    cell = mapping.run(ASK.replace("--to", "--max-cost 0.00001 --to"))
+    assert cell.ok, cell.error
+    assert "■ Stopped at the budget: 12 of 13 rows · 11 answered before · 1 failed" in cell.text
+    assert mapping.value("model.asked, labels.answer['r4'], labels._error['r3'], labels._status['new']") == (
+        "([], 'SAY ROW 4', '<b>three</b> is refused', 'not asked')"
+    )
+    stopping = mapping.run(ASK.replace("--to", "--on-error stop --concurrency 1 --to"))
+    assert "Row r3 failed" in stopping.error
+    assert (
+        mapping.value("sorted(set(labels._status)), labels.answer['r11']") == "(['answered', 'failed'], 'SAY ROW 11')"
+    )
+
+
+def test_a_row_that_was_cut_off_is_asked_again_with_a_higher_limit(mapping):
+    mapping.run("""
+class Cutting(Rows):
+    "Answers in capitals; row 1 is cut off at 10 tokens."
+    def honours(self, settings):
+        return settings.given
+    async def stream(self, request):
+        async for event in super().stream(request):
+            cut = isinstance(event, ModelFinished) and "row 1" in request.messages[-1].text
+            yield ModelFinished(event.usage, "length", request.settings.max_output_tokens <= 10) if cut else event
+model = Cutting()
+agent = Session(Agent(model))
+reviews = pd.DataFrame({"review": ["row 0", "row 1", "row 2"]})
+""")
+    ask = "%%agent -o labels --map reviews --to cut.jsonl --set max_output_tokens={}\nSay {{review}}"
+    cell = mapping.run(ask.format(10))
+    assert "1 row: The answer was cut off at the limit of output. Raise max_output_tokens (--set" in cell.text
+    assert mapping.value("list(labels._status)") == "['answered', 'failed', 'answered']"
+    assert "2 answered before" in mapping.run(ask.format(100)).text
+    assert mapping.value("list(labels.answer), len(model.asked)") == "(['SAY ROW 0', 'SAY ROW 1', 'SAY ROW 2'], 4)"
+
+
 @pytest.mark.parametrize(
     ("cell", "told"),
     [

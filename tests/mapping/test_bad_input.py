@@ -1,6 +1,7 @@
 """Rows, prompts and files that are not as they should be: a clear sentence, and nothing is lost."""
 
 import datetime as dt
+import re
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from agentmagic import Agent, Media, ModelSettings, Session, UsageError, register_model
+from agentmagic import Agent, MapFailed, Media, ModelSettings, Session, UsageError, register_model
 from agentmagic.providers import catalog
 from agentmagic.testing import PATIENCE, Stalled
 from tests.mapping.metered import MODEL, PRICES, Metered
@@ -330,23 +331,21 @@ def test_lines_that_were_damaged_cost_only_their_own_rows(tmp_path):
 
 def test_a_cap_for_a_model_without_a_price_sends_nothing_and_says_what_to_do(monkeypatch):
     monkeypatch.setattr(catalog, "_registrations", {})
-    result, asked = mapped(frame("a"), max_cost=1.0)
-    assert asked == []
-    assert list(result.frame["_status"]) == ["not asked"]
-    assert result.progress.ended == "budget"
-    assert result.progress.notices[-1] == (
-        "What the map costs is unknown, so max_cost cannot be kept. Register the model's price with register_model, "
-        "or use max_tokens."
+    words = (
+        "No row was asked. What the map costs is unknown, so max_cost cannot be kept. Register the model's price with "
+        "register_model, use max_tokens, or leave max_cost (--max-cost) out."
     )
+    with pytest.raises(MapFailed, match=f"^{re.escape(words)}$") as failed:
+        mapped(frame("a"), max_cost=1.0)
+    assert failed.value.result.usage.requests == 0
 
 
 def test_a_cap_that_one_request_may_pass_sends_nothing_and_names_what_makes_a_request_smaller(monkeypatch):
     monkeypatch.setattr(catalog, "_registrations", {})
     register_model(MODEL, **PRICES)
-    result, asked = mapped(frame("a"), max_cost=0.01)
-    assert asked == []
-    assert result.progress.ended == "budget"
-    assert "With a smaller max_output_tokens, a request takes less of it." in result.progress.notices[-1]
+    with pytest.raises(MapFailed, match=r"With a smaller max_output_tokens, a request takes less of it.") as failed:
+        mapped(frame("a"), max_cost=0.01)
+    assert failed.value.result.usage.requests == 0
     small = {"settings": ModelSettings(max_output_tokens=100)}
     assert mapped(frame("a"), max_cost=0.01, agent=small)[1] == ["a"]
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 from pydantic import BaseModel
 
-from agentmagic import Agent, ModelSettings, RetrySettings, Session, UsageError, register_model, tool
+from agentmagic import Agent, MapFailed, ModelSettings, RetrySettings, Session, UsageError, register_model, tool
 from agentmagic.errors import BadRequest, Unavailable
 from agentmagic.events import PartFinished, PartStarted
 from agentmagic.loop.budgets import SharedPurse
@@ -22,6 +22,10 @@ from tests.mapping.models import MODEL, RowModel
 
 class Line(BaseModel):
     length: int
+
+
+ANSWERS = {"odd": "no JSON", "null": "null"}
+"""The answers to rows; to any other row, it is the length of the row."""
 
 
 class Provider:
@@ -65,9 +69,10 @@ class Provider:
                 self._expired.add(text)
                 yield key, Unavailable("its batch expired first")
                 continue
-            answer = Text(json.dumps({"length": len(text)}) if "odd" not in text else "no JSON")
+            answer = Text(ANSWERS.get(text, json.dumps({"length": len(text)})))
             usage = Usage(100, 0, 20, requests=1, cost=0.0015)
-            yield key, [PartStarted(0, "text"), PartFinished(0, answer), ModelFinished(usage, "stop")]
+            end = ModelFinished(usage, "stop", cut="cut" in text, refused="refused" in text)
+            yield key, [PartStarted(0, "text"), PartFinished(0, answer), end]
 
     async def cancel(self, name):
         pass
@@ -121,6 +126,38 @@ def test_an_answer_that_does_not_fit_is_repaired_live(ask):
     assert row.value.length > 0
     assert row.usage.cost == pytest.approx(0.0015 + 0.003)
     assert sum(model.asked.values()) == 1
+
+
+@pytest.mark.parametrize("as_", [Line, None])
+def test_an_answer_that_was_cut_off_or_refused_is_failed_and_sent_again_by_the_next_run(ask, provider, as_):
+    for batches in (1, 2):
+        run, model = ask(["a", "cut", "refused"], as_=as_)
+        good, cut, refused = run.wait()
+        assert [good.status, cut.status, refused.status] == ["answered", "failed", "failed"]
+        assert cut.error.startswith("The answer was cut off at the limit of output.")
+        assert refused.error.startswith("The model refused to answer: ")
+        assert (cut.value, refused.value, sum(model.asked.values())) == (None, None, 0)
+        assert len(provider.sent) == batches
+    assert sorted(provider.sent["batch_1"].values()) == ["cut", "refused"]
+
+
+def test_null_is_an_answer_that_is_paid_for_once(ask, provider):
+    for _ in range(2):
+        run, _ = ask(["a", "null"], as_=Line | None)
+        assert [(row.status, row.value) for row in run.wait()] == [("answered", Line(length=1)), ("answered", None)]
+    assert len(provider.sent) == 1
+
+
+def test_a_map_that_ends_before_it_collects_its_batches_knows_which_rows_are_in_one(ask, provider):
+    provider.done = False
+    run, _ = ask(["a", "bb"])
+    provider.looked.wait(PATIENCE)
+    run.stop()
+    run.wait()
+    again, _ = ask(["a", "bb", "new"], batch=False, max_cost=0.0001)
+    with pytest.raises(MapFailed, match=r"^No row was asked\.") as failed:
+        again.wait()
+    assert list(failed.value.result.frame["_status"]) == ["in a batch", "in a batch", "not asked"]
 
 
 def test_another_kernel_collects_what_one_has_sent(ask, provider):

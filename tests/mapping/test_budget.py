@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from agentmagic import Agent, ModelSettings, RetrySettings, Session, register_model
+from agentmagic import Agent, MapFailed, ModelSettings, RetrySettings, Session, register_model
 from agentmagic.loop.budgets import Budget, BudgetExhausted, SharedPurse
 from agentmagic.mapping.purse import RowPurse
 from agentmagic.messages import Usage
@@ -96,17 +96,18 @@ def test_a_cap_counts_what_an_earlier_run_has_paid(priced, tmp_path):
 
 
 def test_a_cap_on_a_model_without_a_price_asks_nothing():
-    result, model = mapped(max_cost=1.0)
-    assert sum(model.asked.values()) == 0
-    assert "cannot be kept. Register the model's price with register_model" in result.progress.notices[-1]
+    with pytest.raises(MapFailed, match=r"cannot be kept. Register the model's price with register_model") as failed:
+        mapped(max_cost=1.0)
+    assert failed.value.result.usage.requests == 0
 
 
 def test_without_a_limit_of_output_the_models_own_is_set_aside(priced):
-    result, model = mapped(max_cost=3.0, settings=ModelSettings())
-    assert sum(model.asked.values()) == 0
-    first, last = result.progress.notices
-    assert first.startswith("Without max_output_tokens, the model's own limit of 32,000 tokens is set aside")
-    assert last.startswith("A request may cost $3.2001, and $3.0000 are left of max_cost.")
+    reason = r"^No row was asked. A request may cost \$3.2001, and \$3.0000 are left of max_cost."
+    with pytest.raises(MapFailed, match=reason) as failed:
+        mapped(max_cost=3.0, settings=ModelSettings())
+    assert failed.value.result.usage.requests == 0
+    (notice,) = failed.value.result.notices
+    assert notice.startswith("Without max_output_tokens, the model's own limit of 32,000 tokens is set aside")
 
 
 def test_rows_that_fail_first_do_not_make_the_estimates_of_others_grow(priced):

@@ -15,7 +15,10 @@ from tests.turns import calls
 
 LINES = ["a", "calls b", "calls out", "calls c"]
 OUT = "1 of 1 call of look_up failed: it is out of order"
-TOLD = "In 1 answered row a call of a tool failed: 2. The column _notice of the frame says which call, and why."
+TOLD = (
+    "In 1 row a call of a tool failed: 2. The column _notice of the frame says which call, and why. "
+    f"In the first: {OUT}"
+)
 
 
 @tool

@@ -179,8 +179,10 @@ def test_what_would_be_asked_about_is_denied_in_a_row_and_told_before(session):
     (denied,) = [event.result for event in result.run(0).events if type(event).__name__ == "ToolFinished"]
     assert denied.status == "denied"
     told = "A row cannot ask you, so calls of look_up are denied. To let them run, give the agent "
-    assert result.progress.notices[0] == told + 'permission=Policy([Rule("allow", "look_up")]).'
-    assert result.progress.notices[1].startswith("In 1 answered row a call of a tool failed: 0. ")
+    told += 'permission=Policy([Rule("allow", "look_up")]).'
+    assert result.notices[0] == told
+    assert result.notices[1].startswith("In 1 row a call of a tool failed: 0. ")
+    assert repr(result) == f"<MapResult: 1 row, 1 answered. {told} {result.notices[1]}>"
 
 
 def test_failed_rows_are_kept_and_counted_by_kind(session):

@@ -12,9 +12,12 @@ from pydantic import BaseModel
 
 from agentmagic import Agent, MapFailed, ModelSettings, ReplayMismatch, Session, tool
 from agentmagic.errors import CassetteError, UsageError
+from agentmagic.events import PartFinished
 from agentmagic.host import begin_cell
 from agentmagic.jupyter.magics import formatting
 from agentmagic.loop.retry import RetrySettings
+from agentmagic.messages import Text
+from agentmagic.providers.base import ModelFinished
 from agentmagic.replay import unasked
 from agentmagic.replay.cassette import Cassette
 from agentmagic.testing import PATIENCE
@@ -293,6 +296,36 @@ def test_a_map_that_failed_or_met_its_cap_ends_so_in_a_replay(mapped):
     capped, _ = mapped("record", list("abcdefgh"), max_tokens=500, settings=settings)
     assert capped.progress.ended == "budget"
     assert seen(mapped("replay", list("abcdefgh"), max_tokens=500, settings=settings)[0]) == seen(capped)
+
+
+@pytest.mark.parametrize("sample", [None, 8])
+def test_a_map_that_ended_early_is_replayed_with_the_rows_that_its_file_had_in_any_place(mapped, tmp_path, sample):
+    rows = [*list("abcdefgh"), None]
+    options = {"to": tmp_path / "a.jsonl", "settings": ModelSettings(max_output_tokens=20), "sample": sample}
+    mapped("live", ["c", "fails", "g", "h"], **options | {"sample": None})
+    rows[4] = "fails"
+    recorded, asked = mapped("record", rows, max_tokens=550, **options)
+    assert (asked, recorded.ended) == (["a"], "budget")
+    kept = {2: "answered", 4: "failed", 6: "answered", 7: "answered", 8: "failed"}
+    told = {row.place: row.status for row in recorded}
+    assert told == kept | {0: "answered"} if sample is None else told.items() < (kept | {0: "answered"}).items()
+    result, asked = mapped("replay", rows, max_tokens=550, **options)
+    assert (asked, seen(result)) == ([], seen(recorded))
+
+
+def test_null_and_an_answer_that_was_cut_off_are_replayed_as_they_were_recorded(mapped):
+    class Ends(RowModel):
+        async def stream(self, request):
+            async for event in super().stream(request):
+                is_cut = isinstance(event, ModelFinished) and request.messages[-1].text.endswith("cut")
+                is_null = isinstance(event, PartFinished) and request.messages[-1].text.endswith("null")
+                yield replace(event, **{"cut": True} if is_cut else {"part": Text("null")} if is_null else {})
+
+    recorded, _ = mapped("record", ["a", "null", "cut"], as_=Line | None, model=Ends())
+    assert [(row.status, row.value) for row in recorded.rows[:2]] == [("answered", Line(length=1)), ("answered", None)]
+    assert recorded.rows[2].error.startswith("The answer was cut off at the limit of output.")
+    result, asked = mapped("replay", ["a", "null", "cut"], as_=Line | None)
+    assert (asked, seen(result)) == ([], seen(recorded))
 
 
 def test_a_cassette_that_cannot_be_written_ends_the_map_with_its_rows(path, tmp_path):

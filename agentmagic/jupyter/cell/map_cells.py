@@ -145,6 +145,7 @@ def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> No
         _hand_over(partial, setup)
         if not command.keep_going:
             raise
+        say(str(error))
     else:
         _hand_over(result, setup)
 
@@ -167,6 +168,10 @@ def _hand_over(result: MapResult, setup: CellSetup) -> None:
 
 
 def _bind(answer: AnswerVariable, result: MapResult) -> None:
+    """Bind the data frame of a map's result. A map that ended early without an answer changes nothing."""
+    if result.ended != "done" and not result.progress.answered:
+        say(f"{answer.name} stays as it was: no row is answered.")
+        return
     try:
         answer.bind_value(result.frame)
     except UsageError as error:  # no data frame: the rows come from a list, and pandas is not installed

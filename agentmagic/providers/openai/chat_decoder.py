@@ -46,10 +46,20 @@ from agentmagic.providers.wire import (
 PROVIDER = "openai-chat"
 """The provider's name in the data that the history keeps for it."""
 
-_LENGTH_REASONS = frozenset({"length", "max_tokens", "model_length"})
-"""Finish reasons of an answer that reached a length limit; compatible servers send the last two."""
+_LENGTH_REASONS = frozenset(
+    ("length", "max_tokens", "model_length", "max_output_tokens", "model_context_window_exceeded"),
+)
+"""Finish reasons of an answer that reached a length limit; compatible servers send all but the first."""
 
-_FAILURE_REASONS = frozenset({"error", "insufficient_system_resource"})
+_FILTER_REASONS = frozenset(
+    (
+        *("content_filter", "content_filtered", "sensitive", "blacklist", "safety", "refusal", "recitation"),
+        *("prohibited_content", "guardrail_intervened"),
+    ),
+)
+"""Finish reasons of an answer that a filter withheld; compatible servers send all but the first."""
+
+_FAILURE_REASONS = frozenset({"error", "insufficient_system_resource", "network_error", "abort"})
 """Finish reasons of compatible servers that failed to finish the answer."""
 
 
@@ -109,6 +119,7 @@ class Decoder:
         self._reason = ""
         self._answerer = ""
         self._began = False
+        self._refused = False
         self.rest: float | None = None
 
     @property
@@ -152,7 +163,7 @@ class Decoder:
         reason = self._reason.lower()
         if not reason or reason in _FAILURE_REASONS:
             raise stream_broken(f"the response ended before it was complete{f' ({reason})' if reason else ''}")
-        if reason == "content_filter":
+        if reason.partition(":")[0] in _FILTER_REASONS:  # Google's endpoint sends "content_filter: SAFETY"
             raise filter_error()
         yield from self._texts.take(self._writer.finish())
         yield from self._texts.close(read_citations(self._texts.text, clean_data(self._annotations)))
@@ -165,7 +176,7 @@ class Decoder:
         if self._extra:  # an empty reasoning part, which is not displayed, keeps the non-standard fields to send back
             data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
             yield from self._writer.whole(Reasoning("", data))
-        yield ModelFinished(self._figures(), self._reason, cut, model=self._answerer)
+        yield ModelFinished(self._figures(), self._reason, cut, model=self._answerer, refused=self._refused)
 
     def _figures(self) -> Usage:
         """Return the usage: the tokens and the number of billed searches.
@@ -202,7 +213,9 @@ class Decoder:
                 # Later requests send reasoning back in the field that it came in, but only if it came as a string.
                 yield from self._writer.think(reasoning, name if isinstance(delta[name], str) else "")
                 break  # a server that fills both reasoning fields puts the same text into them
-        yield from self._writer.take(content or delta.get("refusal"))
+        refusal = delta.get("refusal")
+        self._refused = self._refused or bool(refusal)
+        yield from self._writer.take(content or refusal)
         legacy = object_of(delta.get("function_call"))  # the form of a call in OpenAI's API of 2023
         for entry in objects_of(delta.get("tool_calls")) or ([{"function": legacy, "index": 0}] if legacy else []):
             yield from self._write_call(entry)

@@ -122,6 +122,7 @@ class Decoder:
         self._items: list[_Item] = []
         self._latest: _Item | None = None
         self._writer = PartWriter()
+        self._refused = False
         self.usage_so_far: Usage | None = None
         self.rest: float | None = None
 
@@ -222,6 +223,7 @@ class Decoder:
         data = {"type": _TYPES[kind], "id": event.get("item_id")}
         item = self._item(kind, number_of(event.get("output_index")), data)
         if kind != "tool_call":
+            self._refused = self._refused or bool(event.get("refusal"))
             words = text_of(event.get("text") or event.get("refusal"))
             return () if item.texts else self._delta(kind, event, words)
         item.arguments = arguments_text(event.get("arguments"))
@@ -269,6 +271,8 @@ class Decoder:
             raise filter_error()
         if reason == "failed":
             raise _failure(object_of(response.get("error")))
+        if reason == "cancelled":
+            raise stream_broken("the response was cancelled before it was complete")
         cut = cut or reason in ("incomplete", "max_output_tokens")
         self._take(clean_data(response).get("output"))
         for item in self._items:
@@ -278,7 +282,9 @@ class Decoder:
                 yield from self._end_part(item)
         self.rest = AFTER_END
         usage = _figures(response, [item.data for item in self._items])
-        yield ModelFinished(usage, reason or "completed", cut, model=text_of(response.get("model")))
+        refused = self._refused or any(_is_refusal(item.data) for item in self._items)
+        model = text_of(response.get("model"))
+        yield ModelFinished(usage, reason or "completed", cut, model=model, refused=refused)
 
     def _take(self, output: object) -> None:
         """Update the known output items from those in the closing event (`output`); add items that are new.
@@ -321,6 +327,11 @@ def _kind(data: Json) -> PartKind | None:
 def _has_name(item: _Item) -> bool:
     """Return whether an output item has the name that a call needs; True for an item that is not a call."""
     return item.kind != "tool_call" or item.index >= 0 or bool(item.data.get("name"))
+
+
+def _is_refusal(item: Json) -> bool:
+    """Return whether an output item is a message in which the model refuses to answer."""
+    return any(part.get("type") == "refusal" for part in objects_of(item.get("content")))
 
 
 def _supply(item: _Item, data: Json, *, is_whole: bool = True) -> None:

@@ -140,7 +140,7 @@ def test_reasoning_of_a_compatible_server_is_a_part_of_its_own(key: str):
 
 
 def test_an_answer_that_stopped_at_its_length_is_cut():
-    for reason in "length", "max_tokens", "MODEL_LENGTH":
+    for reason in "length", "max_tokens", "MODEL_LENGTH", "max_output_tokens", "model_context_window_exceeded":
         finished = decode(says(content="It is"), says(reason))[-1]
         assert finished == ModelFinished(Usage(requests=1, cost=None), reason, cut=True)
 
@@ -172,17 +172,24 @@ def test_token_counts_are_read_wherever_a_server_puts_them(chunks: list[Any], wr
 
 
 @pytest.mark.parametrize(
-    ("reason", "error"),
-    [("content_filter", BadRequest), ("error", StreamBroken), ("insufficient_system_resource", StreamBroken)],
+    ("reason", "error", "words"),
+    [
+        *((reason, BadRequest, "content filter") for reason in ("content_filter", "content_filter: RECITATION")),
+        *((reason, BadRequest, "content filter") for reason in ("sensitive", "SAFETY", "refusal")),
+        *((reason, StreamBroken, reason) for reason in ("error", "insufficient_system_resource", "abort")),
+    ],
 )
-def test_an_answer_that_the_server_withheld_or_could_not_finish_is_an_error(reason: str, error: type[Exception]):
-    with pytest.raises(error, match=reason.replace("_f", " f")):
+def test_an_answer_that_the_server_withheld_or_could_not_finish_is_an_error(reason, error, words: str):
+    with pytest.raises(error, match=words):
         decode(says(content="It is"), says(reason))
 
 
-def test_a_refusal_is_text_and_another_choice_is_not_mixed_into_the_answer():
+def test_a_refusal_is_text_that_is_marked_and_another_choice_is_not_mixed_into_the_answer():
     other = {"choices": [{"index": 1, "delta": {"content": "Or not."}, "finish_reason": None}]}
-    assert parts(decode(says(content=None, refusal="I will not."), other, says("stop"))) == (Text("I will not."),)
+    events = decode(says(content=None, refusal="I will not."), other, says("stop"))
+    assert parts(events) == (Text("I will not."),)
+    assert events[-1].refused
+    assert not decode(says(content="I will not.", refusal=None), says("stop"))[-1].refused
 
 
 def test_a_call_that_was_cut_off_is_finished_with_what_came_and_one_without_a_name_is_dropped():

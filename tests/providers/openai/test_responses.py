@@ -156,6 +156,19 @@ def test_an_item_becomes_a_part_that_goes_back_only_if_it_is_whole(chunks, part:
     assert events[-1].cut is cut
 
 
+def test_a_refusal_is_marked_whatever_event_it_comes_in():
+    words = {"type": "response.refusal.done", "output_index": 0, "refusal": "I will not."}
+    for chunks in (
+        [done(REFUSAL), completed()],
+        [completed(output=[REFUSAL])],
+        [added(message_item("")), delta("refusal", "I will "), delta("refusal", "not."), words, completed()],
+    ):
+        events = decode(*chunks)
+        assert [part.text for part in parts(events)] == ["I will not."]
+        assert events[-1].refused
+    assert not decode(done(message_item("I will not.")), completed())[-1].refused
+
+
 def failed(code: str | None) -> list[dict[str, Any]]:
     """Both events that report a failure."""
     error = {"code": code, "message": "It said so"}
@@ -166,6 +179,7 @@ def failed(code: str | None) -> list[dict[str, Any]]:
     ("event", "kind", "words"),
     [
         (incomplete("content_filter"), BadRequest, "content filter"),
+        (completed(status="cancelled"), StreamBroken, "the response was cancelled"),
         *((event, Unavailable, "It said so") for event in failed("server_error")),
         *((event, StreamBroken, "It said so") for event in failed("never_heard_of") + failed(None)),
     ],
