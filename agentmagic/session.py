@@ -42,11 +42,13 @@ from agentmagic.history.journal import Journal
 from agentmagic.history.repair import repair
 from agentmagic.host import MapView, current_host
 from agentmagic.log import logger
-from agentmagic.loop.agent_calls import AgentPath, inner_toolsets
+from agentmagic.loop.agent_calls import inner_toolsets
 from agentmagic.loop.budgets import Budget, BudgetExhausted, period_budgets
-from agentmagic.loop.step import Preview, TurnContext, compact, preview
+from agentmagic.loop.inner_turn import turn_of_row
+from agentmagic.loop.step import Preview, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
+from agentmagic.loop.turn_context import AgentPath, TurnContext
 from agentmagic.loop.turn_options import PlayTurn, TurnDriver, TurnOptions, TurnSettings, spell_out
 from agentmagic.mapping.options import MapOptions, MapSettings
 from agentmagic.mapping.outcomes import MapResult
@@ -148,7 +150,7 @@ class Session:
         self._notices: deque[Notice] = deque()
         self._early_decisions: deque[PageDecision] = deque()
         self._noted: set[str] = set()
-        self._unreachable: set[str] = set()
+        self._unreachable: dict[AgentPath, set[str]] = {}
         journal = None if path is None else self._journal(path)
         self.history = History.of_messages(self._repair(messages), journal=journal)
         self._paid_usage = self.history.usage  # undo does not reduce it: all paid requests count towards the caps
@@ -449,6 +451,7 @@ class Session:
                 budgets=(_budget("turn", recipe.max_cost, recipe.max_tokens),),
                 watcher=Watcher({}),
                 account=self._account(),
+                name=self.name if recipe.agent_tools else "",
             )
             notices = tuple(override_notes(turn.model.name))
             within = self._connections.with_loop
@@ -491,7 +494,8 @@ class Session:
         first = next(prompts.read(), None)
         if first is None or first.prompt is None:
             raise UsageError(first.problem if first is not None else "There are no rows, so nothing would be sent.")
-        return engine().call(preview(replace(turn, prompt=first.prompt))), first.values
+        row = turn_of_row(turn, model=turn.model, prompt=first.prompt, values=first.values, purse=turn.purse)
+        return engine().call(preview(row)), first.values
 
     def _caps(self, model: str, *, is_paid: bool = True) -> tuple[Budget, ...]:
         """Return the budgets that many turns share: those of the session, a classroom's kernel, the day, and the month.

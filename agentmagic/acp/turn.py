@@ -38,9 +38,10 @@ from agentmagic.events import (
 from agentmagic.history.history import History
 from agentmagic.loop.budgets import BudgetExhausted, PeriodBudget
 from agentmagic.loop.retry import stream_once
-from agentmagic.loop.step import Steps, TurnContext
+from agentmagic.loop.step import Steps
 from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.turn import Channel, Outcome, TurnLoop, take_cancellation
+from agentmagic.loop.turn_context import TurnContext
 from agentmagic.messages import Message, Usage, user
 from agentmagic.providers.base import Model, ModelFinished, Preparing, Request, is_played
 from agentmagic.providers.outside import display_name

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -14,9 +13,9 @@ from agentmagic.context.skills import with_skills
 from agentmagic.errors import AgentMagicError, CassetteError, ReplayMismatch, ToolError, UsageError, describe
 from agentmagic.events import Event, Notice
 from agentmagic.loop.budgets import Budget, period_budgets
-from agentmagic.loop.outer_turn import DEEPEST_TURN, OuterTurn
-from agentmagic.loop.step import TurnContext
+from agentmagic.loop.inner_turn import turn_of_agent_tool
 from agentmagic.loop.turn import Channel, Outcome, run_turn
+from agentmagic.loop.turn_context import DEEPEST_TURN, AgentPath, OuterTurn, TurnContext
 from agentmagic.loop.turn_options import PlayTurn, TurnSettings
 from agentmagic.messages import Message, Text, ToolCall, ToolDef, ToolKey, ToolResult, user
 from agentmagic.providers.base import Model
@@ -33,9 +32,6 @@ TOO_DEEP = (
 )
 _ANSWER_REASONS = ("answer", "done", "limit")
 """The stop reasons of a turn whose answer is the result of the call."""
-
-AgentPath = tuple[str, ...]
-"""The names of nested agent tools, the outermost first."""
 
 
 class InnerTape(Protocol):
@@ -77,13 +73,11 @@ class AgentTools:
         connections: Connections,
         approvals: MutableMapping[AgentPath, Approvals],
         in_doubt: set[ToolKey],
-        path: AgentPath = (),
     ) -> None:
         self._agent = agent
         self._connections = connections
         self._approvals = approvals
         self._in_doubt = in_doubt
-        self._path = path
 
     async def tools(self) -> Sequence[Tool]:
         """Return a tool for each agent that can be asked."""
@@ -103,7 +97,7 @@ class AgentTools:
         around = context.around
         if not isinstance(around, OuterTurn):
             raise ToolError(UNASKED.format(agent_tool.name))
-        if around.depth >= DEEPEST_TURN:
+        if len(around.turn.agent_path) >= DEEPEST_TURN:
             return failure(call, TOO_DEEP.format(agent_tool.name, DEEPEST_TURN))
         try:
             outcome = await self._turn(agent_tool, call, context.tape, around)
@@ -125,31 +119,25 @@ class AgentTools:
         real = partial(self._connections.model, recipe)
         tape = None if make is None else make(prompt, recipe, real, notices)
         model = real() if tape is None else tape.model
-        path = (*self._path, agent_tool.name)
-        project = around.project.for_inner_turn() if recipe.rules else NO_PROJECT
-        sources = with_skills(inner_toolsets(recipe, self._connections, self._approvals, self._in_doubt, path), project)
-        facts = info(model.name, address_of(model))
+        path = (*around.turn.agent_path, agent_tool.name)
+        project = around.turn.project.for_inner_turn() if recipe.rules else NO_PROJECT
+        sources = with_skills(inner_toolsets(recipe, self._connections, self._approvals, self._in_doubt), project)
         is_paid = tape is None or tape.mode not in OFFLINE_MODES
-        turn = TurnContext(
-            recipe,
-            model,
-            sources if tape is None else tape.toolsets(sources),
-            prompt,
+        turn = turn_of_agent_tool(
+            around,
+            agent=recipe,
+            model=model,
+            toolsets=sources if tape is None else tape.toolsets(sources),
+            prompt=prompt,
             approvals=self._approvals.setdefault(path, Approvals(self._in_doubt)),
-            facts=facts,
+            facts=info(model.name, address_of(model)),
             budgets=(
                 Budget(f"agent {agent_tool.name}", agent_tool.max_cost, agent_tool.max_tokens),
                 Budget("turn", recipe.max_cost, recipe.max_tokens),
                 *(period_budgets(model.name) if is_paid else ()),
             ),
             notices=notices,
-            step=around.steps,
-            traffic=around.traffic,
-            watcher=around.watcher,
-            purse=around.purse.of(priced=facts.priced),
             project=project,
-            account=replace(around.account, name=agent_tool.name),
-            around=around,
             name=agent_tool.name,
         )
         events: list[Event] = []
@@ -159,7 +147,7 @@ class AgentTools:
             around.tell(event)
 
         play = run_turn if tape is None else tape.play
-        return await play(turn, Channel(events, emit, around.ask_question))
+        return await play(turn, Channel(events, emit, around.ask))
 
 
 def inner_toolsets(
@@ -167,10 +155,9 @@ def inner_toolsets(
     connections: Connections,
     approvals: MutableMapping[AgentPath, Approvals],
     in_doubt: set[ToolKey],
-    path: AgentPath = (),
 ) -> tuple[Toolset, ...]:
     """Return the toolsets of an agent: its functions, toolsets and servers, and the agents that it may ask."""
-    own = (AgentTools(agent, connections, approvals, in_doubt, path),) if agent.agent_tools else ()
+    own = (AgentTools(agent, connections, approvals, in_doubt),) if agent.agent_tools else ()
     return (*connections.toolsets(agent), *own)
 
 

@@ -3,44 +3,34 @@
 import asyncio
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from agentmagic.agent import TOOL_CHOICES, Agent
-from agentmagic.approval.approvals import Approvals
-from agentmagic.bill import Account
+from agentmagic.agent import TOOL_CHOICES
 from agentmagic.context.compaction import Context, Limits
-from agentmagic.context.request_view import CHARACTERS, RequestView, tokens_by_part
-from agentmagic.context.rules import NO_PROJECT, Project
+from agentmagic.context.request_view import CHARACTERS, tokens_by_part
 from agentmagic.errors import ContextTooLong, ProviderError, ToolError
 from agentmagic.events import (
     Compacted,
-    Event,
     Fold,
     Notice,
     PartFinished,
-    PromptValue,
     Sampled,
     StepFinished,
     StepRetried,
     StepStarted,
     Working,
 )
-from agentmagic.history.history import History
-from agentmagic.loop.budgets import Budget, BudgetExhausted, Purse
+from agentmagic.loop.budgets import Budget, BudgetExhausted
 from agentmagic.loop.hosting import take_hosted
-from agentmagic.loop.outer_turn import OuterTurn
 from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.tool_calls import Emit
+from agentmagic.loop.turn_context import TurnContext
 from agentmagic.messages import Media, Message, Part, Text, ToolCall, ToolDef, Usage, as_text, user
-from agentmagic.plan import PlanOptions
 from agentmagic.providers.base import (
-    KINDS,
     SETTINGS,
-    Model,
     ModelFinished,
     OutputSchema,
     PlanQuestion,
@@ -48,13 +38,11 @@ from agentmagic.providers.base import (
     honoured_settings,
     hosts,
 )
-from agentmagic.providers.catalog import ModelInfo
-from agentmagic.providers.traffic import TurnTraffic
 from agentmagic.runtime.engine import void
+from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
-from agentmagic.tools.base import Completion, Tool, Toolset, current_tools, list_connected
+from agentmagic.tools.base import Completion, Tool, current_tools, list_connected
 from agentmagic.tools.output_cache import find_result, reader
-from agentmagic.undo.watcher import Watcher
 
 Messages = tuple[Message, ...]
 DECIDING = {
@@ -64,54 +52,6 @@ DECIDING = {
     "judgement": "judging the result of a task",
 }
 """What the user is shown while the model makes a decision of a planned turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnContext:
-    """Everything that a turn needs.
-
-    `history` is the session's past. The turn adds no messages to it, but its journal (the file of the saved
-    conversation) records every event. `view` is what earlier turns sent of that history to the model. `facts` are the
-    known properties of the model. `budgets` are checked before each request. `notices` are emitted as they come, the
-    first ones right after the start of the turn. `plan` says how the turn is planned, or is None. `step` pauses the
-    turn before each request and call. `tape` records the turn or plays it back: it is called with each event, and
-    returns the event to emit. `traffic` keeps the requests to the model and the responses. `values` describe the values
-    that the prompt names, as the model gets them. `seen_notices` has the notices that toolsets have given in this
-    session: each is shown once. `unreachable` has the server problems that the user was already warned of. `watcher`
-    finds out what the tools change. `purse`, a budget that turns can share, is asked before each request, and gets the
-    cost. `row` says that the turn is one row of a map, so its requests wait for those of other rows. `caller` is the
-    outside program that makes the calls in place of a model, or "". `project` are the files around the notebook that
-    the model knows. `account` pays for each request that is sent. `around` is the outer turn if an agent tool has begun
-    this one, and `name` is the name of the agent if there are several. `inner_budgets` are checked only before the
-    requests of inner turns, because the calls of an outside program cost nothing themselves.
-    """
-
-    agent: Agent
-    model: Model
-    toolsets: Sequence[Toolset]
-    prompt: Message
-    history: History = field(default_factory=History)
-    approvals: Approvals = field(default_factory=Approvals)
-    facts: ModelInfo = ModelInfo("", None, KINDS, priced=True)  # noqa: RUF009  (a frozen value)
-    view: RequestView = field(default_factory=RequestView)
-    budgets: Sequence[Budget] = ()
-    notices: deque[Notice] = field(default_factory=deque[Notice])
-    plan: PlanOptions | None = None
-    step: bool = False
-    tape: Callable[[Event], Event] | None = None
-    traffic: TurnTraffic = field(default_factory=TurnTraffic)
-    values: tuple[PromptValue, ...] = ()
-    seen_notices: set[str] = field(default_factory=set[str])
-    unreachable: set[str] = field(default_factory=set[str])
-    watcher: Watcher = field(default_factory=Watcher)
-    purse: Purse = field(default_factory=Purse)
-    row: bool = False
-    caller: str = ""
-    project: Project = NO_PROJECT
-    account: Account = Account()  # noqa: RUF009  (a frozen value)
-    around: OuterTurn | None = None
-    name: str = ""
-    inner_budgets: Sequence[Budget] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,13 +230,20 @@ class Steps:
         # Drop `provider_data`: it holds the old id, so it must not be sent back to the provider.
         return replace(event, part=replace(event.part, id=f"call_{uuid.uuid4().hex}", provider_data=None))
 
-    async def sample(
-        self, call_id: str, server: str, messages: Sequence[Message], instructions: str, max_tokens: int
+    async def sample(  # noqa: PLR0913  (the request, and the call that makes it)
+        self,
+        call_id: str,
+        server: str,
+        deadline: Deadline,
+        messages: Sequence[Message],
+        instructions: str,
+        max_tokens: int,
     ) -> Completion:
         """Let the model answer a request of a tool, outside the conversation and without tools.
 
         Raises ProviderError, and ToolError if a budget is used up. `max_tokens` is not sent to the provider as a limit:
-        the instructions tell the model to keep to it, and a longer answer is cut.
+        the instructions tell the model to keep to it, and a longer answer is cut. `deadline` is that of the tool's
+        call. In a row of a map, it is paused while the request waits for other rows.
         """
         try:
             self.keep_budgets()
@@ -307,7 +254,8 @@ class Steps:
             replace(message, parts=tuple(map(self._replace_media, message.parts))) for message in messages
         )
         full_instructions = f"{instructions}\n\nAnswer in at most {max_tokens} tokens.".lstrip()
-        text, usage = await self._complete(Request(request_messages, full_instructions), "The answer for a tool")
+        request = Request(request_messages, full_instructions)
+        text, usage = await self._complete(request, "The answer for a tool", deadline)
         self._emit(Sampled(call_id, server, usage))
         longest = max_tokens * CHARACTERS
         return Completion(text[:longest], self._model.name, cut=len(text) > longest)
@@ -322,11 +270,16 @@ class Steps:
             self._say_retry(1, 0.0, str(error))
         return await self._ask(self._request(messages, tool_choice, extra), self._emit, self._say_retry)
 
-    async def _ask(self, request: Request, hear: Hear, on_retry: OnRetry, purpose: str = "") -> ModelFinished:
-        """Send a request to the model with retries, and count the usage of failed tries too."""
+    async def _ask(
+        self, request: Request, hear: Hear, on_retry: OnRetry, purpose: str = "", deadline: Deadline | None = None
+    ) -> ModelFinished:
+        """Send a request to the model with retries, and count the usage of failed tries too.
+
+        In a row of a map, `deadline`, by default that of the turn, is paused while the request waits for other rows.
+        """
         if self._turn.around is not None:
             purpose = f"{self._turn.name}: {purpose or f'step {self.number}'}"
-        row = self._stepper.gate.deadline if self._turn.row and self._stepper is not None else None
+        row = (deadline or self._stepper.gate.deadline) if self._turn.row and self._stepper is not None else None
         retry = self._turn.agent.retry
         async with self._turn.purse.paying(request) as payment:
             with self._turn.traffic.exchange(request, self.number, purpose) as exchange:
@@ -414,7 +367,9 @@ class Steps:
         """Replace media that the model does not accept by text that names them."""
         return Text(as_text(part)) if isinstance(part, Media) and not self._turn.facts.accepts(part) else part
 
-    async def _complete(self, request: Request, purpose: str = "The summary") -> tuple[str, Usage]:
+    async def _complete(
+        self, request: Request, purpose: str = "The summary", deadline: Deadline | None = None
+    ) -> tuple[str, Usage]:
         """Let the model write a text that is not part of the conversation; return the text and the usage."""
         texts: list[str] = []
 
@@ -430,7 +385,7 @@ class Steps:
             await self._stepper.before_request(purpose, request, self._model.name)
         # max_output_tokens is meant for answers. The prompt of a summary states its own limit in words.
         settings = self._settings.only({*SETTINGS} - {"max_output_tokens"})
-        response = await self._ask(replace(request, settings=settings), hear, on_retry, purpose)
+        response = await self._ask(replace(request, settings=settings), hear, on_retry, purpose, deadline)
         return "".join(texts), response.usage
 
 

@@ -29,12 +29,12 @@ from agentmagic.events import (
     ToolProgress,
     ToolStarted,
 )
-from agentmagic.loop.outer_turn import GRACE_AROUND, OuterTurn
 from agentmagic.loop.stepping import Stepper
+from agentmagic.loop.turn_context import GRACE_AROUND, OuterTurn
 from agentmagic.messages import NOTEBOOK, Media, Message, Text, ToolCall, ToolResult, as_text
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.main_thread import running_loop
-from agentmagic.runtime.timeouts import GRACE, await_all_with_grace
+from agentmagic.runtime.timeouts import GRACE, Deadline, await_all_with_grace
 from agentmagic.secrets import redact
 from agentmagic.serialization import copy_call
 from agentmagic.text import close_names, cut, did_you_mean, join_names
@@ -65,8 +65,11 @@ LARGEST_INNER = 200_000
 """Bytes of an image in an inner call's result; a larger image is only named."""
 
 Emit = Callable[[Event], None]
-Sample = Callable[[str, str, Sequence[Message], str, int], Awaitable[Completion]]
-"""Lets the model answer a tool. It gets the call's id, its server, messages, instructions and a limit of tokens."""
+Sample = Callable[[str, str, Deadline, Sequence[Message], str, int], Awaitable[Completion]]
+"""Lets the model answer a tool.
+
+It gets the call's id, its server, its deadline, messages, instructions and a limit of tokens.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +212,7 @@ class ToolExecutor:
         call, server, inner = copy_call(permit.call), tool.definition.server, depth > 0
         self.emit(ToolStarted(copy_call(call), server))
         self._running[call.id] = depth
-        began, context = time.monotonic(), self._context(call, server)
+        began, context = time.monotonic(), self._context(tool, call)
         try:
             # `call_tool` checks the arguments first. For a call that the user approved, the gate has checked them.
             run = call_tool if permit.decision == "allowed" else carry_out
@@ -295,8 +298,8 @@ class ToolExecutor:
             return f"There is no tool {name!r}. Close names: {', '.join(close)}."
         return f"There is no tool {name!r}. Tools: {join_names(self.tools, 10)}."
 
-    def _context(self, call: ToolCall, server: str) -> ToolContext:
-        loop = asyncio.get_running_loop()
+    def _context(self, tool: Tool, call: ToolCall) -> ToolContext:
+        loop, sample, server = asyncio.get_running_loop(), self.sample, tool.definition.server
 
         def tell(event: ToolProgress | Notice | CellProposed) -> None:
             if running_loop() is loop:
@@ -304,13 +307,17 @@ class ToolExecutor:
             else:
                 loop.call_soon_threadsafe(self._tell, call, event)
 
+        def complete(messages: Sequence[Message], instructions: str, max_tokens: int) -> Awaitable[Completion]:
+            assert sample is not None  # noqa: S101  (passed on below only if it is there)
+            return sample(call.id, server, context.deadline, messages, instructions, max_tokens)
+
         context = ToolContext(
             call,
             deps=self.deps,
             ask=self._question,
             progress=lambda call_id, done, total, words: tell(ToolProgress(call_id, done, total, words)),
             # A server asks the model from its connection's task, which has no trace span: pass on this call's span.
-            complete=None if self.sample is None else traces.with_span_async(partial(self.sample, call.id, server)),
+            complete=None if sample is None else traces.with_span_async(complete),
             tell=lambda words: tell(Notice("info", words)),
             propose=tell,
             call_tool=partial(self._call_inside, call, copy_context()),
@@ -318,7 +325,8 @@ class ToolExecutor:
             watch=self._watch(call),
         )
         context.outer = self.gate.deadline if self.row else None
-        context.around = None if self.around is None else self.around(call)
+        if tool.agent and self.around is not None:
+            context.around = self.around(call)
         return context
 
     def _watch(self, call: ToolCall) -> Watch:

@@ -42,12 +42,12 @@ from agentmagic.events import (
 )
 from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.loop.hosting import settle_hosted
-from agentmagic.loop.outer_turn import InnerPurse, OuterTurn
 from agentmagic.loop.planning import Planner
 from agentmagic.loop.retry import error_text, hide_secrets
-from agentmagic.loop.step import Steps, TurnContext
+from agentmagic.loop.step import Steps
 from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.tool_calls import Emit, ToolExecutor
+from agentmagic.loop.turn_context import OuterTurn, TurnContext
 from agentmagic.messages import Message, Text, ToolCall, ToolDef, Usage, user
 from agentmagic.plan import PlanOptions
 from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Preparing
@@ -139,9 +139,9 @@ class TurnLoop:
 
     def __post_init__(self) -> None:
         agent = self.turn.agent
-        self.deadline = Deadline(agent.timeout)
-        policy = policy_of(agent.permission)
         around = None if self.turn.around is None else self.turn.around.gate
+        self.deadline = Deadline(agent.timeout, None if around is None else around.deadline)
+        policy = policy_of(agent.permission)
         gate = Gate(policy, self.turn.approvals, self.deadline, self.emit, self.channel.ask, outer=around)
         self.equip(gate)
 
@@ -166,19 +166,15 @@ class TurnLoop:
 
     def _outer_of(self, call: ToolCall) -> OuterTurn:
         """Return this turn as the OuterTurn for the agent turn that `call` begins."""
-        turn, executor = self.turn, self.executor
-        stepper = executor.stepper
+        executor, stepper = self.executor, self.executor.stepper
         return OuterTurn(
-            depth=0 if turn.around is None else turn.around.depth + 1,
-            project=turn.project,
-            account=turn.account,
+            turn=self.turn,
             gate=executor.gate,
             tell=lambda event: self.emit(as_inner_event(call.id, event)),
             ask=self.channel.ask_inside or self.channel.ask,
-            purse=InnerPurse(turn.purse, self.steps.keep_inner_budgets, self.steps.spend),
-            watcher=turn.watcher,
-            traffic=turn.traffic,
             keep=executor.changes.extend,
+            check=self.steps.keep_inner_budgets,
+            spend=self.steps.spend,
             steps=stepper is not None and stepper.on,
         )
 
@@ -478,7 +474,9 @@ class TurnLoop:
         """Warn about servers that cannot be reached, unless an earlier turn of the session gave the same warning."""
         # A `Choosing` toolset reports only the servers of the tools that it chose, so `problems` is incomplete.
         complete = bool(self.turn.toolsets) and not any(isinstance(one, Choosing) for one in self.turn.toolsets)
-        for problem in new_problems(problems, self.turn.unreachable, complete=complete):
+        if not (problems or self.turn.unreachable):
+            return
+        for problem in new_problems(problems, self.turn.unreachable, self.turn.agent_path, complete=complete):
             self.warn(redact(f"This turn runs without a tool server. {problem}"))
 
     def _leave_out(self) -> None:

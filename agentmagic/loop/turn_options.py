@@ -17,8 +17,8 @@ from agentmagic.classroom import class_settings
 from agentmagic.context.request_view import RequestView
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Event, Intent, PromptValue, QuestionAsked, Reply
-from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, Outcome
+from agentmagic.loop.turn_context import TurnContext
 from agentmagic.plan import Judging, PlanOptions, open_plan
 from agentmagic.providers.base import Model, ModelSettings
 from agentmagic.settings import Replay

@@ -11,6 +11,7 @@ from dataclasses import replace
 from agentmagic.errors import ProviderError, Unavailable, UsageError
 from agentmagic.events import Fold
 from agentmagic.loop.budgets import BudgetExhausted
+from agentmagic.loop.inner_turn import turn_of_row
 from agentmagic.loop.step import Steps
 from agentmagic.mapping.file import LONGEST_ERROR, BatchSent, RowEnded
 from agentmagic.mapping.ledger import Ledger
@@ -120,7 +121,8 @@ class BatchedRows:
 
     def _request(self, prompt: RowPrompt) -> Request:
         assert prompt.prompt is not None  # noqa: S101  (rows without one are not asked)
-        turn = replace(self._ledger.work.turn, prompt=prompt.prompt)
+        shared = self._ledger.work.turn
+        turn = turn_of_row(shared, model=shared.model, prompt=prompt.prompt, values=prompt.values, purse=shared.purse)
         return Steps(turn, {}, Fold(), void).first_request()
 
     async def _collect(self, name: str, rows: dict[str, RowPrompt]) -> None:

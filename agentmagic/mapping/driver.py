@@ -17,8 +17,9 @@ from agentmagic.errors import AgentMagicError, UsageError
 from agentmagic.events import MapEnd
 from agentmagic.loop.budgets import Budget, BudgetExhausted
 from agentmagic.loop.retry import error_text
-from agentmagic.loop.step import TurnContext
+from agentmagic.loop.turn_context import TurnContext
 from agentmagic.mapping.batching import BatchedRows
+from agentmagic.mapping.failed_calls import failed_calls_notice
 from agentmagic.mapping.file import MapFile, Recipe, RowEnded
 from agentmagic.mapping.ledger import Ledger
 from agentmagic.mapping.playback import Playback
@@ -85,9 +86,13 @@ class Driver:
         ledger.note_earlier()
         if self._turns is not None and why != "stopped":
             ledger.error = ledger.error or self._failure_to_ask(reason)
-        ledger.tally.notices += filter(None, ["" if ledger.error is not None else reason, *ledger.tally.denials()])
+        if reason and ledger.error is None:
+            ledger.tally.notices.append(reason)
         ledger.tally.end("failed" if ledger.error is not None else why)
-        ledger.tally.settle(row for _, row in sorted(ledger.rows.items()))
+        rows = [row for _, row in sorted(ledger.rows.items())]
+        ledger.tally.settle(rows)
+        if (notice := failed_calls_notice(rows)) and notice not in ledger.tally.notices:  # a replay has it already
+            ledger.tally.notices.append(notice)
         if self._tape is not None:
             self._tape.finish()
         if ledger.file is not None:

@@ -85,7 +85,10 @@ class RowLog:
 
 @dataclass(frozen=True, slots=True)
 class RowEnded:
-    """A line of a map's file: the outcome of a row. A structured answer is in `value` as JSON, another in `answer`."""
+    """A line of a map's file: the outcome of a row. A structured answer is in `value` as JSON, another in `answer`.
+
+    `notice` says which calls of tools failed in the row's turn, whatever its status is.
+    """
 
     type: ClassVar[str] = "row_ended"
     key: str
@@ -97,6 +100,7 @@ class RowEnded:
     usage: Usage = Usage()  # noqa: RUF009  (a frozen value)
     steps: int = 0
     seconds: float = 0.0
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)

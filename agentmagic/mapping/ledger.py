@@ -86,6 +86,7 @@ class Ledger:
             outcome.usage,
             outcome.steps,
             outcome.seconds,
+            outcome.notice,
         )
 
     def known_rows(self) -> tuple[MapRow, ...]:

@@ -16,6 +16,7 @@ from agentmagic.mapping.sample import Estimate
 from agentmagic.messages import Usage, value_class
 from agentmagic.providers.base import OutputSchema
 from agentmagic.text import join_names, plural
+from agentmagic.values.columns import Column, columns_of, schema_type
 
 ANSWER = "answer"
 """The name of the column for answers without fields."""
@@ -27,7 +28,8 @@ class MapRow:
 
     `index` is the row's label in the input frame, or its number (`place`) in the input list. `value` is the answer: a
     value of the requested type, or a text if no type was requested. It is None if there is no answer. `error` says in a
-    sentence why there is no answer. `key` identifies the row in the file of the map.
+    sentence why there is no answer. `notice` says which calls of tools failed in the row's turn, and why; the row can
+    have an answer all the same. `key` identifies the row in the file of the map.
     """
 
     place: int
@@ -39,6 +41,7 @@ class MapRow:
     usage: Usage = Usage()
     steps: int = 0
     seconds: float = 0.0
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -96,8 +99,9 @@ class MapResult:
     def frame(self) -> Any:
         """The input as a data frame, with the fields of the answers as further columns.
 
-        The last columns are `_status`, `_error`, `_cost` (US dollars), `_tokens`, `_steps` and `_run`. `_run` is the
-        row's number for `run(place=...)`. Raises UsageError if the input is a list and pandas is not installed.
+        The last columns are `_status`, `_error`, `_notice` (calls of tools that failed), `_cost` (US dollars),
+        `_tokens`, `_steps` and `_run`. `_run` is the row's number for `run(place=...)`. Raises UsageError if the input
+        is a list and pandas is not installed.
         """
         return self._frame(list(self._frame_rows()))
 
@@ -146,29 +150,27 @@ class MapResult:
         return MapRow(place, self._source.label(place), "", "not asked")
 
     def _frame(self, rows: Sequence[MapRow]) -> Any:
-        columns: dict[str, Sequence[Any]] = {**_fields(rows, self._schema)}
-        columns |= {
+        columns = {
             "_status": [row.status for row in rows],
             "_error": [row.error for row in rows],
+            "_notice": [row.notice for row in rows],
             "_cost": [row.usage.cost for row in rows],
             "_tokens": [row.usage.input_tokens + row.usage.output_tokens for row in rows],
             "_steps": [row.steps for row in rows],
             "_run": [row.place for row in rows],
         }
+        answers = {**_fields(rows, self._schema), **{name: Column(values) for name, values in columns.items()}}
         places = [row.place for row in rows]
-        return self._source.frame(places, _with_free_names(columns, self._source.names))
+        return self._source.frame(places, _with_free_names(answers, self._source.names))
 
 
 def _fields(rows: Sequence[MapRow], schema: OutputSchema | None) -> Answers:
     """Return the answers as columns of a frame: one for each field, or a single column if answers have no fields."""
+    properties: Mapping[str, Any] = {} if schema is None else schema.schema.get("properties", {})
     if schema is None or schema.wrapped_in:
-        return {ANSWER: [_plain(row.value) for row in rows]}
-    nothing: Mapping[str, Any] = {}
-    records = [nothing if row.value is None else record(row.value) for row in rows]
-    names = dict.fromkeys(name for fields in records for name in fields) or dict.fromkeys(
-        schema.schema.get("properties", ())
-    )
-    return {str(name): [fields.get(name) for fields in records] for name in names}
+        type_ = "" if schema is None else schema_type(properties.get(schema.wrapped_in, {}))
+        return {ANSWER: Column([_plain(row.value) for row in rows], type_)}
+    return columns_of([{} if row.value is None else record(row.value) for row in rows], properties)
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ from math import ceil
 
 from agentmagic.context.request_view import tokens_of_request
 from agentmagic.loop.budgets import Budget, Payment, Purse, SharedPurse
-from agentmagic.loop.step import TurnContext
+from agentmagic.loop.turn_context import TurnContext
 from agentmagic.mapping.prompts import RowPrompt
 from agentmagic.messages import Usage
 from agentmagic.providers.base import Request, honoured_settings

@@ -3,18 +3,20 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import starmap
 from typing import Any, cast
 
 from agentmagic.errors import UsageError
 from agentmagic.text import a_type, join_names
+from agentmagic.values.columns import Column, columns_of, pandas_frame, polars_series
 from agentmagic.values.frames import is_frame
 
 ROW = "row"
 """The name of the whole row in a prompt: its dict of values, or the value itself if a row is a single value."""
 
 Values = Mapping[str, Any]
-Answers = Mapping[str, Sequence[Any]]
-"""Columns to add to the rows: for each name, a value for each row."""
+Answers = Mapping[str, Column]
+"""Columns to add to the rows, by name."""
 
 
 class Rows:
@@ -83,9 +85,7 @@ class _FrameRows(Rows):
 
     def frame(self, places: Sequence[int], answers: Answers) -> Any:
         if self._is_polars:
-            polars: Any = import_module("polars")
-            series = [polars.Series(name, list(values), strict=False) for name, values in answers.items()]
-            return self._frame[list(places)].with_columns(series)
+            return self._frame[list(places)].with_columns(list(starmap(polars_series, answers.items())))
         selection = self._frame if list(places) == list(range(len(self._frame))) else self._frame.iloc[list(places)]
         return selection.assign() if not answers else _with_columns(selection, answers)
 
@@ -93,7 +93,7 @@ class _FrameRows(Rows):
 def _with_columns(frame: Any, answers: Answers) -> Any:
     """Return a copy of a pandas frame, with the answers added as columns."""
     pandas: Any = import_module("pandas")
-    return pandas.concat([frame, pandas.DataFrame(dict(answers), index=frame.index)], axis=1)
+    return pandas.concat([frame, pandas_frame(answers, frame.index)], axis=1)
 
 
 class _ListedRows(Rows):
@@ -119,10 +119,9 @@ class _ListedRows(Rows):
     def frame(self, places: Sequence[int], answers: Answers) -> Any:
         if find_spec("pandas") is None:
             raise UsageError("A frame of these rows needs pandas, which is not installed. The result has them as rows.")
-        pandas: Any = import_module("pandas")
         rows = [self._rows[place] for place in places]
-        records = [dict(cast("Values", row)) if isinstance(row, Mapping) else {ROW: row} for row in rows]
-        return _with_columns(pandas.DataFrame(records, index=list(places)), answers)
+        records = [cast("Values", row) if isinstance(row, Mapping) else {ROW: row} for row in rows]
+        return _with_columns(pandas_frame(columns_of(records), list(places)), answers)
 
 
 def _values(row: Any) -> Values:

@@ -8,10 +8,9 @@ from itertools import islice
 from typing import Literal
 from uuid import uuid4
 
-from agentmagic.events import Event, MapEnd, MapProgress, ToolFinished
+from agentmagic.events import MapEnd, MapProgress
 from agentmagic.mapping.outcomes import MapRow
 from agentmagic.messages import Usage
-from agentmagic.text import plural
 
 RECENT = 30.0
 """The rate of a map is measured over this number of seconds."""
@@ -27,7 +26,6 @@ class Tally:
     """The progress counts of a map (one prompt for many rows).
 
     `kept_count` rows have an answer from an earlier run. `asked_count` and `run_usage` are from this run alone.
-    `denied` has the tools whose calls were denied, each with the number of rows in which this happened.
     """
 
     total: int | None = None
@@ -37,7 +35,6 @@ class Tally:
     run_usage: Usage = Usage()  # noqa: RUF009
     statuses: Counter[str] = field(default_factory=Counter[str])
     errors: Counter[str] = field(default_factory=Counter[str])
-    denied: Counter[str] = field(default_factory=Counter[str])
     notices: list[str] = field(default_factory=list[str])
     end_reason: MapEnd = ""
 
@@ -73,17 +70,6 @@ class Tally:
         self.run_usage += row.usage
         self.asked_count += 1
         self._recent.append(time.monotonic())
-
-    def note_denials(self, events: Iterable[Event]) -> None:
-        """Count the tools whose calls were denied in a row, given the events of the row."""
-        results = [event.result for event in events if isinstance(event, ToolFinished)]
-        self.denied.update({result.name for result in results if result.status == "denied"})
-
-    def denials(self) -> list[str]:
-        """Return a notice for each tool whose calls were denied in rows."""
-        return [
-            f"Calls of {name} were denied in {plural(count, 'row')}." for name, count in sorted(self.denied.items())
-        ]
 
     def _add(self, row: MapRow) -> None:
         self.usage += row.usage

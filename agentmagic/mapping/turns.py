@@ -1,14 +1,14 @@
 """Asks the rows of a map (one prompt for many rows), each in its own turn and task, and saves their outcomes."""
 
 import asyncio
-from collections import deque
 from dataclasses import replace
 from functools import partial
 
-from agentmagic.context.request_view import RequestView
 from agentmagic.errors import AuthenticationFailed, AuthenticationMissing, RateLimited
 from agentmagic.events import Event, ToolFinished, TurnStarted, is_delta
+from agentmagic.loop.inner_turn import turn_of_row
 from agentmagic.loop.turn import Channel, Outcome, run_turn
+from agentmagic.mapping.failed_calls import failed_calls
 from agentmagic.mapping.file import LONGEST_ERROR, RowEnded, RowLog, RowStatus
 from agentmagic.mapping.ledger import Ledger
 from agentmagic.mapping.outcomes import MapRow
@@ -18,7 +18,6 @@ from agentmagic.mapping.work import MapFailed
 from agentmagic.messages import Media, Text, as_text
 from agentmagic.providers.base import Model
 from agentmagic.providers.gate import gate_of
-from agentmagic.providers.traffic import TurnTraffic
 from agentmagic.serialization import json_form
 from agentmagic.text import clip, single_line
 
@@ -110,17 +109,7 @@ class RowTurns:
             if not is_delta(event):
                 events.append(event)
 
-        turn = replace(
-            self._work.turn,
-            model=model,
-            prompt=prompt.prompt,
-            values=prompt.values,
-            view=RequestView(),
-            traffic=TurnTraffic(),
-            notices=deque(),
-            purse=purse,
-            row=True,
-        )
+        turn = turn_of_row(self._work.turn, model=model, prompt=prompt.prompt, values=prompt.values, purse=purse)
         try:
             outcome = await self._work.within(run_turn(turn, Channel(events, keep)))
         finally:
@@ -129,7 +118,6 @@ class RowTurns:
         record = self._outcome(prompt, outcome, sent=purse.is_sent)
         if record.status == "not asked" and prompt.place in self._ledger.earlier:
             return  # the outcome of the earlier run still holds
-        self._ledger.tally.note_denials(events)
         row = self._ledger.note(prompt, record, outcome.result.value if record.status == "answered" else None)
         if prompt.key in self.doubts or record.status == "in doubt":
             self._ledger.doubtful.append(row)
@@ -151,6 +139,7 @@ class RowTurns:
             result.usage,
             result.iterations_used,
             round(result.seconds, 3),
+            failed_calls(result.events),
         )
 
     def _status(self, outcome: Outcome, *, sent: bool) -> tuple[RowStatus, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentmagic.errors import AgentMagicError
 from agentmagic.loop.budgets import Budget
-from agentmagic.loop.step import TurnContext
+from agentmagic.loop.turn_context import TurnContext
 from agentmagic.mapping.options import MapSettings
 from agentmagic.mapping.prompts import RowPrompts
 from agentmagic.mapping.rows import Rows

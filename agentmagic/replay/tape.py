@@ -25,8 +25,8 @@ from agentmagic.events import (
     TurnFinished,
 )
 from agentmagic.loop.planning import LONGEST_RESULT, LONGEST_SUMMARY
-from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, Outcome, run_turn
+from agentmagic.loop.turn_context import TurnContext
 from agentmagic.loop.turn_options import PlayTurn
 from agentmagic.messages import HostedTool, Message, ToolCall, ToolDef, ToolResult, Usage
 from agentmagic.providers.base import (

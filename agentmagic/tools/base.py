@@ -80,8 +80,8 @@ class ToolContext:
     and `exited` says whether the tool ended with `exit` or `sys.exit`. `capture` collects everything that the tool
     prints, displays and plots, or is None if this output cannot be separated from other output. `reached` is the
     progress that was reported last, with its total. `watch` accepts a function of the user and returns the context
-    manager in which it runs. `around` is the turn of this call. If the tool is an agent, it runs an inner turn inside
-    `around`, and `tape` makes the object that records or replays the inner turn. `outer` is a deadline that is paused
+    manager in which it runs. If the tool is an agent, `around` is the turn of this call, in which the tool runs an
+    inner turn, and `tape` makes the object that records or replays the inner turn. `outer` is a deadline that is paused
     while the time limit of this call is paused. `rich` has the HTML that the user sees for each part of the result, or
     "" for parts without HTML.
     """
@@ -344,19 +344,27 @@ async def list_source(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:
 _FIGURES = re.compile(r"\d+")
 
 
-def new_problems(problems: Sequence[str], seen_kinds: set[str], *, complete: bool = True) -> list[str]:
-    """Return the server problems that the user has not seen yet, and add all `problems` to the set `seen_kinds`.
+def new_problems(
+    problems: Sequence[str],
+    seen_kinds: dict[tuple[str, ...], set[str]],
+    path: tuple[str, ...] = (),
+    *,
+    complete: bool = True,
+) -> list[str]:
+    """Return the server problems that the user has not seen yet, and add all `problems` to `seen_kinds`.
 
-    `seen_kinds` has the texts of problems without numbers, because numbers such as times differ between messages.
-    If `complete` is true, `problems` has all current problems, and every other problem is removed from `seen_kinds`.
-    The user then sees that problem again if it returns.
+    `seen_kinds` has the texts of problems without numbers, because numbers such as times differ between messages. They
+    are kept by the `path` of the agent (the names of the nested agent tools) that misses the servers. If `complete` is
+    true, `problems` has all current problems of this agent, and its other problems are removed from `seen_kinds`. The
+    user then sees such a problem again if it returns.
     """
     by_kind = {_FIGURES.sub("0", problem): problem for problem in problems}
-    new = [problem for kind, problem in by_kind.items() if kind not in seen_kinds]
+    seen = set[str]().union(*seen_kinds.values())
+    kinds = seen_kinds.setdefault(path, set())
     if complete:
-        seen_kinds.clear()
-    seen_kinds.update(by_kind)
-    return new
+        kinds.clear()
+    kinds.update(by_kind)
+    return [problem for kind, problem in by_kind.items() if kind not in seen]
 
 
 async def list_connected(source: Toolset) -> tuple[Sequence[Tool], Sequence[str]]:

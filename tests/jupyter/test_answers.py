@@ -6,7 +6,7 @@ import typing
 from datetime import date
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from agentmagic.agent import output_schema
 from agentmagic.events import RunResult
@@ -17,6 +17,10 @@ from agentmagic.messages import Usage
 class City(BaseModel):
     name: str
     since: date
+
+
+class Size(BaseModel):
+    people: int | None = Field(alias="inhabitants")
 
 
 @dataclasses.dataclass
@@ -67,6 +71,12 @@ def test_a_list_of_records_becomes_a_data_frame(kind, answer, columns):
         assert found is value
     else:
         assert list(typing.cast("typing.Any", found).columns) == columns
+
+
+def test_a_frame_of_records_keeps_whole_numbers_and_the_fields_of_a_model_with_aliases():
+    form = output_schema(list[Size])
+    frame, _ = as_frame(form.read('[{"inhabitants": 9007199254740993}, {"inhabitants": null}]'), form.schema)
+    assert typing.cast("typing.Any", frame).to_dict("list") == {"people": [9007199254740993, None]}
 
 
 def result_of(value=None, text="", reason="answer"):

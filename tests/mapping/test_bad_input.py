@@ -16,7 +16,7 @@ from agentmagic.providers import catalog
 from agentmagic.testing import PATIENCE, Stalled
 from tests.mapping.metered import MODEL, PRICES, Metered
 
-META = ["_status", "_error", "_cost", "_tokens", "_steps", "_run"]
+META = ["_status", "_error", "_notice", "_cost", "_tokens", "_steps", "_run"]
 MISSING = "review is missing in this row, so nothing was asked. Fill it, or leave the row out."
 TOO_LONG = (
     "{review} is longer than the 128,000 characters that a prompt takes of one value, so nothing was asked. "

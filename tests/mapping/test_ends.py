@@ -318,7 +318,7 @@ def test_a_script_without_a_terminal_is_told_how_its_map_ended(ask, caplog, tmp_
     assert (result.ended, result.notices) == ("budget", result.progress.notices)
 
 
-def test_calls_that_were_denied_are_told_by_how_many_rows_made_them(ask):
+def test_calls_that_were_denied_are_told_with_their_rows(ask):
     @tool(ask=True)
     def send(line: str = "") -> str:
         """Send a line."""
@@ -330,5 +330,6 @@ def test_calls_that_were_denied_are_told_by_how_many_rows_made_them(ask):
         return (ToolCall("1", calls[row].pop(), {}), {"reason": "tool_calls"}) if calls[row] else "done"
 
     result, _ = ask(answer, ["a", "b", "c"], agent={"tools": [send, look_up]})
-    assert result.notices[-1] == "Calls of send were denied in 2 rows."
-    assert "Calls of send were denied in 2 rows." in repr(result)
+    assert result.notices[-1].startswith("In 2 rows a call of a tool failed: 0, 2. ")
+    assert "In the first: 2 of 2 calls of send failed: send was not run: it needs a person's" in result.notices[-1]
+    assert result.notices[-1] in repr(result)

@@ -38,7 +38,7 @@ def session(model):
 
 
 REVIEWS = pd.DataFrame({"review": ["good", "so so", "awful"], "stars": [5, 3, 1]}, index=[10, 20, 30])
-META = ["_status", "_error", "_cost", "_tokens", "_steps", "_run"]
+META = ["_status", "_error", "_notice", "_cost", "_tokens", "_steps", "_run"]
 
 
 def test_a_frame_keeps_its_index_and_columns_and_has_the_fields_of_the_answers_beside_them(session):
@@ -84,6 +84,22 @@ def test_names_of_the_notebook_are_evaluated_once(session, model):
     assert list(model.asked) == ["counted a", "counted b", "counted c"]
 
 
+LONG = 2**53 + 1
+"""The first whole number that is no float."""
+IDS = [{"text": "good"}, {"text": "fails"}, {"text": "bad", "id": LONG}]
+
+
+@pytest.mark.parametrize(
+    "rows", [IDS, pd.DataFrame(IDS, dtype=object), pl.DataFrame(IDS)], ids=["list", "pandas", "polars"]
+)
+def test_whole_numbers_stay_so_when_a_row_fails_or_none_is_answered(session, rows):
+    all_rows, failed = (session.map(some, "{text}", as_=Line).frame for some in (rows, rows[1:2]))
+    missing = None if isinstance(rows, pl.DataFrame) else pd.NA
+    assert (all_rows["length"].to_list(), failed["length"].to_list()) == ([4, missing, 3], [missing])
+    assert {str(frame["length"].dtype) for frame in (all_rows, failed)} == {"Int64"}
+    assert all_rows["id"].to_list()[2] == LONG
+
+
 def test_a_polars_frame_comes_back_as_one(session):
     frame = session.map(pl.DataFrame({"review": ["good"]}), "{review}", as_=Line).frame
     assert isinstance(frame, pl.DataFrame)
@@ -92,6 +108,7 @@ def test_a_polars_frame_comes_back_as_one(session):
         "length": 4,
         "_status": "answered",
         "_error": "",
+        "_notice": "",
         "_cost": None,
         "_tokens": 120,
         "_steps": 1,
@@ -163,8 +180,9 @@ def test_what_would_be_asked_about_is_denied_in_a_row_and_told_before(session):
     assert denied.status == "denied"
     told = "A row cannot ask you, so calls of look_up are denied. To let them run, give the agent "
     told += 'permission=Policy([Rule("allow", "look_up")]).'
-    assert result.notices == (told, "Calls of look_up were denied in 1 row.")
-    assert repr(result) == f"<MapResult: 1 row, 1 answered. {told} Calls of look_up were denied in 1 row.>"
+    assert result.notices[0] == told
+    assert result.notices[1].startswith("In 1 row a call of a tool failed: 0. ")
+    assert repr(result) == f"<MapResult: 1 row, 1 answered. {told} {result.notices[1]}>"
 
 
 def test_failed_rows_are_kept_and_counted_by_kind(session):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from agentmagic.agent import Agent, RetrySettings
 from agentmagic.errors import ProviderError, RateLimited, Unavailable
 from agentmagic.events import StepRetried
-from agentmagic.loop.step import TurnContext
 from agentmagic.loop.turn import Channel, run_turn
+from agentmagic.loop.turn_context import TurnContext
 from agentmagic.messages import Usage, user
 from agentmagic.providers import gate as gates
 from agentmagic.providers.base import Request

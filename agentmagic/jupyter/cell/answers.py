@@ -5,7 +5,6 @@ import builtins
 import dataclasses
 import re
 from collections.abc import Mapping
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, cast
 
@@ -18,6 +17,7 @@ from agentmagic.mapping.outcomes import record
 from agentmagic.session import Session
 from agentmagic.text import did_you_mean
 from agentmagic.undo.variables import kind_of
+from agentmagic.values.columns import columns_of, pandas_frame
 
 _TYPE = (
     *(ast.Expression, ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.Constant, ast.Load),
@@ -107,16 +107,16 @@ def as_frame(value: object, schema: Mapping[str, Any]) -> tuple[object, str]:
         return cast("object", value), ""
     if find_spec("pandas") is None:
         return records, " pandas, which would make a data frame of it, is not installed."
-    return cast("Any", import_module("pandas")).DataFrame(list(map(record, records)), columns=columns or None), ""
+    return pandas_frame(columns_of(list(map(record, records)), columns)), ""
 
 
-def _columns(schema: Mapping[str, Any]) -> list[str] | None:
-    """Return the column names of the list of records that a JSON Schema describes.
+def _columns(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the JSON Schemas of the fields of the list of records that a JSON Schema describes.
 
-    The list is empty if the records may have any fields. Return None if the schema describes another value.
+    They are empty if the records may have any fields. Return None if the schema describes another value.
     """
     value_schema: Mapping[str, Any] = schema.get("properties", {}).get("value", {})
     items: dict[str, Any] = value_schema.get("items", {}) if value_schema.get("type") == "array" else {}
     name = str(items.get("$ref", "")).rpartition("/")[2]
     items = next((schema[key][name] for key in ("$defs", "definitions") if name in schema.get(key, ())), items)
-    return list(items.get("properties", ())) if items.get("type") == "object" else None
+    return items.get("properties", {}) if items.get("type") == "object" else None
