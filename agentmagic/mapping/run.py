@@ -195,7 +195,7 @@ class MapRun:
         text = map_words.ending(progress)
         is_unseen = self.view is None and text and error is None  # an error is raised to the caller
         text = " ".join(filter(None, (text or f"{map_words.heading(progress)}.", str(error or ""))))
-        log.logger.log(logging.WARNING if is_unseen else logging.INFO, "%s %s", progress.type, text)
+        log.logger.log(logging.WARNING if is_unseen else logging.INFO, "map ended: %s", text)
 
     def _cancel(self) -> None:
         if self._task is not None and not self.done:

@@ -58,7 +58,7 @@ def test_a_cell_asks_each_row_binds_the_frame_and_run_again_asks_only_what_faile
     (shown,) = cell.displays
     assert "✓ 12 rows · 1 failed" in shown["text/plain"]
     assert "1 row: &lt;b&gt;three&lt;/b&gt; is refused" in shown["text/html"]
-    assert cell.stream == "labels is bound: DataFrame, 12 rows x 8 columns.\n"
+    assert cell.stream == "labels is bound: DataFrame, 12 rows x 9 columns.\n"
     assert mapping.value("labels.answer['r4'], labels._status['r3']") == "('SAY ROW 4', 'failed')"
     mapping.run("model.asked.clear()")
     assert "11 answered before · 1 failed" in mapping.run(ASK).text

@@ -302,8 +302,8 @@ def test_an_endless_iterator_is_read_no_further_than_the_file_goes_before_rows_a
 def test_a_script_without_a_terminal_is_told_how_its_map_ended(ask, caplog, tmp_path):
     caplog.set_level(logging.INFO, "agentmagic")
     ask(lambda _: "fine", ["a", "b"])
-    assert [(one.levelname, one.message) for one in caplog.records if "map_progress" in one.message] == [
-        ("INFO", "map_progress 2 rows.")
+    assert [(one.levelname, one.message) for one in caplog.records if "map ended" in one.message] == [
+        ("INFO", "map ended: 2 rows.")
     ]
     caplog.clear()
     result, _ = ask(lambda _: "fine", ["a", "b", "c", "d"], max_cost=0.002)
@@ -312,8 +312,8 @@ def test_a_script_without_a_terminal_is_told_how_its_map_ended(ask, caplog, tmp_
         "request was sent; raise the limit to go on. With a smaller max_output_tokens, a request takes less of it. The "
         f"answers are kept in {tmp_path / 'a.jsonl'}. Run this again to go on with the rest."
     )
-    (record,) = [one for one in caplog.records if one.message.startswith("map_progress")]
-    assert (record.levelname, record.message) == ("WARNING", f"map_progress {told}")
+    (record,) = [one for one in caplog.records if one.message.startswith("map ended")]
+    assert (record.levelname, record.message) == ("WARNING", f"map ended: {told}")
     assert repr(result) == f"<MapResult: 4 rows, 3 answered, $0.0018. {told}>"
     assert (result.ended, result.notices) == ("budget", result.progress.notices)
 
