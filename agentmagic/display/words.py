@@ -468,7 +468,7 @@ def receipt(event: VariablesChanged) -> str:
 
 def _change(change: VariableChange) -> str:
     sizes = " → ".join(dict.fromkeys(filter(None, (change.before, change.after))))
-    return f"{CHANGES[change.change]} {change.name}: {sizes}"
+    return f"{CHANGES[change.change]} {change.name}{': ' if sizes else ''}{sizes}"
 
 
 def proposal_title(block: ProposalBlock) -> str:

@@ -1,4 +1,4 @@
-"""The variables that tool calls created, changed or removed, and how to restore them.
+"""The variables that tool calls created, changed or removed, the states of packages, and how to restore them.
 
 Three snapshots (`Picture`) of the variables are compared: `before` and `after` the tool's code ran, and `now`, taken
 when the user runs undo. Changes between `before` and `after` were made by that code. If a variable differs between
@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 from agentmagic.errors import describe
 from agentmagic.events import VariableChange, VariablesChanged
 from agentmagic.text import sanitize, single_line
-from agentmagic.undo.code_states import generators
+from agentmagic.undo import first_imports
+from agentmagic.undo import first_imports
 from agentmagic.undo.object_states import Many
 from agentmagic.undo.own import user_variables
+from agentmagic.undo.package_states import CHANGED_SINCE, NOT_RESTORED, PackageLook
 from agentmagic.undo.pictures import LIMIT, MOST_BESIDE, PAST_COPIES, Camera, Picture, no_garbage_collection
 from agentmagic.undo.states import can_change
 from agentmagic.undo.variables import LONGEST_LINE, MOST_VARIABLES, kind_of
@@ -31,7 +33,7 @@ LONGEST_LOOK = 2.0
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """The result of restoring variables.
+    """The result of restoring variables and states of packages.
 
     `restored` are the names that have their earlier values again. `refused` are the names that were left alone, each
     with the reason. `back` are the changes with which redo reverses this restore.
@@ -63,6 +65,7 @@ class Changes:
     settled: threading.Event = field(default_factory=threading.Event)
     before: Picture = field(init=False)
     after: Picture = field(init=False)
+    packages: PackageLook = field(default_factory=PackageLook)
     _kinds: dict[str, str] = field(default_factory=dict[str, str])
     _roots: list[object] = field(default_factory=list[object])
 
@@ -77,7 +80,9 @@ class Changes:
         words of the program that it runs. They show whether the program can write to the array inside a table
         directly, without the copy that the table makes first.
         """
-        self._roots += [*roots, *generators(self.before.bindings)]
+        self.packages.begin()
+        first_imports.listen(self.packages)
+        self._roots += roots
         self.names = None if names is None or self.names is None else self.names | set(names)
         camera = Camera(self.namespace, picture=self.before)
         camera.writes_past_copies = not PAST_COPIES.isdisjoint(words)
@@ -97,7 +102,9 @@ class Changes:
     def settle(self) -> "Changes":
         """Compare the variables with the snapshot `before`, now that all calls have ended. Return this object."""
         self.ended = True
+        first_imports.ignore(self.packages)
         try:
+            self.packages.end()
             self.after = _picture_now(self.namespace, self.names, [self.before], 0)
             if self.names is not None and (changed_ids := self.before.changed_ids(self.after)):
                 self._add_indirect_changes(changed_ids)
@@ -146,8 +153,8 @@ class Changes:
 
     @cached_property
     def unwatched(self) -> dict[str, str]:
-        """The variables that the code may have changed without being noticed, each with the reason."""
-        reasons = dict(self.before.unwatched)
+        """The variables and states of packages that the code may have changed unnoticed, each with the reason."""
+        reasons = self.packages.unwatched | self.before.unwatched
         unknown_ids = {
             object_id for object_id, state in self.before.states.items() if state.problem
         } - self.before.beside
@@ -158,12 +165,13 @@ class Changes:
 
     @property
     def matters(self) -> bool:
-        """Whether the code changed a variable, or may have changed one without being noticed."""
-        return bool(self.touched_names or self.unwatched)
+        """Whether the code changed a variable or the state of a package, or may have done so without being noticed."""
+        return bool(self.touched_names or self.packages.touched_names or self.unwatched)
 
     def rows(self) -> list[VariableChange]:
-        """Return one change for each variable that the code changed, sorted by variable name."""
-        return [self._row(name) for name in sorted(self.touched_names)]
+        """Return one change for each variable and state of a package that the code changed, sorted by name."""
+        packages = [VariableChange(name, "changed") for name in sorted(self.packages.touched_names)]
+        return [*(self._row(name) for name in sorted(self.touched_names)), *packages]
 
     def _row(self, name: str) -> VariableChange:
         before, after = self.before.bindings, self.after.bindings
@@ -175,7 +183,7 @@ class Changes:
 
     @no_garbage_collection()
     def restore(self) -> RestoreResult:
-        """Restore the variables that the code changed, except those that were changed again later."""
+        """Restore the variables and states of packages that the code changed, except those changed again later."""
         pictures = [self.after, self.before]
         now = _picture_now(self.namespace, self.names, pictures, self.limit)
         now.copy_arrays(self.before.changed_ids(now) | (now.states.keys() - self.before.states.keys()), self.limit)
@@ -185,7 +193,9 @@ class Changes:
         back = Changes(self.namespace, self.names, self.calls, limit=self.limit, settled=self.settled)
         back.before, back.after = now, _picture_now(self.namespace, self.names, [now, *pictures], 0)
         undoing.verify(back.after)
-        return RestoreResult(tuple(sorted(undoing.names_to_restore)), dict(sorted(undoing.refused.items())), back)
+        restored, refused, back.packages = self.packages.restore()
+        restored |= undoing.names_to_restore
+        return RestoreResult(tuple(sorted(restored)), dict(sorted((undoing.refused | refused).items())), back)
 
 
 def summarize(changes: Sequence[Changes]) -> VariablesChanged | None:
@@ -267,7 +277,7 @@ class _Undoing:
             | now.names_reaching(changed_ids)
             | after.names_reaching(changed_ids)
         )
-        self._refuse(since & self.names_to_restore, "it has been changed since")
+        self._refuse(since & self.names_to_restore, CHANGED_SINCE)
         # Names that the code did not touch, but that now reach an object to restore, were changed later.
         since |= self._wide.names_reaching(self._ids_to_restore()) - self.touched_names
         while conflict := self._ids_to_restore() & self._wide.reachable_ids(since | self.refused.keys()):
@@ -302,7 +312,7 @@ class _Undoing:
             for object_id in self._before.changed_ids(later)
             if object_id in self._before.reachable_ids(self.names_to_restore)
         }
-        self._refuse(self._before.names_reaching(wrong_ids), "it could not be put back wholly")
+        self._refuse(self._before.names_reaching(wrong_ids), NOT_RESTORED)
 
     def _ids_to_restore(self) -> set[int]:
         return self._stale & self._before.reachable_ids(self.names_to_restore)

@@ -93,18 +93,15 @@ class _PackageNames(ObjectState):
     def inner(self) -> Collection[Any]:
         if isinstance(self.thing, type):
             return ()
-        classes = (
-            value for value in self.refs[: len(self.data)] if isinstance(value, type) and value.__flags__ & HEAP_TYPE
-        )
-        return (*classes, *self.refs[len(self.data) :])
+        return [value for value in self.refs if isinstance(value, type) and value.__flags__ & HEAP_TYPE]
 
     def same(self, other: ObjectState) -> bool:
         return not self._differences(other)
 
     def _differences(self, other: ObjectState) -> dict[str, Any]:
         """Return the earlier values of attributes that differ in `other`: `UNSET` for those that only `other` has."""
-        before = dict(zip(self.data, self.refs, strict=False))
-        after = dict(zip(other.data, other.refs, strict=False))
+        before = dict(zip(self.data, self.refs, strict=True))
+        after = dict(zip(other.data, other.refs, strict=True))
         if before == after:  # fast, because dict equality checks identity first
             return {}
         differences = {name: value for name, value in before.items() if after.get(name, UNSET) is not value}
@@ -175,7 +172,7 @@ def class_state(thing: type[Any]) -> ObjectState | None:
 
 
 def module_state(thing: ModuleType) -> ObjectState | None:
-    """Return the state of a module. For a package's module, it includes a shared random generator or settings."""
+    """Return the state of a module: all attributes of the user's, and those of a package that code can replace."""
     return _names(thing) if is_own(thing.__name__) else _package_names(thing)
 
 
@@ -185,8 +182,16 @@ def _names(thing: Any) -> ObjectState:
 
 
 def _own_names(thing: Any) -> dict[str, Any]:
-    internal_names = _OF_CLASS if isinstance(thing, type) else _OF_MODULE
-    return {name: value for name, value in _namespace_of(thing).items() if name not in internal_names}
+    attributes = _namespace_of(thing)
+    if isinstance(thing, type):
+        return {name: value for name, value in attributes.items() if name not in _OF_CLASS}
+    package = cast("str", thing.__name__)
+    return {
+        name: value
+        for name, value in attributes.items()
+        # The import of a submodule, which undo does not take back, binds the submodule in its package.
+        if name not in _OF_MODULE and not (value is not None and sys.modules.get(f"{package}.{name}") is value)
+    }
 
 
 def _namespace_of(thing: Any) -> dict[str, Any]:
@@ -208,45 +213,25 @@ def _registered_classes(thing: Any) -> tuple[type[Any], ...]:
 
 
 def _package_names(thing: Any) -> ObjectState:
-    attributes = {name: value for name, value in _namespace_of(thing).items() if _is_public(name, value)}
-    return _PackageNames(thing, (*attributes.values(), *_settings(thing)), tuple(attributes))
+    internal_names = _OF_INTERPRETER.get(thing.__name__, ())
+    attributes = {
+        name: value
+        for name, value in _namespace_of(thing).items()
+        if _is_public(name, value) and name not in internal_names
+    }
+    return _PackageNames(thing, tuple(attributes.values()), tuple(attributes))
+
+
+_OF_INTERPRETER = {
+    "sys": frozenset(
+        "stdin stdout stderr displayhook excepthook ps1 ps2 last_exc last_type last_value last_traceback path".split()
+    ),
+    "builtins": frozenset("input exit quit open display get_ipython _".split()),
+}
+"""Attributes of modules that Python, IPython and agentmagic set: at each cell, program or error."""
 
 
 def _is_public(name: str, value: Any) -> bool:
     if isinstance(value, ModuleType):
         return False
     return not name.startswith("_") or (name.endswith("__") and isinstance(value, FunctionType))
-
-
-def _settings(module: Any) -> tuple[Any, ...]:
-    """Return the object that all callers of a module share: its random generator or its settings.
-
-    The tuple can be empty.
-    """
-    owner, name = _SETTINGS.get(module.__name__, ("", "")) if isinstance(module, ModuleType) else ("", "")
-    settings = getattr(sys.modules.get(owner), name, None)
-    return () if settings is None else (settings,)
-
-
-def generators(variables: Mapping[str, Any]) -> list[Any]:
-    """Return the random generators that all callers of `random` and NumPy share, if `variables` have these modules.
-
-    Undo must watch them for every call, because any function can draw numbers from them.
-    """
-    modules = [value for value in variables.values() if type(value) is ModuleType and value.__name__ in _DRAWN]
-    return [generator for module in modules for generator in _settings(module)]
-
-
-_DRAWN = ("random", "numpy", "numpy.random")
-_CANVAS = ("matplotlib", "rcParams")
-_SETTINGS = {
-    "random": ("random", "_inst"),
-    "numpy": ("numpy.random.mtrand", "_rand"),
-    "numpy.random": ("numpy.random.mtrand", "_rand"),
-    "os": ("os", "environ"),
-    "sys": ("sys", "path"),
-    "warnings": ("warnings", "filters"),
-    "pandas": ("pandas._config.config", "_global_config"),
-    **dict.fromkeys(("matplotlib", "matplotlib.pyplot", "seaborn"), _CANVAS),
-}
-"""Module and attribute of the shared random generator or settings, by the module that the user imports."""

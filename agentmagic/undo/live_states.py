@@ -5,11 +5,13 @@ For most of these objects, undo can only check whether they changed. A changed o
 
 import pickle
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from hashlib import sha1
 from io import BufferedRandom, BufferedReader, BufferedWriter, BytesIO, FileIO, StringIO, TextIOWrapper
 from itertools import count
 from random import Random
+from threading import Thread
 from types import GeneratorType
 from typing import Any, cast
 
@@ -202,6 +204,41 @@ def _environment(thing: Any) -> ObjectState:
     return _Environment(thing, data=dict(thing))
 
 
+class _ThreadState(ObjectState):
+    """The state of a thread of Python: the attributes that its creator or its class added. `data` are their names.
+
+    Whether it runs is left out, because a thread ends by itself. `others` are its function and arguments.
+    """
+
+    others: tuple[Any, ...] = ()
+
+    @property
+    def inner(self) -> Collection[Any]:
+        return (*self.refs, *self.others)
+
+    def restore(self) -> None:
+        attributes = dict_of(self.thing)
+        for name in _added_attributes(self.thing).keys() - set(self.data):
+            del attributes[name]
+        attributes.update(zip(self.data, self.refs, strict=True))
+
+
+def _thread(thing: Any) -> ObjectState:
+    added = _added_attributes(thing)
+    state = _ThreadState(thing, tuple(added.values()), tuple(added))
+    state.others = tuple(value for name, value in dict_of(thing).items() if name in ("_target", "_args", "_kwargs"))
+    return state
+
+
+def _added_attributes(thread: Any) -> dict[str, Any]:
+    return {name: value for name, value in dict_of(thread).items() if name not in _of_new_thread()}
+
+
+@cache
+def _of_new_thread() -> frozenset[str]:
+    return frozenset(vars(Thread())) | {"_name", "_daemonic"}
+
+
 class _Settings(ObjectState):
     """The state of matplotlib's settings (`rcParams`); `data` are the names of the settings."""
 
@@ -233,6 +270,7 @@ NAMED: dict[str, Callable[[Any], ObjectState | None]] = {
     "logging.Logger": _logger,
     "matplotlib.RcParams": _settings,
     "os._Environ": _environment,
+    "threading.Thread": _thread,
     "traitlets.traitlets.HasTraits": _traits,
     "_thread.lock": _lock,
     "_thread.RLock": _lock,
