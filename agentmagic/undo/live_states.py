@@ -205,9 +205,9 @@ def _environment(thing: Any) -> ObjectState:
 
 
 class _ThreadState(ObjectState):
-    """The state of a thread of Python: the attributes that its creator or its class added. `data` are their names.
+    """The state of a thread of Python: its attributes, except those that change while it runs.
 
-    Whether it runs is left out, because a thread ends by itself. `others` are its function and arguments.
+    `data` has the names of the attributes, and whether the thread was started. `others` are its function and arguments.
     """
 
     others: tuple[Any, ...] = ()
@@ -218,25 +218,28 @@ class _ThreadState(ObjectState):
 
     def restore(self) -> None:
         attributes = dict_of(self.thing)
-        for name in _added_attributes(self.thing).keys() - set(self.data):
+        for name in _of_thread(self.thing).keys() - set(self.data[0]):
             del attributes[name]
-        attributes.update(zip(self.data, self.refs, strict=True))
+        attributes.update(zip(self.data[0], self.refs, strict=True))
+
+    def obstacle(self, now: ObjectState) -> str:
+        return "" if now.data[1] == self.data[1] else "it holds a thread that was started"
 
 
 def _thread(thing: Any) -> ObjectState:
-    added = _added_attributes(thing)
-    state = _ThreadState(thing, tuple(added.values()), tuple(added))
+    attributes = _of_thread(thing)
+    state = _ThreadState(thing, tuple(attributes.values()), (tuple(attributes), thing._started.is_set()))  # noqa: SLF001
     state.others = tuple(value for name, value in dict_of(thing).items() if name in ("_target", "_args", "_kwargs"))
     return state
 
 
-def _added_attributes(thread: Any) -> dict[str, Any]:
-    return {name: value for name, value in dict_of(thread).items() if name not in _of_new_thread()}
+def _of_thread(thread: Any) -> dict[str, Any]:
+    return {name: value for name, value in dict_of(thread).items() if name not in _of_running()}
 
 
 @cache
-def _of_new_thread() -> frozenset[str]:
-    return frozenset(vars(Thread())) | {"_name", "_daemonic"}
+def _of_running() -> frozenset[str]:
+    return frozenset(vars(Thread())) - {"_name", "_daemonic"}
 
 
 class _Settings(ObjectState):
