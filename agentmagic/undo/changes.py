@@ -9,16 +9,16 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.errors import describe
 from agentmagic.events import VariableChange, VariablesChanged
 from agentmagic.text import sanitize, single_line
 from agentmagic.undo import first_imports
-from agentmagic.undo import first_imports
 from agentmagic.undo.object_states import Many
 from agentmagic.undo.own import user_variables
-from agentmagic.undo.package_states import CHANGED_SINCE, NOT_RESTORED, PackageLook
+from agentmagic.undo.package_states import CHANGED_SINCE, NOT_RESTORED, PackageLook, loaded_module
 from agentmagic.undo.pictures import LIMIT, MOST_BESIDE, PAST_COPIES, Camera, Picture, no_garbage_collection
 from agentmagic.undo.states import can_change
 from agentmagic.undo.variables import LONGEST_LINE, MOST_VARIABLES, kind_of
@@ -52,6 +52,9 @@ class Changes:
     the calls can change, or None for all. When the last call has ended, `ended` is set, the variables are compared with
     those before, `on_compared` is called, and `settled` is set. `failed` is True if the snapshot before the calls, or
     this comparison, failed. The changes are then unknown.
+
+    `packages` are the states of packages. `modules` are the modules that the calls import and that no variable holds,
+    under the names by which their changes are told.
     """
 
     namespace: Variables
@@ -66,6 +69,8 @@ class Changes:
     before: Picture = field(init=False)
     after: Picture = field(init=False)
     packages: PackageLook = field(default_factory=PackageLook)
+    modules: dict[str, ModuleType] = field(default_factory=dict[str, ModuleType])
+    _imports: set[str] = field(default_factory=set[str])
     _kinds: dict[str, str] = field(default_factory=dict[str, str])
     _roots: list[object] = field(default_factory=list[object])
 
@@ -73,15 +78,24 @@ class Changes:
         self.before = self.after = Picture(user_variables(self.namespace))
 
     @no_garbage_collection()
-    def expect(self, names: Iterable[str] | None, roots: Iterable[object] = (), words: Iterable[str] = ()) -> None:
+    def expect(
+        self,
+        names: Iterable[str] | None,
+        roots: Iterable[object] = (),
+        words: Iterable[str] = (),
+        imports: Iterable[str] = (),
+    ) -> None:
         """Take a snapshot of the variables that a call can change, before the call begins.
 
         `names` are those variables, or None for all; `roots` are other objects that the call can reach. `words` are the
         words of the program that it runs. They show whether the program can write to the array inside a table
-        directly, without the copy that the table makes first.
+        directly, without the copy that the table makes first. `imports` are the modules that the program imports.
         """
         self.packages.begin()
+        self._imports |= set(imports)
+        self.packages.on_import = self._add_modules
         first_imports.listen(self.packages)
+        self._add_modules()
         self._roots += roots
         self.names = None if names is None or self.names is None else self.names | set(names)
         camera = Camera(self.namespace, picture=self.before)
@@ -90,6 +104,20 @@ class Changes:
         self.names, bindings = camera.names, self.before.bindings
         for name in bindings if self.names is None else self.names & bindings.keys():
             self._kinds.setdefault(name, kind_of(bindings[name]))
+
+    def _add_modules(self, finished: str = "") -> None:
+        """Add to the snapshot before the calls those imported modules that are loaded now, and that no variable holds.
+
+        `finished` is the name of a module whose code has just ended.
+        """
+        held = set(map(id, self.before.bindings.values()))
+        found = ((name, loaded_module(name, finished)) for name in self._imports)
+        new = {f"module {name}": module for name, module in found if module is not None and id(module) not in held}
+        if new:
+            self.modules |= new
+            self.before.bindings |= new
+            Camera(self.namespace, picture=self.before).look(new).develop(0)
+            self.names = None if self.names is None else self.names | new.keys()
 
     @property
     def size(self) -> int:
@@ -105,7 +133,7 @@ class Changes:
         first_imports.ignore(self.packages)
         try:
             self.packages.end()
-            self.after = _picture_now(self.namespace, self.names, [self.before], 0)
+            self.after = self._picture_now([self.before], 0)
             if self.names is not None and (changed_ids := self.before.changed_ids(self.after)):
                 self._add_indirect_changes(changed_ids)
             if self.on_compared is not None:
@@ -135,6 +163,14 @@ class Changes:
                 state.hold()
         self.after = self.after.with_states(states)
         self.before = self.before.with_states(states, beside=states)
+
+    def _picture_now(self, earlier: list[Picture], limit: int) -> Picture:
+        """Take a snapshot now. It also has the objects in `earlier` snapshots that no name reaches any more."""
+        camera = Camera(self.namespace, picture=Picture(user_variables(self.namespace) | self.modules)).again(earlier)
+        rebound = earlier[0].rebound_names(camera.picture)
+        names = None if self.names is None else self.names | rebound
+        camera.look(names, without=earlier[0].unwatched.keys() - rebound)
+        return camera.develop(limit)
 
     def _with_all_names(self, picture: Picture) -> Picture:
         """Return `picture`, a snapshot of now, with the objects of all other names.
@@ -175,6 +211,8 @@ class Changes:
 
     def _row(self, name: str) -> VariableChange:
         before, after = self.before.bindings, self.after.bindings
+        if name in self.modules:
+            return VariableChange(name, "changed")
         now = kind_of(after[name]) if name in after else ""
         if name not in before:
             return VariableChange(name, "made", after=now)
@@ -185,13 +223,15 @@ class Changes:
     def restore(self) -> RestoreResult:
         """Restore the variables and states of packages that the code changed, except those changed again later."""
         pictures = [self.after, self.before]
-        now = _picture_now(self.namespace, self.names, pictures, self.limit)
+        now = self._picture_now(pictures, self.limit)
         now.copy_arrays(self.before.changed_ids(now) | (now.states.keys() - self.before.states.keys()), self.limit)
         undoing = _Undoing(self, now, self._with_all_names(now))
         undoing.decide()
         undoing.restore_variables(self.namespace)
-        back = Changes(self.namespace, self.names, self.calls, limit=self.limit, settled=self.settled)
-        back.before, back.after = now, _picture_now(self.namespace, self.names, [now, *pictures], 0)
+        back = Changes(
+            self.namespace, self.names, self.calls, limit=self.limit, settled=self.settled, modules=self.modules
+        )
+        back.before, back.after = now, self._picture_now([now, *pictures], 0)
         undoing.verify(back.after)
         restored, refused, back.packages = self.packages.restore()
         restored |= undoing.names_to_restore
@@ -237,14 +277,6 @@ def _name(name: str) -> str:
     return single_line(sanitize(name), 100)
 
 
-def _picture_now(namespace: Variables, names: set[str] | None, earlier: list[Picture], limit: int) -> Picture:
-    """Take a snapshot now. It also has the objects in `earlier` snapshots that no name reaches any more."""
-    camera = Camera(namespace).again(earlier)
-    rebound = earlier[0].rebound_names(camera.picture)
-    camera.look(None if names is None else names | rebound, without=earlier[0].unwatched.keys() - rebound)
-    return camera.develop(limit)
-
-
 class _Undoing:
     """Decides which variables undo can restore, and restores them. `refused` has the others, with the reasons.
 
@@ -253,6 +285,7 @@ class _Undoing:
 
     def __init__(self, changes: Changes, now: Picture, wide: Picture) -> None:
         self._before, self._after, self._now, self._wide = changes.before, changes.after, now, wide
+        self._modules = changes.modules
         self.touched_names = frozenset(changes.touched_names)
         self.names_to_restore = set(self.touched_names)
         self.refused: dict[str, str] = {}
@@ -299,7 +332,7 @@ class _Undoing:
                 )
         for object_id in self._before.ids_reaching([id(state.thing) for state in states]):
             self._before.states[object_id].refresh()
-        for name in self.names_to_restore:
+        for name in self.names_to_restore - self._modules.keys():
             if name in self._before.bindings:
                 namespace[name] = self._before.bindings[name]
             else:

@@ -5,13 +5,14 @@ notebook count: a replaced function or constant, or an attribute that the user a
 """
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
 from types import CellType, FunctionType, ModuleType
 from typing import Any, cast
 
-from agentmagic.undo.object_states import HEAP_TYPE, UNSET, NoCopy, ObjectState
+from agentmagic.undo.object_states import HEAP_TYPE, UNSET, NoCopy, ObjectState, dict_of
 from agentmagic.undo.own import OUTSIDE, is_own
+from agentmagic.undo.reads import word_set
 
 _ABC: Any = import_module("_abc")
 """The C module of `abc`, which stores the classes registered with abstract classes."""
@@ -140,10 +141,16 @@ def _kind_of(thing: Any) -> Any:
 
 
 def _is_users(value: Any) -> bool:
-    """Return whether a new attribute with this value was made by the user, not by a package at its first use."""
+    """Return whether a new attribute with this value was made by the user, not by a package at its first use.
+
+    It may be an object of a package that holds a class or function of the user, such as an accessor of pandas.
+    """
     kind = cast("type[Any]", type(value))
     owner = value if isinstance(value, type) or kind is FunctionType else kind
-    return is_own(str(owner.__module__)) or (owner is kind and kind.__module__ == "builtins" and not callable(value))
+    if is_own(str(owner.__module__)) or (owner is kind and kind.__module__ == "builtins" and not callable(value)):
+        return True
+    inner = cast("Iterable[Any]", dict_of(value).values() if kind.__dictoffset__ and owner is kind else ())
+    return any(isinstance(one, (type, FunctionType)) and is_own(str(one.__module__)) for one in inner)
 
 
 def function_state(thing: FunctionType) -> ObjectState:
@@ -223,10 +230,11 @@ def _package_names(thing: Any) -> ObjectState:
 
 
 _OF_INTERPRETER = {
-    "sys": frozenset(
-        "stdin stdout stderr displayhook excepthook ps1 ps2 last_exc last_type last_value last_traceback path".split()
+    "sys": word_set(
+        "stdin stdout stderr displayhook excepthook ps1 ps2 last_exc last_type last_value last_traceback path"
     ),
-    "builtins": frozenset("input exit quit open display get_ipython _".split()),
+    "time": word_set("tzname timezone altzone daylight"),  # set by `tzset`: they belong to the environment variables
+    "builtins": word_set("input exit quit open display get_ipython _"),
 }
 """Attributes of modules that Python, IPython and agentmagic set: at each cell, program or error."""
 

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, cast
 from weakref import WeakSet
 
+from agentmagic.log import logger
 from agentmagic.undo.own import is_own
 from agentmagic.undo.package_states import TABLE, PackageLook
 
@@ -108,4 +109,7 @@ def _told(module: str) -> Generator[None]:
     finally:
         _thread.is_importing &= not is_outer
         for look, names in looks:
-            look.accept_import(module, names)
+            try:
+                look.accept_import(module, names)
+            except Exception:  # noqa: BLE001  (the import must not fail because of the look)
+                logger.debug("the import of %s could not be followed", module, exc_info=True)

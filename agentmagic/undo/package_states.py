@@ -10,7 +10,9 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from operator import is_
+from functools import cached_property
+from operator import eq, is_
+from types import ModuleType
 from typing import Any, cast
 
 from agentmagic.errors import describe
@@ -39,11 +41,12 @@ class PackageState:
     set_by_imports: bool = False
     same: Same | None = None
 
-    def is_loaded(self, finished: str = "") -> bool:
-        """Return whether the module has been loaded wholly. `finished` is a module whose code has just ended."""
-        module = sys.modules.get(self.module)
-        spec = getattr(module, "__spec__", None)
-        return module is not None and (self.module == finished or not getattr(spec, "_initializing", False))
+
+def loaded_module(name: str, finished: str = "") -> ModuleType | None:
+    """Return a module, or None if it has not been loaded wholly. `finished` is a module whose code has just ended."""
+    module = sys.modules.get(name)
+    is_loading = name != finished and getattr(getattr(module, "__spec__", None), "_initializing", False)
+    return None if is_loading else module
 
 
 def same_data(one: Any, other: Any) -> bool:
@@ -54,7 +57,9 @@ def same_data(one: Any, other: Any) -> bool:
         return False
     if isinstance(one, dict):
         entries, others = cast("dict[Any, Any]", one), cast("dict[Any, Any]", other)
-        return entries.keys() == others.keys() and all(same_data(one, others[key]) for key, one in entries.items())
+        return entries.keys() == others.keys() and all(
+            value is others[key] or same_data(value, others[key]) for key, value in entries.items()
+        )
     if isinstance(one, (list, tuple)):
         items, rest = cast("list[Any]", one), cast("list[Any]", other)
         return len(items) == len(rest) and (all(map(is_, items, rest)) or all(map(same_data, items, rest)))
@@ -94,11 +99,7 @@ def _matplotlib_settings(matplotlib: Any) -> Any:
     settings = dict(dict[str, Any].items(matplotlib.rcParams))  # reading an entry could choose the backend
     if not _has_figure():
         settings = {name: value for name, value in settings.items() if name not in _OF_FIRST_FIGURE}
-    return {name: _copied(value) for name, value in settings.items()}
-
-
-def _copied(value: Any) -> Any:
-    return cast("list[Any]", value).copy() if type(value) is list else value
+    return settings | {name: cast("list[Any]", value).copy() for name, value in settings.items() if type(value) is list}
 
 
 def _has_figure() -> bool:
@@ -114,18 +115,19 @@ def _put_matplotlib_settings(matplotlib: Any, settings: Any) -> None:
     if _has_figure() and settings.get("backend", now["backend"]) != now["backend"]:
         sys.modules["matplotlib.pyplot"].switch_backend(settings["backend"])
     for name, value in settings.items():
-        dict[str, Any].__setitem__(matplotlib.rcParams, name, _copied(value))
+        if not same_data(value, now.get(name)):
+            dict[str, Any].__setitem__(matplotlib.rcParams, name, value.copy() if type(value) is list else value)
 
 
 def _pandas_options(_: Any) -> Any:
     options: dict[str, Any] = {}
-    tree = cast("Any", sys.modules["pandas._config.config"])._global_config  # (`get_option` warns of old options)
+    tree = cast("Any", sys.modules["pandas._config.config"])._global_config  # noqa: SLF001
     waiting: list[tuple[str, Any]] = [("", tree)]
     while waiting:
         prefix, tree = waiting.pop()
         for name, value in tree.items():
             if isinstance(value, dict):
-                waiting.append((f"{prefix}{name}.", value))
+                waiting.append((f"{prefix}{name}.", cast("dict[str, Any]", value)))
             else:
                 options[prefix + name] = value
     return options
@@ -204,14 +206,14 @@ _NEW_LOGGER = (0, False, True, (), ())
 
 def _logging(module: Any) -> Any:
     root = module.root
-    loggers = {"": root} | {
-        name: one
-        for name, one in dict(root.manager.loggerDict).items()
-        if isinstance(one, module.Logger) and name.partition(".")[0] != "agentmagic"
-    }
-    states = {name: _logger(one) for name, one in loggers.items()}
-    changed = {name: state for name, state in states.items() if not name or state != _NEW_LOGGER}
-    return root.manager.disable, changed, {one: one.level for state in changed.values() for one in state[3]}
+    states = {"": _logger(root)}
+    for name, one in dict(root.manager.loggerDict).items():
+        is_new = not isinstance(one, module.Logger) or (
+            not (one.level or one.disabled or one.handlers or one.filters) and one.propagate
+        )
+        if not is_new and name.partition(".")[0] != "agentmagic":
+            states[name] = _logger(one)
+    return root.manager.disable, states, {one: one.level for state in states.values() for one in state[3]}
 
 
 def _logger(one: Any) -> Any:
@@ -266,7 +268,7 @@ def _put_recursion_limit(module: Any, limit: Any) -> None:
 
 
 TABLE = (
-    PackageState("random numbers of Python", "random", lambda random: random.getstate(), _put_random),
+    PackageState("random numbers of Python", "random", lambda random: random.getstate(), _put_random, same=eq),
     PackageState("random numbers of numpy", "numpy.random.mtrand", _numpy_random, _put_numpy_random),
     PackageState("print options of numpy", "numpy", lambda numpy: numpy.get_printoptions(), _put_numpy_printing),
     PackageState("error settings of numpy", "numpy", _numpy_errors, _put_numpy_errors),
@@ -296,9 +298,9 @@ def read_states(only: Iterable[str] = _ROWS, finished: str = "") -> dict[str, An
     """
     states: dict[str, Any] = {}
     for row in map(_ROWS.__getitem__, only):
-        if row.is_loaded(finished):
+        if (module := loaded_module(row.module, finished)) is not None:
             try:
-                states[row.name] = row.read(sys.modules[row.module])
+                states[row.name] = row.read(module)
             except Exception:  # noqa: BLE001  (the package may be of a version that has no such state)
                 logger.debug("the %s cannot be read", row.name, exc_info=True)
     return states
@@ -317,11 +319,13 @@ def _same(name: str, states: Mapping[str, Any], others: Mapping[str, Any]) -> bo
 class PackageLook:
     """The states of packages before and after code ran, by the name of the row.
 
-    The states of a package that the code loads first are those that the package had when it was loaded.
+    The states of a package that the code loads first are those that the package had when it was loaded. `on_import` is
+    called when such a package, or another module, has been loaded.
     """
 
     before: dict[str, Any] = field(default_factory=dict[str, Any])
     after: dict[str, Any] = field(default_factory=dict[str, Any])
+    on_import: Callable[[str], None] | None = None
 
     def begin(self) -> None:
         """Read the states before code runs. If this is called again for the same code, the first states count."""
@@ -331,9 +335,9 @@ class PackageLook:
         """Read the states after the code ran."""
         self.after = read_states()
 
-    @property
+    @cached_property
     def touched_names(self) -> set[str]:
-        """The names of the states that the code changed."""
+        """The names of the states that the code changed. Read it only after `end`."""
         return {name for name in self.before if not _same(name, self.before, self.after)}
 
     @property
@@ -351,6 +355,8 @@ class PackageLook:
         """Count the present states of `names`, and of packages loaded since, as the states before the code ran."""
         new = [row.name for row in TABLE if row.name not in self.before]
         self.before |= read_states([*names, *new], module)
+        if self.on_import is not None:
+            self.on_import(module)
 
     def restore(self) -> tuple[set[str], dict[str, str], "PackageLook"]:
         """Restore the states that the code changed, except those that were changed again later.
