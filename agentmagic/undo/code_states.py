@@ -7,7 +7,7 @@ notebook count: a replaced function or constant, or an attribute that the user a
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
-from types import CellType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
 from typing import Any, cast
 
 from agentmagic.undo.object_states import HEAP_TYPE, UNSET, NoCopy, ObjectState, dict_of
@@ -106,8 +106,15 @@ class _PackageNames(ObjectState):
         if before == after:  # fast, because dict equality checks identity first
             return {}
         differences = {name: value for name, value in before.items() if after.get(name, UNSET) is not value}
-        differences |= {name: UNSET for name, value in after.items() if name not in before and _is_users(value)}
+        differences |= {name: UNSET for name, value in after.items() if name not in before and self._is_new(value)}
         return {name: value for name, value in differences.items() if not _is_of_packages(after.get(name))}
+
+    def _is_new(self, value: Any) -> bool:
+        """Return whether the user, not a package at its first use, has made a new attribute with this value."""
+        if not isinstance(self.thing, type) or not isinstance(value, (type, FunctionType, BuiltinFunctionType)):
+            return _is_users(value)
+        packages = (str(one.__module__).partition(".")[0] for one in (self.thing, value))
+        return _is_users(value) or len(set(packages)) > 1  # a package adds only functions of its own to its classes
 
     def restore(self) -> None:
         now = _package_names(self.thing)

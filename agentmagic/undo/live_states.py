@@ -4,7 +4,6 @@ For most of these objects, undo can only check whether they changed. A changed o
 """
 
 import pickle
-import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from hashlib import sha1
@@ -18,6 +17,7 @@ from typing import Any, cast
 from agentmagic.text import a_type
 from agentmagic.undo.object_states import UNSET, Fixed, NoCopy, ObjectState, Randomness, dict_of
 from agentmagic.undo.own import is_own
+from agentmagic.undo.package_states import settings_of
 
 LARGEST_PICKLE = 2**20
 """Largest pickle, in bytes, that is made of an object of an unknown type."""
@@ -243,7 +243,7 @@ def _of_running() -> frozenset[str]:
 
 
 class _Settings(ObjectState):
-    """The state of matplotlib's settings (`rcParams`); `data` are the names of the settings."""
+    """The state of an `RcParams` of matplotlib that a variable holds; `data` are the names of the settings."""
 
     def same(self, other: ObjectState) -> bool:
         names: tuple[str, ...] = self.data
@@ -256,16 +256,7 @@ class _Settings(ObjectState):
 
 
 def _settings(thing: Any) -> ObjectState:
-    """Return the state of matplotlib's settings (`rcParams`).
-
-    Before the first figure, the backend and interactive mode are left out, because IPython sets them with that figure.
-    """
-    has_figure = getattr(sys.modules.get("matplotlib.pyplot"), "_backend_mod", None) is not None
-    settings = {
-        name: value
-        for name, value in dict[str, Any].items(thing)
-        if has_figure or name not in ("backend", "interactive")
-    }
+    settings = settings_of(thing)
     return _Settings(thing, tuple(settings.values()), tuple(settings))
 
 

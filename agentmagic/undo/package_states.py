@@ -91,15 +91,23 @@ def _put_numpy_errors(numpy: Any, state: Any) -> None:
     numpy.setbufsize(state[2])
 
 
-_OF_FIRST_FIGURE = ("backend", "interactive")
-"""Settings of matplotlib that IPython and matplotlib set when the first figure is made."""
+def settings_of(parameters: Any) -> dict[str, Any]:
+    """Return the settings in an `RcParams` of matplotlib.
+
+    Before the first figure, the backend and interactive mode are left out, because IPython sets them with that figure.
+    """
+    settings = dict(dict[str, Any].items(parameters))  # reading an entry in the usual way could choose the backend
+    return {name: value for name, value in settings.items() if name not in _OF_FIRST_FIGURE or _has_figure()}
+
+
+_OF_FIRST_FIGURE = frozenset({"backend", "interactive"})
 
 
 def _matplotlib_settings(matplotlib: Any) -> Any:
-    settings = dict(dict[str, Any].items(matplotlib.rcParams))  # reading an entry could choose the backend
-    if not _has_figure():
-        settings = {name: value for name, value in settings.items() if name not in _OF_FIRST_FIGURE}
-    return settings | {name: cast("list[Any]", value).copy() for name, value in settings.items() if type(value) is list}
+    settings = settings_of(matplotlib.rcParams)
+    # A list keeps its identity, because a variable may hold it.
+    lists = {name: cast("list[Any]", value) for name, value in settings.items() if type(value) is list}
+    return settings | {name: (value, value.copy()) for name, value in lists.items()}
 
 
 def _has_figure() -> bool:
@@ -116,7 +124,10 @@ def _put_matplotlib_settings(matplotlib: Any, settings: Any) -> None:
         sys.modules["matplotlib.pyplot"].switch_backend(settings["backend"])
     for name, value in settings.items():
         if not same_data(value, now.get(name)):
-            dict[str, Any].__setitem__(matplotlib.rcParams, name, value.copy() if type(value) is list else value)
+            is_list = isinstance(value, tuple) and type(cast("Any", value[0])) is list
+            if is_list:
+                value[0][:] = value[1]
+            dict[str, Any].__setitem__(matplotlib.rcParams, name, value[0] if is_list else value)
 
 
 def _pandas_options(_: Any) -> Any:
