@@ -66,6 +66,11 @@ def same_data(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def _same_list(one: Any, other: Any) -> bool:
+    """Return whether two states that begin with a list have the same list object, and the same rest."""
+    return one[0] is other[0] and same_data(one[1:], other[1:])
+
+
 # -- rows: each function gets the loaded module of its row -----------------------------------------------------
 
 
@@ -290,8 +295,8 @@ TABLE = (
     PackageState("options of polars", "polars", _polars_options, _put_polars_options),
     PackageState("settings of scikit-learn", "sklearn", lambda sklearn: sklearn.get_config(), _put_sklearn),
     PackageState("environment variables", "os", _environment, _put_environment, set_by_imports=True),
-    PackageState("sys.path", "sys", lambda sys: (sys.path, tuple(sys.path)), _put_path, set_by_imports=True),
-    PackageState("warning filters", "warnings", _filters, _put_filters, set_by_imports=True),
+    PackageState("sys.path", "sys", lambda sys: (sys.path, tuple(sys.path)), _put_path, True, _same_list),
+    PackageState("warning filters", "warnings", _filters, _put_filters, True, _same_list),
     PackageState("logging levels and handlers", "logging", _logging, _put_logging, set_by_imports=True),
     PackageState("decimal context", "decimal", _decimal, _put_decimal),
     PackageState("locale", "locale", lambda locale: locale.setlocale(locale.LC_ALL), _put_locale),

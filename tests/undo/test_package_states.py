@@ -132,6 +132,12 @@ def test_a_state_that_was_changed_since_is_left_alone():
     assert states() == before
 
 
+def test_a_list_that_was_replaced_by_an_equal_list_since_is_left_alone():
+    changes = run("import sys; sys.path = [*sys.path, 'nowhere']")
+    sys.path.remove("nowhere")
+    assert changes.restore().refused == {"sys.path": "it has been changed since"}
+
+
 def test_captured_warnings_can_be_captured_again_after_undo():
     shown = warnings.showwarning
     run("import logging; logging.captureWarnings(True)").restore()
