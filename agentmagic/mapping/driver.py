@@ -131,21 +131,27 @@ class Driver:
         if self._tape is not None:
             self._tape.start()
         unreadable = await self._keep_rows(file)
+        if len(ledger.rows) != ledger.tally.total:  # else each row has an outcome, and none is read again
+            unreadable = await self._start_rows(file, turns, batches) or unreadable
+        if batches is not None:
+            await batches.ask()
+        await turns.wait()
+        if unreadable is not None:  # raised only now, after the rows before it were asked
+            raise unreadable
+
+    async def _start_rows(self, file: MapFile, turns: RowTurns, batches: BatchedRows | None) -> UsageError | None:
+        """Start to ask the rows that have no outcome yet. Return the error if the rows cannot be read."""
         try:
             async for prompt in self.reader.prompts_to_ask():
-                if prompt.place in ledger.rows or self._settle_row(prompt, file):
+                if prompt.place in self._ledger.rows or self._settle_row(prompt, file):
                     continue
                 if batches is None:
                     await turns.start(prompt)
                 else:
                     batches.waiting.append(prompt)
-        except UsageError as error:  # first ask the rows that were read before the error, then raise it below
-            unreadable = error
-        if batches is not None:
-            await batches.ask()
-        await turns.wait()
-        if unreadable is not None:
-            raise unreadable
+        except UsageError as error:
+            return error
+        return None
 
     async def _keep_rows(self, file: MapFile) -> UsageError | None:
         """Add the stored outcomes to the map's result before a row is asked, so that a map that ends early has them.

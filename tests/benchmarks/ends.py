@@ -191,9 +191,9 @@ OF_HTTP = ("truncated", "400", "500", *ONCE)
 
 
 def end_of(api: Api, number: int) -> str:
-    """Return how the provider ends the answer to a row: half of the rows get a whole answer."""
+    """Return how the provider ends the answer to a row: three quarters of the rows get a whole answer."""
     others = [*(end for end in api.chunks("") if end != "stop"), *OF_HTTP]
-    return "stop" if number % 2 else others[number // 2 % len(others)]
+    return "stop" if number % 4 else others[number // 4 % len(others)]
 
 
 def is_null(number: int) -> bool:

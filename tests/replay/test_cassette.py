@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -18,8 +19,9 @@ from agentmagic.errors import CassetteError, ReplayMismatch
 from agentmagic.events import PartDelta
 from agentmagic.export import save
 from agentmagic.host import begin_cell
+from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.scripted import ScriptedModel
-from agentmagic.replay import report
+from agentmagic.replay import chunks, report
 from agentmagic.replay.cassette import Cassette
 from agentmagic.replay.recording import write_lock
 from agentmagic.testing import Stalled
@@ -144,6 +146,18 @@ def test_an_answer_that_was_edited_by_hand_is_played_as_it_was_edited(path):
     assert text.count("Return the weather of a city.") == 1  # what a tool is stands once
     path.write_text(text.replace("21 °C", "30 °C"), encoding="utf-8")
     assert replayed(path, PROMPT)[0].final_text == ANSWER.replace("21", "30")
+
+
+def test_an_answer_that_is_marked_as_a_refusal_is_played_as_one(path):
+    class Refusing(ScriptedModel):
+        async def stream(self, request):
+            async for event in super().stream(request):
+                yield replace(event, refused=True) if isinstance(event, ModelFinished) else event
+
+    record(path, PROMPT, model=Refusing(["I will not."]))
+    assert replayed(path, PROMPT)[0].final_text == "I will not."
+    (answer,) = [one for one in Cassette.at(path).takes[0].documents if "answer" in one]
+    assert [*chunks.model_events(answer, lambda part: part)][-1].refused
 
 
 def test_a_request_that_the_recording_has_and_the_turn_does_not_is_missed(path):
