@@ -505,9 +505,10 @@ class Compacted:
 
 @value_class
 class VariableChange:
-    """One change of a notebook variable.
+    """One change of a notebook variable, or of the state of a package, such as "settings of matplotlib".
 
-    `before` and `after` describe the value's type and size, or "" if the variable did not exist then.
+    `before` and `after` describe the value's type and size, or "" if the variable did not exist then. Both are "" for
+    the state of a package.
     """
 
     type: ClassVar[str] = "variable_change"

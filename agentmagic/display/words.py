@@ -456,7 +456,7 @@ def retry(block: RetryBlock, *, times: bool) -> str:
 
 def receipt(event: VariablesChanged) -> str:
     """Return what a turn changed: a line for each variable, files opened to write, unwatched variables; or ""."""
-    changes = [change for change in event.changes if not (change.after or change.before).startswith(MODULE)]
+    changes = [change for change in event.changes if not _is_import(change)]
     lines = [_change(change) for change in changes[:MOST_CHANGES]]
     more = [f"{len(changes) - MOST_CHANGES} more"] if len(changes) > MOST_CHANGES else []
     head = ["Changed in the notebook:"] if lines else []
@@ -466,9 +466,14 @@ def receipt(event: VariablesChanged) -> str:
     return "\n".join(filter(None, (*head, *lines, *more, files, unwatched_note)))
 
 
+def _is_import(change: VariableChange) -> bool:
+    """Return whether a change binds the name of a module, or removes it."""
+    return change.change != "changed" and (change.after or change.before).startswith(MODULE)
+
+
 def _change(change: VariableChange) -> str:
     sizes = " → ".join(dict.fromkeys(filter(None, (change.before, change.after))))
-    return f"{CHANGES[change.change]} {change.name}: {sizes}"
+    return f"{CHANGES[change.change]} {change.name}{': ' if sizes else ''}{sizes}"
 
 
 def proposal_title(block: ProposalBlock) -> str:

@@ -63,7 +63,7 @@ def recorded_changes(
 
 def _record(changes: Changes, context: ToolContext, hear: Callable[..., None]) -> None:
     entries: Json = {}
-    for name in sorted(changes.touched_names):
+    for name in sorted(changes.touched_names - changes.modules.keys()):
         value = changes.namespace.get(name, _MISSING)
         entry = to_entry(name, value) if len(entries) < MOST_VARIABLES else None
         if entry is not None:

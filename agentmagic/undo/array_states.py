@@ -146,7 +146,7 @@ def numpy_maker(kind: type[Any]) -> Maker | None:
     if issubclass(kind, numbers.ndarray):
         return _array
     if issubclass(kind, (numbers.random.Generator, numbers.random.RandomState, numbers.random.BitGenerator)):
-        return lambda thing: RandomNumbers(thing, data=pickle.dumps(_state_of(thing)))
+        return lambda thing: RandomNumbers(thing, _sources(thing), pickle.dumps(_state_of(thing)))
     if issubclass(kind, numbers.dtype):
         return lambda thing: _FieldNames(thing, data=thing.names)
     return None
@@ -161,6 +161,12 @@ class RandomNumbers(Randomness):
             self.thing.set_state(state)
         else:
             getattr(self.thing, "bit_generator", self.thing).state = state
+
+
+def _sources(generator: Any) -> tuple[Any, ...]:
+    """Return the bit generator of a random number generator, which several generators can share."""
+    source = getattr(generator, "_bit_generator", None)
+    return () if source is None else (source,)
 
 
 def _state_of(generator: Any) -> Any:

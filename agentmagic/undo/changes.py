@@ -1,4 +1,4 @@
-"""The variables that tool calls created, changed or removed, and how to restore them.
+"""The variables that tool calls created, changed or removed, the states of packages, and how to restore them.
 
 Three snapshots (`Picture`) of the variables are compared: `before` and `after` the tool's code ran, and `now`, taken
 when the user runs undo. Changes between `before` and `after` were made by that code. If a variable differs between
@@ -9,14 +9,16 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from agentmagic.errors import describe
 from agentmagic.events import VariableChange, VariablesChanged
 from agentmagic.text import sanitize, single_line
-from agentmagic.undo.code_states import generators
+from agentmagic.undo import first_imports
 from agentmagic.undo.object_states import Many
 from agentmagic.undo.own import user_variables
+from agentmagic.undo.package_states import CHANGED_SINCE, NOT_RESTORED, PackageLook, loaded_module
 from agentmagic.undo.pictures import LIMIT, MOST_BESIDE, PAST_COPIES, Camera, Picture, no_garbage_collection
 from agentmagic.undo.states import can_change
 from agentmagic.undo.variables import LONGEST_LINE, MOST_VARIABLES, kind_of
@@ -31,7 +33,7 @@ LONGEST_LOOK = 2.0
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """The result of restoring variables.
+    """The result of restoring variables and states of packages.
 
     `restored` are the names that have their earlier values again. `refused` are the names that were left alone, each
     with the reason. `back` are the changes with which redo reverses this restore.
@@ -50,6 +52,9 @@ class Changes:
     the calls can change, or None for all. When the last call has ended, `ended` is set, the variables are compared with
     those before, `on_compared` is called, and `settled` is set. `failed` is True if the snapshot before the calls, or
     this comparison, failed. The changes are then unknown.
+
+    `packages` are the states of packages. `modules` are the modules that the calls import and that no variable holds,
+    under the names by which their changes are told.
     """
 
     namespace: Variables
@@ -63,6 +68,9 @@ class Changes:
     settled: threading.Event = field(default_factory=threading.Event)
     before: Picture = field(init=False)
     after: Picture = field(init=False)
+    packages: PackageLook = field(default_factory=PackageLook)
+    modules: dict[str, ModuleType] = field(default_factory=dict[str, ModuleType])
+    _imports: set[str] = field(default_factory=set[str])
     _kinds: dict[str, str] = field(default_factory=dict[str, str])
     _roots: list[object] = field(default_factory=list[object])
 
@@ -70,14 +78,25 @@ class Changes:
         self.before = self.after = Picture(user_variables(self.namespace))
 
     @no_garbage_collection()
-    def expect(self, names: Iterable[str] | None, roots: Iterable[object] = (), words: Iterable[str] = ()) -> None:
+    def expect(
+        self,
+        names: Iterable[str] | None,
+        roots: Iterable[object] = (),
+        words: Iterable[str] = (),
+        imports: Iterable[str] = (),
+    ) -> None:
         """Take a snapshot of the variables that a call can change, before the call begins.
 
         `names` are those variables, or None for all; `roots` are other objects that the call can reach. `words` are the
         words of the program that it runs. They show whether the program can write to the array inside a table
-        directly, without the copy that the table makes first.
+        directly, without the copy that the table makes first. `imports` are the modules that the program imports.
         """
-        self._roots += [*roots, *generators(self.before.bindings)]
+        self.packages.begin()
+        self._imports |= set(imports)
+        self.packages.on_import = self._add_modules
+        first_imports.listen(self.packages)
+        self._add_modules()
+        self._roots += roots
         self.names = None if names is None or self.names is None else self.names | set(names)
         camera = Camera(self.namespace, picture=self.before)
         camera.writes_past_copies = not PAST_COPIES.isdisjoint(words)
@@ -85,6 +104,20 @@ class Changes:
         self.names, bindings = camera.names, self.before.bindings
         for name in bindings if self.names is None else self.names & bindings.keys():
             self._kinds.setdefault(name, kind_of(bindings[name]))
+
+    def _add_modules(self, finished: str = "") -> None:
+        """Add to the snapshot before the calls those imported modules that are loaded now, and that no variable holds.
+
+        `finished` is the name of a module whose code has just ended.
+        """
+        held = set(map(id, self.before.bindings.values()))
+        found = ((name, loaded_module(name, finished)) for name in self._imports)
+        new = {f"module {name}": module for name, module in found if module is not None and id(module) not in held}
+        if new:
+            self.modules |= new
+            self.before.bindings |= new
+            Camera(self.namespace, picture=self.before).look(new).develop(0)
+            self.names = None if self.names is None else self.names | new.keys()
 
     @property
     def size(self) -> int:
@@ -97,8 +130,10 @@ class Changes:
     def settle(self) -> "Changes":
         """Compare the variables with the snapshot `before`, now that all calls have ended. Return this object."""
         self.ended = True
+        first_imports.ignore(self.packages)
         try:
-            self.after = _picture_now(self.namespace, self.names, [self.before], 0)
+            self.packages.end()
+            self.after = self._picture_now([self.before], 0)
             if self.names is not None and (changed_ids := self.before.changed_ids(self.after)):
                 self._add_indirect_changes(changed_ids)
             if self.on_compared is not None:
@@ -129,6 +164,14 @@ class Changes:
         self.after = self.after.with_states(states)
         self.before = self.before.with_states(states, beside=states)
 
+    def _picture_now(self, earlier: list[Picture], limit: int) -> Picture:
+        """Take a snapshot now. It also has the objects in `earlier` snapshots that no name reaches any more."""
+        camera = Camera(self.namespace, picture=Picture(user_variables(self.namespace) | self.modules)).again(earlier)
+        rebound = earlier[0].rebound_names(camera.picture)
+        names = None if self.names is None else self.names | rebound
+        camera.look(names, without=earlier[0].unwatched.keys() - rebound)
+        return camera.develop(limit)
+
     def _with_all_names(self, picture: Picture) -> Picture:
         """Return `picture`, a snapshot of now, with the objects of all other names.
 
@@ -146,8 +189,8 @@ class Changes:
 
     @cached_property
     def unwatched(self) -> dict[str, str]:
-        """The variables that the code may have changed without being noticed, each with the reason."""
-        reasons = dict(self.before.unwatched)
+        """The variables and states of packages that the code may have changed unnoticed, each with the reason."""
+        reasons = self.packages.unwatched | self.before.unwatched
         unknown_ids = {
             object_id for object_id, state in self.before.states.items() if state.problem
         } - self.before.beside
@@ -158,15 +201,18 @@ class Changes:
 
     @property
     def matters(self) -> bool:
-        """Whether the code changed a variable, or may have changed one without being noticed."""
-        return bool(self.touched_names or self.unwatched)
+        """Whether the code changed a variable or the state of a package, or may have done so without being noticed."""
+        return bool(self.touched_names or self.packages.touched_names or self.unwatched)
 
     def rows(self) -> list[VariableChange]:
-        """Return one change for each variable that the code changed, sorted by variable name."""
-        return [self._row(name) for name in sorted(self.touched_names)]
+        """Return one change for each variable and state of a package that the code changed, sorted by name."""
+        packages = [VariableChange(name, "changed") for name in sorted(self.packages.touched_names)]
+        return [*(self._row(name) for name in sorted(self.touched_names)), *packages]
 
     def _row(self, name: str) -> VariableChange:
         before, after = self.before.bindings, self.after.bindings
+        if name in self.modules:
+            return VariableChange(name, "changed")
         now = kind_of(after[name]) if name in after else ""
         if name not in before:
             return VariableChange(name, "made", after=now)
@@ -175,17 +221,21 @@ class Changes:
 
     @no_garbage_collection()
     def restore(self) -> RestoreResult:
-        """Restore the variables that the code changed, except those that were changed again later."""
+        """Restore the variables and states of packages that the code changed, except those changed again later."""
         pictures = [self.after, self.before]
-        now = _picture_now(self.namespace, self.names, pictures, self.limit)
+        now = self._picture_now(pictures, self.limit)
         now.copy_arrays(self.before.changed_ids(now) | (now.states.keys() - self.before.states.keys()), self.limit)
         undoing = _Undoing(self, now, self._with_all_names(now))
         undoing.decide()
         undoing.restore_variables(self.namespace)
-        back = Changes(self.namespace, self.names, self.calls, limit=self.limit, settled=self.settled)
-        back.before, back.after = now, _picture_now(self.namespace, self.names, [now, *pictures], 0)
+        back = Changes(
+            self.namespace, self.names, self.calls, limit=self.limit, settled=self.settled, modules=self.modules
+        )
+        back.before, back.after = now, self._picture_now([now, *pictures], 0)
         undoing.verify(back.after)
-        return RestoreResult(tuple(sorted(undoing.names_to_restore)), dict(sorted(undoing.refused.items())), back)
+        restored, refused, back.packages = self.packages.restore()
+        restored |= undoing.names_to_restore
+        return RestoreResult(tuple(sorted(restored)), dict(sorted((undoing.refused | refused).items())), back)
 
 
 def summarize(changes: Sequence[Changes]) -> VariablesChanged | None:
@@ -227,14 +277,6 @@ def _name(name: str) -> str:
     return single_line(sanitize(name), 100)
 
 
-def _picture_now(namespace: Variables, names: set[str] | None, earlier: list[Picture], limit: int) -> Picture:
-    """Take a snapshot now. It also has the objects in `earlier` snapshots that no name reaches any more."""
-    camera = Camera(namespace).again(earlier)
-    rebound = earlier[0].rebound_names(camera.picture)
-    camera.look(None if names is None else names | rebound, without=earlier[0].unwatched.keys() - rebound)
-    return camera.develop(limit)
-
-
 class _Undoing:
     """Decides which variables undo can restore, and restores them. `refused` has the others, with the reasons.
 
@@ -243,6 +285,7 @@ class _Undoing:
 
     def __init__(self, changes: Changes, now: Picture, wide: Picture) -> None:
         self._before, self._after, self._now, self._wide = changes.before, changes.after, now, wide
+        self._modules = changes.modules
         self.touched_names = frozenset(changes.touched_names)
         self.names_to_restore = set(self.touched_names)
         self.refused: dict[str, str] = {}
@@ -267,7 +310,7 @@ class _Undoing:
             | now.names_reaching(changed_ids)
             | after.names_reaching(changed_ids)
         )
-        self._refuse(since & self.names_to_restore, "it has been changed since")
+        self._refuse(since & self.names_to_restore, CHANGED_SINCE)
         # Names that the code did not touch, but that now reach an object to restore, were changed later.
         since |= self._wide.names_reaching(self._ids_to_restore()) - self.touched_names
         while conflict := self._ids_to_restore() & self._wide.reachable_ids(since | self.refused.keys()):
@@ -289,7 +332,7 @@ class _Undoing:
                 )
         for object_id in self._before.ids_reaching([id(state.thing) for state in states]):
             self._before.states[object_id].refresh()
-        for name in self.names_to_restore:
+        for name in self.names_to_restore - self._modules.keys():
             if name in self._before.bindings:
                 namespace[name] = self._before.bindings[name]
             else:
@@ -302,7 +345,7 @@ class _Undoing:
             for object_id in self._before.changed_ids(later)
             if object_id in self._before.reachable_ids(self.names_to_restore)
         }
-        self._refuse(self._before.names_reaching(wrong_ids), "it could not be put back wholly")
+        self._refuse(self._before.names_reaching(wrong_ids), NOT_RESTORED)
 
     def _ids_to_restore(self) -> set[int]:
         return self._stale & self._before.reachable_ids(self.names_to_restore)

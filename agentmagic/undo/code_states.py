@@ -5,13 +5,14 @@ notebook count: a replaced function or constant, or an attribute that the user a
 """
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
-from types import CellType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
 from typing import Any, cast
 
-from agentmagic.undo.object_states import HEAP_TYPE, UNSET, NoCopy, ObjectState
+from agentmagic.undo.object_states import HEAP_TYPE, UNSET, NoCopy, ObjectState, dict_of
 from agentmagic.undo.own import OUTSIDE, is_own
+from agentmagic.undo.reads import word_set
 
 _ABC: Any = import_module("_abc")
 """The C module of `abc`, which stores the classes registered with abstract classes."""
@@ -93,23 +94,27 @@ class _PackageNames(ObjectState):
     def inner(self) -> Collection[Any]:
         if isinstance(self.thing, type):
             return ()
-        classes = (
-            value for value in self.refs[: len(self.data)] if isinstance(value, type) and value.__flags__ & HEAP_TYPE
-        )
-        return (*classes, *self.refs[len(self.data) :])
+        return [value for value in self.refs if isinstance(value, type) and value.__flags__ & HEAP_TYPE]
 
     def same(self, other: ObjectState) -> bool:
         return not self._differences(other)
 
     def _differences(self, other: ObjectState) -> dict[str, Any]:
         """Return the earlier values of attributes that differ in `other`: `UNSET` for those that only `other` has."""
-        before = dict(zip(self.data, self.refs, strict=False))
-        after = dict(zip(other.data, other.refs, strict=False))
+        before = dict(zip(self.data, self.refs, strict=True))
+        after = dict(zip(other.data, other.refs, strict=True))
         if before == after:  # fast, because dict equality checks identity first
             return {}
         differences = {name: value for name, value in before.items() if after.get(name, UNSET) is not value}
-        differences |= {name: UNSET for name, value in after.items() if name not in before and _is_users(value)}
+        differences |= {name: UNSET for name, value in after.items() if name not in before and self._is_new(value)}
         return {name: value for name, value in differences.items() if not _is_of_packages(after.get(name))}
+
+    def _is_new(self, value: Any) -> bool:
+        """Return whether the user, not a package at its first use, has made a new attribute with this value."""
+        if not isinstance(self.thing, type) or not isinstance(value, (type, FunctionType, BuiltinFunctionType)):
+            return _is_users(value)
+        packages = (str(one.__module__).partition(".")[0] for one in (self.thing, value))
+        return _is_users(value) or len(set(packages)) > 1  # a package adds only functions of its own to its classes
 
     def restore(self) -> None:
         now = _package_names(self.thing)
@@ -143,10 +148,16 @@ def _kind_of(thing: Any) -> Any:
 
 
 def _is_users(value: Any) -> bool:
-    """Return whether a new attribute with this value was made by the user, not by a package at its first use."""
+    """Return whether a new attribute with this value was made by the user, not by a package at its first use.
+
+    It may be an object of a package that holds a class or function of the user, such as an accessor of pandas.
+    """
     kind = cast("type[Any]", type(value))
     owner = value if isinstance(value, type) or kind is FunctionType else kind
-    return is_own(str(owner.__module__)) or (owner is kind and kind.__module__ == "builtins" and not callable(value))
+    if is_own(str(owner.__module__)) or (owner is kind and kind.__module__ == "builtins" and not callable(value)):
+        return True
+    inner = cast("Iterable[Any]", dict_of(value).values() if kind.__dictoffset__ and owner is kind else ())
+    return any(isinstance(one, (type, FunctionType)) and is_own(str(one.__module__)) for one in inner)
 
 
 def function_state(thing: FunctionType) -> ObjectState:
@@ -175,7 +186,7 @@ def class_state(thing: type[Any]) -> ObjectState | None:
 
 
 def module_state(thing: ModuleType) -> ObjectState | None:
-    """Return the state of a module. For a package's module, it includes a shared random generator or settings."""
+    """Return the state of a module: all attributes of the user's, and those of a package that code can replace."""
     return _names(thing) if is_own(thing.__name__) else _package_names(thing)
 
 
@@ -185,8 +196,16 @@ def _names(thing: Any) -> ObjectState:
 
 
 def _own_names(thing: Any) -> dict[str, Any]:
-    internal_names = _OF_CLASS if isinstance(thing, type) else _OF_MODULE
-    return {name: value for name, value in _namespace_of(thing).items() if name not in internal_names}
+    attributes = _namespace_of(thing)
+    if isinstance(thing, type):
+        return {name: value for name, value in attributes.items() if name not in _OF_CLASS}
+    package = cast("str", thing.__name__)
+    return {
+        name: value
+        for name, value in attributes.items()
+        # The import of a submodule, which undo does not take back, binds the submodule in its package.
+        if name not in _OF_MODULE and not (value is not None and sys.modules.get(f"{package}.{name}") is value)
+    }
 
 
 def _namespace_of(thing: Any) -> dict[str, Any]:
@@ -208,45 +227,26 @@ def _registered_classes(thing: Any) -> tuple[type[Any], ...]:
 
 
 def _package_names(thing: Any) -> ObjectState:
-    attributes = {name: value for name, value in _namespace_of(thing).items() if _is_public(name, value)}
-    return _PackageNames(thing, (*attributes.values(), *_settings(thing)), tuple(attributes))
+    internal_names = _OF_INTERPRETER.get(thing.__name__, ())
+    attributes = {
+        name: value
+        for name, value in _namespace_of(thing).items()
+        if _is_public(name, value) and name not in internal_names
+    }
+    return _PackageNames(thing, tuple(attributes.values()), tuple(attributes))
+
+
+_OF_INTERPRETER = {
+    "sys": word_set(
+        "stdin stdout stderr displayhook excepthook ps1 ps2 last_exc last_type last_value last_traceback path"
+    ),
+    "time": word_set("tzname timezone altzone daylight"),  # set by `tzset`: they belong to the environment variables
+    "builtins": word_set("input exit quit open display get_ipython _"),
+}
+"""Attributes of modules that Python, IPython and agentmagic set: at each cell, program or error."""
 
 
 def _is_public(name: str, value: Any) -> bool:
     if isinstance(value, ModuleType):
         return False
     return not name.startswith("_") or (name.endswith("__") and isinstance(value, FunctionType))
-
-
-def _settings(module: Any) -> tuple[Any, ...]:
-    """Return the object that all callers of a module share: its random generator or its settings.
-
-    The tuple can be empty.
-    """
-    owner, name = _SETTINGS.get(module.__name__, ("", "")) if isinstance(module, ModuleType) else ("", "")
-    settings = getattr(sys.modules.get(owner), name, None)
-    return () if settings is None else (settings,)
-
-
-def generators(variables: Mapping[str, Any]) -> list[Any]:
-    """Return the random generators that all callers of `random` and NumPy share, if `variables` have these modules.
-
-    Undo must watch them for every call, because any function can draw numbers from them.
-    """
-    modules = [value for value in variables.values() if type(value) is ModuleType and value.__name__ in _DRAWN]
-    return [generator for module in modules for generator in _settings(module)]
-
-
-_DRAWN = ("random", "numpy", "numpy.random")
-_CANVAS = ("matplotlib", "rcParams")
-_SETTINGS = {
-    "random": ("random", "_inst"),
-    "numpy": ("numpy.random.mtrand", "_rand"),
-    "numpy.random": ("numpy.random.mtrand", "_rand"),
-    "os": ("os", "environ"),
-    "sys": ("sys", "path"),
-    "warnings": ("warnings", "filters"),
-    "pandas": ("pandas._config.config", "_global_config"),
-    **dict.fromkeys(("matplotlib", "matplotlib.pyplot", "seaborn"), _CANVAS),
-}
-"""Module and attribute of the shared random generator or settings, by the module that the user imports."""

@@ -4,18 +4,20 @@ For most of these objects, undo can only check whether they changed. A changed o
 """
 
 import pickle
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from hashlib import sha1
 from io import BufferedRandom, BufferedReader, BufferedWriter, BytesIO, FileIO, StringIO, TextIOWrapper
 from itertools import count
 from random import Random
+from threading import Thread
 from types import GeneratorType
 from typing import Any, cast
 
 from agentmagic.text import a_type
 from agentmagic.undo.object_states import UNSET, Fixed, NoCopy, ObjectState, Randomness, dict_of
 from agentmagic.undo.own import is_own
+from agentmagic.undo.package_states import settings_of
 
 LARGEST_PICKLE = 2**20
 """Largest pickle, in bytes, that is made of an object of an unknown type."""
@@ -202,8 +204,46 @@ def _environment(thing: Any) -> ObjectState:
     return _Environment(thing, data=dict(thing))
 
 
+class _ThreadState(ObjectState):
+    """The state of a thread of Python: its attributes, except those that change while it runs.
+
+    `data` has the names of the attributes, and whether the thread was started. `others` are its function and arguments.
+    """
+
+    others: tuple[Any, ...] = ()
+
+    @property
+    def inner(self) -> Collection[Any]:
+        return (*self.refs, *self.others)
+
+    def restore(self) -> None:
+        attributes = dict_of(self.thing)
+        for name in _of_thread(self.thing).keys() - set(self.data[0]):
+            del attributes[name]
+        attributes.update(zip(self.data[0], self.refs, strict=True))
+
+    def obstacle(self, now: ObjectState) -> str:
+        return "" if now.data[1] == self.data[1] else "it holds a thread that was started"
+
+
+def _thread(thing: Any) -> ObjectState:
+    attributes = _of_thread(thing)
+    state = _ThreadState(thing, tuple(attributes.values()), (tuple(attributes), thing._started.is_set()))  # noqa: SLF001
+    state.others = tuple(value for name, value in dict_of(thing).items() if name in ("_target", "_args", "_kwargs"))
+    return state
+
+
+def _of_thread(thread: Any) -> dict[str, Any]:
+    return {name: value for name, value in dict_of(thread).items() if name not in _of_running()}
+
+
+@cache
+def _of_running() -> frozenset[str]:
+    return frozenset(vars(Thread())) - {"_name", "_daemonic"}
+
+
 class _Settings(ObjectState):
-    """The state of matplotlib's settings (`rcParams`); `data` are the names of the settings."""
+    """The state of an `RcParams` of matplotlib that a variable holds; `data` are the names of the settings."""
 
     def same(self, other: ObjectState) -> bool:
         names: tuple[str, ...] = self.data
@@ -216,16 +256,7 @@ class _Settings(ObjectState):
 
 
 def _settings(thing: Any) -> ObjectState:
-    """Return the state of matplotlib's settings (`rcParams`).
-
-    Before the first figure, the backend and interactive mode are left out, because IPython sets them with that figure.
-    """
-    has_figure = getattr(sys.modules.get("matplotlib.pyplot"), "_backend_mod", None) is not None
-    settings = {
-        name: value
-        for name, value in dict[str, Any].items(thing)
-        if has_figure or name not in ("backend", "interactive")
-    }
+    settings = settings_of(thing)
     return _Settings(thing, tuple(settings.values()), tuple(settings))
 
 
@@ -233,6 +264,7 @@ NAMED: dict[str, Callable[[Any], ObjectState | None]] = {
     "logging.Logger": _logger,
     "matplotlib.RcParams": _settings,
     "os._Environ": _environment,
+    "threading.Thread": _thread,
     "traitlets.traitlets.HasTraits": _traits,
     "_thread.lock": _lock,
     "_thread.RLock": _lock,

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from agentmagic.runtime.exits import NAMES as EXITS
 from agentmagic.undo import reads, risks
@@ -125,7 +125,7 @@ def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
         removes=frozenset(walk.removes),
         imports=frozenset(walk.imports),
         risks=tuple(walk.risks),
-        names=None if walk.is_open else frozenset(walk.reads | walk.writes | walk.removes | walk.unchanged_names),
+        names=None if walk.is_open else frozenset(walk.reads | walk.writes | walk.removes | walk.possible_names),
         calls=frozenset(walk.calls),
         files=frozenset(walk.files),
         only_reads=only_reads,
@@ -151,6 +151,9 @@ def _is_door(name: str) -> bool:
     return name in _DOORS or bool(_HISTORY.fullmatch(name))
 
 
+Scope = Literal["function", "class", "comprehension"]
+
+
 @dataclass(slots=True)
 class _Walk:
     """Visits the nodes of a program's syntax tree, as far as possible in the order in which they run."""
@@ -159,8 +162,11 @@ class _Walk:
     reads: set[str] = field(default_factory=set[str])
     writes: set[str] = field(default_factory=set[str])
     removes: set[str] = field(default_factory=set[str])
-    unchanged_names: set[str] = field(default_factory=set[str])
-    """Names that an import binds to the value that they already have."""
+    possible_names: set[str] = field(default_factory=set[str])
+    """Names that the program may use, although this is not certain enough to be shown.
+
+    An import binds them to the value that they already have, or a class body both binds them and uses them.
+    """
     imports: set[str] = field(default_factory=set[str])
     calls: set[str] = field(default_factory=set[str])
     files: set[str] = field(default_factory=set[str])
@@ -176,8 +182,8 @@ class _Walk:
     _path_cache: dict[ast.AST | None, str] = field(default_factory=dict[ast.AST | None, str])
     """Cache of `path`, by node."""
     _star_modules: list[str] = field(default_factory=list[str])
-    _scopes: list[tuple[set[str], bool]] = field(default_factory=list[tuple[set[str], bool]])
-    """The local names of each enclosing function, class or comprehension, and whether it is a comprehension."""
+    _scopes: list[tuple[set[str], Scope]] = field(default_factory=list[tuple[set[str], Scope]])
+    """The local names of each enclosing function, class or comprehension, and which of these it is."""
     _globals: set[str] = field(default_factory=set[str])
 
     # -- lines of IPython ----------------------------------------------------------------------
@@ -248,7 +254,7 @@ class _Walk:
                 with self._function(node.args, ()):
                     self.visit(node.body)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
-                with self._scope(_assigned_names(node.generators), comprehension=True):
+                with self._scope(_assigned_names(node.generators), "comprehension"):
                     self._all(node.generators)
                     self._all([node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt])
             case ast.Assign() | ast.AnnAssign() | ast.NamedExpr():
@@ -278,14 +284,14 @@ class _Walk:
         """Record what a node does that opens a scope (`def`, `class`) or binds a name (`except E as name`)."""
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                self._all([*node.decorator_list, *([node.returns] if node.returns else ())])
+                self._all([*node.decorator_list, *([node.returns] if node.returns else ()), *_type_parameters(node)])
                 self._bind(node.name)
                 with self._function(node.args, _assigned_names(node.body)):
                     self._all(node.body)
             case ast.ClassDef():
-                self._all([*node.bases, *node.keywords, *node.decorator_list])
+                self._all([*node.bases, *node.keywords, *node.decorator_list, *_type_parameters(node)])
                 self._bind(node.name)
-                with self._scope(_assigned_names(node.body)):
+                with self._scope(_assigned_names(node.body), "class"):
                     self._all(node.body)
             case ast.ExceptHandler(name=str(name)) if not self._scopes:  # Python removes `name` after the handler
                 self._bind(name)
@@ -307,10 +313,13 @@ class _Walk:
             case ast.Store():
                 self._bind(name)
             case ast.Del():
-                if not self._is_local(name):
+                if not self._is_local(name) and not self._is_of_class(name):
                     self.removes.add(name)
             case _ if self._is_local(name):
                 pass
+            case _ if self._is_of_class(name):  # a class body uses the global variable until it binds the name
+                self.is_open |= _is_door(name)
+                self.possible_names.add(name)
             case _:
                 self.is_open |= _is_door(name) and not (called and name == "getattr")
                 if not called:
@@ -326,7 +335,12 @@ class _Walk:
         return name in EXITS and is_own and name not in self.writes and not self._is_local(name)
 
     def _is_local(self, name: str) -> bool:
-        return name not in self._globals and any(name in names for names, _ in self._scopes)
+        """Return whether a name is certainly a local name of an enclosing function or comprehension."""
+        return name not in self._globals and any(name in names for names, scope in self._scopes if scope != "class")
+
+    def _is_of_class(self, name: str) -> bool:
+        """Return whether an enclosing class body binds a name, which may be its own name or a global variable."""
+        return name not in self._globals and any(name in names for names, scope in self._scopes if scope == "class")
 
     def _part(self, node: ast.Attribute | ast.Subscript, *, called: bool = False) -> None:
         """Record that an attribute or an item is read, written or removed."""
@@ -372,7 +386,7 @@ class _Walk:
         while isinstance(base, (ast.Attribute, ast.Subscript)):
             base = base.value
         if isinstance(base, ast.Name) and not self._is_local(base.id) and not self._is_builtin(base.id):
-            self.writes.add(base.id)
+            (self.possible_names if self._is_of_class(base.id) else self.writes).add(base.id)
 
     def _is_builtin(self, name: str) -> bool:
         return hasattr(builtins, name) and name not in self.namespace and name not in self.writes
@@ -424,7 +438,7 @@ class _Walk:
             self._paths[name] = f"{module}.{alias.name}" if module else alias.name if alias.asname else name
             self.is_open |= self._paths[name] == "sys.modules"
             if reads.keeps_binding(self.namespace.get(name), self._paths[name], path):
-                self.unchanged_names.add(name)
+                self.possible_names.add(name)
             else:
                 self._bind(name)
             if (act := risks.of_mention(self._paths[name])) and act[0] == "ends":
@@ -525,13 +539,14 @@ class _Walk:
             self._texts[target.id] = text if self._texts.get(target.id, text) == text else None
 
     def _bind(self, name: str) -> None:
-        if name in self._globals or all(inner and name not in names for names, inner in self._scopes):
+        is_inner = any(scope != "comprehension" or name in names for names, scope in self._scopes)
+        if name in self._globals or not is_inner:
             self.writes.add(name)
 
     @contextmanager
-    def _scope(self, names: Iterable[str], *, comprehension: bool = False) -> Generator[None]:
+    def _scope(self, names: Iterable[str], scope: Scope = "function") -> Generator[None]:
         outer = set(self._globals)
-        self._scopes.append((set(names), comprehension))
+        self._scopes.append((set(names), scope))
         try:
             yield
         finally:
@@ -587,6 +602,11 @@ def _path_of_value(value: object) -> str:
     return f"{module}.{name}{'' if is_named else '()'}"
 
 
+def _type_parameters(node: ast.AST) -> list[ast.AST]:
+    """Return the type parameters of a function or class, with their bounds and defaults. They exist from 3.12 on."""
+    return getattr(node, "type_params", [])
+
+
 def _as_load(target: ast.expr) -> ast.expr:
     """Return the target of an augmented assignment, such as `x += 1`, as an expression that reads the name."""
     is_name = isinstance(target, ast.Name)
@@ -594,12 +614,15 @@ def _as_load(target: ast.expr) -> ast.expr:
 
 
 def _assigned_names(body: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield the names that a function body assigns. They are local, unless declared `global` or `nonlocal`."""
+    """Yield the names that a function or class body assigns: its own, unless declared `global` or `nonlocal`."""
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name
         elif isinstance(node, ast.alias):
             yield node.asname or node.name.partition(".")[0]
+        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
+            # The variables of a comprehension are its own, except those that `:=` binds.
+            yield from (inner.target.id for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr))
         elif not isinstance(node, ast.Lambda):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 yield node.id

@@ -65,8 +65,10 @@ class Watcher:
                 all_changes.append(changes)
         try:
             with self._lock, _mark_failure(changes):
-                words = _WORD.findall(_program(call) or "")
-                changes.expect(_names(call, changes.namespace), (function,), words)
+                code = _program(call)
+                words = _WORD.findall(code or "")
+                names, imports = _names(call, code, changes.namespace)
+                changes.expect(names, (function,), words, imports)
             with _record_files(changes.files):
                 yield changes
         finally:
@@ -90,13 +92,17 @@ def _mark_failure(changes: Changes) -> Generator[None]:
         raise
 
 
-def _names(call: ToolCall, namespace: Mapping[str, Any]) -> Collection[str] | None:
-    """Return the names that a call can change: those in its program or, if it runs no program, in its arguments.
+def _names(
+    call: ToolCall, code: str | None, namespace: Mapping[str, Any]
+) -> tuple[Collection[str] | None, Collection[str]]:
+    """Return the names that a call can change, or None for all, and the modules that it imports.
 
-    None means all names.
+    The names are those in its program or, if it runs no program, in its arguments.
     """
-    code = _program(call)
-    return set(_texts(call.arguments)) if code is None else analyse(code, namespace).names
+    if code is None:
+        return set(_texts(call.arguments)), ()
+    program = analyse(code, namespace)
+    return program.names, program.imports
 
 
 def _program(call: ToolCall) -> str | None:

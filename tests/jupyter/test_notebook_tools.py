@@ -182,7 +182,9 @@ def test_the_receipt_names_what_was_made_changed_and_removed(notebook):
     )
     assert "~ frame: DataFrame, 2 rows" in cell.displays[0]["text/html"]
     assert "\n- gone: float\n+ made: dict of 1\n" in cell.displays[0]["text/plain"]
-    assert "module" not in cell.displays[0]["text/plain"]
+    shown = cell.displays[0]["text/plain"].partition("Changed in the notebook")[2]
+    assert "~ textwrap: module textwrap\n" in shown
+    assert "json" not in shown  # an import
     assert "Files opened to write: out.txt." in cell.displays[0]["text/plain"]
     asks(notebook, "print(rows)")
     notebook.run("%%agent\nLook.")
@@ -329,3 +331,44 @@ def test_cells_before_a_proposal_do_not_tell_its_fate_although_an_earlier_kernel
     notebook = KernelNotebook(shell, KnownNotebook(shell))
     shell.user_ns["In"] = ["", *("x = 12345" for _ in range(600))]
     assert notebook.fate(CellProposed("a", "insert", "code", "x = 12346", "Why.", place="below")) is None
+
+
+STYLED = """
+import matplotlib
+def set_theme():
+    matplotlib.rcParams.update({"axes.grid": True, "font.size": 20.0})
+"""
+
+
+def test_undo_puts_back_what_a_program_changes_in_packages_that_it_imports_itself(notebook, tmp_path):
+    (tmp_path / "house_style.py").write_text(STYLED)
+    assert notebook.run(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import matplotlib.pyplot as plt; x = 1").ok
+    state = (
+        "import matplotlib, numpy; print([matplotlib.rcParams[name] for name in ('font.size', 'axes.grid')], "
+        "numpy.random.get_state()[1].sum(), numpy.get_printoptions()['precision'], numpy.geterr()['divide'])"
+    )
+    before = notebook.run(state).stream
+    for program, told in (
+        ("import house_style\nhouse_style.set_theme()", "settings of matplotlib"),
+        ("import numpy\nnumpy.random.seed(1)", "random numbers of numpy"),
+        ("import numpy as np\nnp.set_printoptions(precision=3)", "print options of numpy"),
+        ("import numpy as np\nnp.seterr(all='raise')", "error settings of numpy"),
+    ):
+        asks(notebook, program)
+        assert notebook.run("%%agent\nDo it.").ok
+        assert f"('changed', '{told}', '', '')" in receipt(notebook)
+        assert notebook.run(state).stream != before
+        assert told in notebook.run("%agent undo").stream
+        assert notebook.run(state).stream == before
+
+
+def test_undo_names_no_module_that_nobody_changed(notebook):
+    assert notebook.run("import builtins, sys, threading\nimport matplotlib.pyplot as plt\nx = 1").ok
+    asks(notebook, "exec('x = 2'); threading.current_thread(); plt.plot([1]); plt.show()")
+    assert notebook.run("%%agent\nDo it.").ok
+    assert receipt(notebook).startswith("([('changed', 'x', 'int', 'int')]")
+    assert not notebook.run("1 / 0").ok
+    assert notebook.run("import threading\nt = threading.Thread(target=print); t.start(); t.join(); del t").ok
+    said = notebook.run("%agent undo").stream
+    assert "Put back: x." in said
+    assert "Left alone" not in said

@@ -19,6 +19,7 @@ import polars as pl
 
 from agentmagic.undo.changes import Changes
 from agentmagic.undo.program import analyse
+from tests.undo.shared_states import states
 
 SETUP = """
 import numpy as np
@@ -154,7 +155,7 @@ class Notebook:
         return {name for name in self.space if not name.startswith("__") and name != "print"}
 
     def pictures(self) -> dict[str, Any]:
-        return {name: picture(self.space[name], set()) for name in sorted(self.variables())}
+        return {name: picture(self.space[name], set()) for name in sorted(self.variables())} | states()
 
     def _fill(self, template: str, **known: str) -> str:
         def of(kind: str) -> str:
@@ -189,7 +190,8 @@ def check(notebook: Notebook, users: float = 0.4) -> tuple[int, list[str]]:
     program, is_known = notebook.program(), notebook.random.random() < 0.7
     before = notebook.pictures()
     changes = Changes(notebook.space)
-    changes.expect(analyse(program, notebook.space).names if is_known else None)
+    analysis = analyse(program, notebook.space)
+    changes.expect(analysis.names if is_known else None, imports=analysis.imports)
     notebook.run(program)
     changes.settle()
     after = notebook.pictures()
@@ -314,18 +316,12 @@ def _content(value: Any, inner: Any, several: Any) -> Any:  # noqa: C901, PLR091
 
 
 def _shared(module: Any) -> Any:
-    """Return what callers of a package share, as far as the programs change it."""
+    """Return the attributes of a package's module that the programs change."""
     match module.__name__:
         case "numpy":
-            return repr(np.random.get_state()), hasattr(module, "twice")  # noqa: NPY002
-        case "random":
-            return module.getstate(), hasattr(module, "value")
-        case "os":
-            return dict(module.environ), hasattr(module, "value")
-        case "pandas":
-            return module.options.display.max_rows
-        case "matplotlib.pyplot":
-            return module.rcParams["figure.dpi"]
+            return hasattr(module, "twice")
+        case "random" | "os":
+            return hasattr(module, "value")
         case _:
             return None
 

@@ -100,12 +100,12 @@ def test_what_the_page_sets_with_the_first_figure_is_no_change_of_the_notebook(m
     here = space(plt=plt, replaced=replaced)
     program = "plt.draw_if_interactive = replaced; dict.__setitem__(plt.rcParams, 'interactive', {})"
     try:
-        assert run(here, program.format(True)).touched_names == set()
+        assert not run(here, program.format(True)).matters
         monkeypatch.undo()
         plt.switch_backend("agg")
         changes = run(here, program.format(False) + "; plt.rcParams['figure.dpi'] = 44")
-        assert changes.touched_names == {"plt"}
-        assert changes.restore().restored == ("plt",)
+        assert (changes.touched_names, changes.packages.touched_names) == (set(), {"settings of matplotlib"})
+        assert changes.restore().restored == ("settings of matplotlib",)
         assert plt.isinteractive()
     finally:
         plt.ioff()

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from agentmagic.undo.changes import Changes
 from agentmagic.undo.program import AFTERWARDS, READS, analyse, names_of
 from tests.undo.harmless_programs import cells
 from tests.undo.hostile_programs import hostile
@@ -320,3 +321,69 @@ def test_an_array_of_objects_runs_the_code_of_their_classes():
     for code in ("print(objects)", "objects.sum()", "max(objects.tolist()).head()"):
         assert READS not in analyse(code, {"objects": np.array([Counter()], dtype=object)}).lines(), code
     assert analyse("print(objects)", {"objects": np.array(["a", 1], dtype=object)}).only_reads
+
+
+CLASS_BODIES = [
+    "class A:\n    rows = rows\n    rows.append(3)",
+    "class A:\n    rows.append(3)\n    rows = 3",
+    "class A:\n    (rows := rows).append(3)",
+    "class A:\n    rows: list = rows\n    rows += [2]",
+    "class A:\n    if rows:\n        rows = rows.append(2)",
+    "class A:\n    rows[0] = 5\n    rows = 1",
+    "class A:\n    rows = 1\n    def add(self): rows.append(1)\nA().add()",
+    "class A:\n    rows = 1\n    add = lambda self: rows.append(1)\nA().add()",
+    "class A:\n    rows = [rows.append(v) for v in (1, 2)]",
+    "class A:\n    x = rows.pop()",
+    "class A(base(rows.append(1))): pass",
+    "class A(metaclass=Meta): pass",
+    "class A(Registered): pass",
+    "class A:\n    field = Named()",
+    "class A:\n    rows.append(1)",
+    "@register\nclass A: pass",
+    "@register\ndef f(): pass",
+    "@numbered(rows.pop())\ndef f(): pass",
+    "def f(x=rows.append(3)): pass",
+    "def f(*, x: rows.append(3) = 1) -> rows.append(4): pass",
+    "f = lambda x=rows.append(1): x",
+    "async def f(x=rows.append(1)): pass",
+    "x: rows.append(1) = 2",
+    "match rows.pop():\n    case 1: pass",
+    "match 3:\n    case x if rows.append(1): pass",
+    "s = f'{1:{rows.pop()}}'",
+    "def f():\n    x = [rows for rows in (1, 2)]\n    rows.append(x)\nf()",
+    "import dataclasses\n@dataclasses.dataclass\nclass A:\n    x: list = dataclasses.field(default_factory=made)\nA()",
+]
+REGISTRY = """
+rows, base, made = [1, 2], lambda x: object, lambda: rows.append(1)
+class Meta(type):
+    def __new__(meta, *a):
+        rows.append(a)
+        return super().__new__(meta, *a)
+class Registered:
+    def __init_subclass__(cls): rows.append(cls)
+class Named:
+    def __set_name__(self, owner, name): rows.append(name)
+def register(it):
+    rows.append(it)
+    return it
+def numbered(number): return register
+"""
+
+
+@pytest.mark.parametrize("program", CLASS_BODIES)
+def test_what_a_class_body_a_decorator_or_a_default_changes_is_seen_and_put_back(program):
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(REGISTRY, space)  # noqa: S102
+    changes = Changes(space)
+    changes.expect(analyse(program, space).names)
+    exec(program, space)  # noqa: S102
+    assert space["rows"] != [1, 2]
+    assert "rows" in changes.settle().touched_names
+    assert changes.restore().refused == {}
+    assert space["rows"] == [1, 2]
+
+
+def test_a_name_of_a_class_is_not_shown_as_a_variable():
+    program = analyse("class A:\n    rows = []\n    rows.append(1)\n    first = rows[0]\n    del rows", {"rows": [1]})
+    assert (program.reads, program.writes, program.removes) == (set(), {"A"}, set())
+    assert program.names == {"A", "rows"}
