@@ -380,7 +380,7 @@ class PackageLook:
         Return the names that were restored, the names that were left alone with the reasons, and the reverse changes.
         """
         refused, now = self.unwatched, read_states()
-        for name in self.touched_names:
+        for name in sorted(self.touched_names):
             if _same(name, self.before, now):
                 continue
             if not _same(name, self.after, now):
