@@ -28,11 +28,15 @@ def user_variables(namespace: Mapping[str, Any]) -> dict[str, Any]:
 def is_own(module: str) -> bool:
     """Return whether a module is the user's.
 
-    It is the notebook, a file outside Python's folders, or a module that code made without a file.
+    It is the notebook, a file outside Python's folders, or a module that code made without a file. A module that is not
+    loaded is the user's if its package is: `numpy.rec` is the module of classes that exist before it is loaded.
     """
     if module in ("__main__", "builtins") or module.partition(".")[0] in OUTSIDE:
         return module == "__main__"
     module_object = sys.modules.get(module)
+    package = module.rpartition(".")[0]
+    if module_object is None and package:
+        return is_own(package)
     file = getattr(module_object, "__file__", None)
     if isinstance(file, str):
         return not file.startswith(_folders())

@@ -16,6 +16,7 @@ import pytest
 
 from agentmagic.undo.changes import Changes, summarize
 from agentmagic.undo.code_states import module_state
+from agentmagic.undo.own import is_own
 from agentmagic.undo.package_states import TABLE, read_states
 from agentmagic.undo.program import analyse
 from tests.undo.package_programs import DocstringNotebook, PackageNotebook
@@ -296,3 +297,19 @@ def test_undo_of_random_programs_that_import_packages_is_never_silently_wrong(ki
 def test_undo_of_many_programs_that_import_packages_is_never_silently_wrong(kinds, first, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     check_part(kinds, first)
+
+
+@pytest.mark.parametrize(
+    ("module", "own"),
+    [
+        ("__main__", True),
+        ("made_by_code", True),
+        ("made_by_code.part", True),
+        ("numpy", False),
+        ("numpy.not_loaded", False),  # as `numpy.rec`, the module of `np.recarray`, before it is loaded
+        ("xml.not_loaded", False),
+        ("agentmagic.not_loaded", False),
+    ],
+)
+def test_a_module_that_is_not_loaded_is_the_users_if_its_package_is(module, own):
+    assert is_own(module) is own
