@@ -58,8 +58,9 @@ class _Pace:
         self.rate = math.inf
         self.due = 0.0
 
-    def charge(self, amount: float, now: float) -> None:
-        self.due = max(self.due, now - CATCH_UP) + amount / self.rate
+    def charge(self, amount: float, now: float, *, late: bool) -> None:
+        """Count a request that is sent now; `late` says whether it waited for `due`, so that a delay is caught up."""
+        self.due = max(self.due, now - CATCH_UP * late) + amount / self.rate
 
 
 class _Tokens(_Pace):
@@ -133,6 +134,8 @@ class ProviderGate:
         self._open_since = 0.0
         self._sent_count = 0  # the number of requests since `_open_since` that were not refused
         self._timer: asyncio.TimerHandle | None = None
+        # whether a request waits for the time `_due()`, and not for anything else: then it may be sent late
+        self._is_due_awaited = False
 
     @property
     def rate(self) -> float:
@@ -269,10 +272,10 @@ class ProviderGate:
         ticket.sent_at = now
         if not self._shut:
             ticket.epochs = self._rate.send(now), self._window.send(now)
-        self._requests.charge(1, now)
+        self._requests.charge(1, now, late=self._is_due_awaited)
         for name, tokens in self._tokens.items():
             ticket.charges[name] = ticket.tokens * tokens.share
-            tokens.charge(ticket.charges[name], now)
+            tokens.charge(ticket.charges[name], now, late=self._is_due_awaited)
         self._undecided_tickets.append(ticket)
         if self._shut:
             self._probe = ticket
@@ -350,7 +353,8 @@ class ProviderGate:
     def _open(self, now: float) -> None:
         self._shut = False
         if self._too_fast and (self._sent_count >= FEW or self._rate.value == math.inf):
-            self._rate.set_measured(min(self._rate.value, self._sent_count / max(now - self._open_since, EPOCH)))
+            measured = self._sent_count / max(now - self._open_since, EPOCH)
+            self._rate.set_measured(min(self._rate.value, measured), self._sent_count)
         if self._sent_count >= FEW:
             self._open_since, self._sent_count = now, 0
         self._rate.restart(now)
@@ -403,9 +407,11 @@ class ProviderGate:
             self._timer.cancel()
             self._timer = None
         times: list[float] = []
+        self._is_due_awaited = False
         if self._persons or (self._rows and self._under_way < int(self._window.value)):
             if not self._shut or self._persons:
                 times.append(self._due())
+                self._is_due_awaited = True
             elif self._probe is None:
                 times.append(max(self._shut_until, self._due()))
             else:
