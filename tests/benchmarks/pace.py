@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from agentmagic.errors import ProviderError, RateLimited, Unavailable
 from agentmagic.messages import Usage
 from agentmagic.providers.gate import ProviderGate
-from agentmagic.providers.rate_limits import on_response
+from agentmagic.providers.rate_limits import on_request, on_response
 
 T = TypeVar("T")
 
@@ -138,6 +138,10 @@ class Server:
 
     async def ask(self, usage: Usage) -> None:
         """Answer a request."""
+        if self.accepted + self.refused == 0:
+            await asyncio.sleep(self.scene.loading)
+        if (sent := on_request.get()) is not None:
+            sent()
         await asyncio.sleep(self.random.uniform(*self.scene.transit))
         scene, now = self.scene, asyncio.get_running_loop().time()
         start, seconds, share, status = scene.storm
