@@ -32,7 +32,7 @@ The third value is the step after the rate was set to a measured one, which is o
 after it was set to a guess from a few requests: the rate then doubles until requests are refused.
 """
 GUESSED_FEW = 2
-"""The least number of requests in an epoch while the rate is a guess, in place of FEW."""
+"""The least number of requests in an epoch while the rate is a guess and none was refused, in place of FEW."""
 GAIN = 1.25
 """The window keeps growing only if a round brings this many times the answers per second of the best round."""
 FASTEST, CAREFUL = 2.0, 1.5
@@ -88,7 +88,7 @@ class Ceiling:
         self._since = self._since if self._request_count else now
         self._request_count += 1
         span = now - self._since
-        few = GUESSED_FEW if self._step == GUESSED_STEP else FEW
+        few = GUESSED_FEW if self._step == GUESSED_STEP and not self._refusal_count else FEW
         if self._last_cut is not None and self._request_count < 2 * FEW:
             pass
         elif (self._request_count >= few and span >= EPOCH) or span >= LONGEST_EPOCH:
