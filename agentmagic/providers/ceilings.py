@@ -199,6 +199,9 @@ class Window(Ceiling):
     def _grow(self) -> None:
         pass
 
+    def _shrink(self, share: float, sent_rate: float) -> None:  # noqa: ARG002
+        super()._shrink(share, self.value)  # the requests under way, and not those sent in a second
+
     def answer(self, now: float, latency: float) -> None:
         """Count an answer that came at the time `now`, and begin a new round if the current one has ended.
 

@@ -34,11 +34,21 @@ BUSY = (*STORM[:3], 503)
         Scene(limit=60, latency=LONG, grants="window", tells="wait"),
         Scene(limit=60, latency=LONG, grants="minute", tells="headers", storm=STORM),
         Scene(limit=500, latency=LONG, storm=STORM),
+        Scene(limit=500, latency=LONG, storm=BUSY),
         pytest.param(Scene(limit=500, latency=SHORT, grants="window", storm=BUSY), marks=pytest.mark.slow),
         Scene(limit=5000, latency=SHORT, grants="minute", tokens=300_000, tells="headers"),
         pytest.param(Scene(capacity=32, latency=SHORT), marks=pytest.mark.slow),
     ],
-    ids=["60", "60-window-wait", "60-headers-storm", "500-storm", "500-window-503", "tokens", "never-refuses"],
+    ids=[
+        "60",
+        "60-window-wait",
+        "60-headers-storm",
+        "500-storm",
+        "500-long-503",
+        "500-window-503",
+        "tokens",
+        "never-refuses",
+    ],
 )
 def test_the_gate_uses_what_a_provider_allows_and_is_seldom_refused(scene):
     server = play(scene, 1)
