@@ -25,11 +25,14 @@ PATIENCE, LONGEST_PATIENCE = 2, 40
 """Epochs until a refused rate is tried again, at first and at most; doubled each time the rate is refused again."""
 HOLD_SECONDS = 15.0
 """Seconds without a further cut after a cut that did not help: the refusals do not depend on the rate then."""
-FIRST_STEP, LARGEST_STEP, MEASURED_STEP = 0.02, 0.1, 0.25
+FIRST_STEP, LARGEST_STEP, MEASURED_STEP, GUESSED_STEP = 0.02, 0.1, 0.25, 1.0
 """The share by which a rate grows in an epoch without refusals: the first step, doubled up to the largest one.
 
-The third value is the first step after the rate was set to a measured one, which is often too low.
+The third value is the step after the rate was set to a measured one, which is often too low. The fourth is the step
+after it was set to a guess from a few requests: the rate then doubles until requests are refused.
 """
+GUESSED_FEW = 2
+"""The least number of requests in an epoch while the rate is a guess and none was refused, in place of FEW."""
 GAIN = 1.25
 """The window keeps growing only if a round brings this many times the answers per second of the best round."""
 FASTEST, CAREFUL = 2.0, 1.5
@@ -85,9 +88,10 @@ class Ceiling:
         self._since = self._since if self._request_count else now
         self._request_count += 1
         span = now - self._since
+        few = GUESSED_FEW if self._step == GUESSED_STEP and not self._refusal_count else FEW
         if self._last_cut is not None and self._request_count < 2 * FEW:
             pass
-        elif (self._request_count >= FEW and span >= EPOCH) or span >= LONGEST_EPOCH:
+        elif (self._request_count >= few and span >= EPOCH) or span >= LONGEST_EPOCH:
             self._until = now
         return self._epoch
 
@@ -161,10 +165,11 @@ class Ceiling:
             if self._step > 2 * FIRST_STEP:
                 self._patience = PATIENCE
 
-    def set_measured(self, value: float) -> None:
-        """Set the limit to `value`, which was measured, and forget what was learned by trial."""
+    def set_measured(self, value: float, requests: int) -> None:
+        """Set the limit to `value`, which was measured with so many requests, and forget what was learned by trial."""
         self.value, self._accepted_value, self._wait, self._refused_value = max(value, self.least), 0.0, 0, math.inf
-        self._last_cut, self._hold_until, self._step = None, 0.0, MEASURED_STEP
+        self._last_cut, self._hold_until = None, 0.0
+        self._step = MEASURED_STEP if requests >= FEW else GUESSED_STEP
 
 
 class Window(Ceiling):
@@ -193,6 +198,9 @@ class Window(Ceiling):
 
     def _grow(self) -> None:
         pass
+
+    def _shrink(self, share: float, sent_rate: float) -> None:  # noqa: ARG002
+        super()._shrink(share, self.value)  # the requests under way, and not those sent in a second
 
     def answer(self, now: float, latency: float) -> None:
         """Count an answer that came at the time `now`, and begin a new round if the current one has ended.

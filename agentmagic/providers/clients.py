@@ -33,7 +33,7 @@ from agentmagic.providers.failures import (
     wrong_content_type,
 )
 from agentmagic.providers.proxies import RouteFault, async_client, network, sync_client
-from agentmagic.providers.rate_limits import note_limits
+from agentmagic.providers.rate_limits import note_limits, note_sent
 from agentmagic.providers.streams import DONE, read_events, read_json
 from agentmagic.providers.traffic import HttpExchange, exchange_of, note_request
 from agentmagic.providers.wire import object_of, objects_of, text_of
@@ -408,7 +408,7 @@ def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) 
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
     follows = class_settings().addresses is None
     client = async_client(kind, timeout=timeout, limits=limits, follow_redirects=follows, **options)
-    client.event_hooks["request"] += [_keep_keys, note_request]
+    client.event_hooks["request"] += [_keep_keys, note_request, note_sent]
     client.event_hooks["response"][:0] = [_limit, note_limits]
     return client
 

@@ -25,7 +25,7 @@ from agentmagic.messages import Usage
 from agentmagic.providers.base import Model, Taped
 from agentmagic.providers.ceilings import EPOCH, FEW, Ceiling, Window
 from agentmagic.providers.clients import RemoteModel
-from agentmagic.providers.rate_limits import HEADERS, RateLimit, on_response, read_limits
+from agentmagic.providers.rate_limits import HEADERS, RateLimit, on_request, on_response, read_limits
 from agentmagic.providers.registry import address_of
 
 CATCH_UP = 0.02
@@ -58,8 +58,9 @@ class _Pace:
         self.rate = math.inf
         self.due = 0.0
 
-    def charge(self, amount: float, now: float) -> None:
-        self.due = max(self.due, now - CATCH_UP) + amount / self.rate
+    def charge(self, amount: float, now: float, *, late: bool) -> None:
+        """Count a request that is sent now; `late` says whether it waited for `due`, so that a delay is caught up."""
+        self.due = max(self.due, now - CATCH_UP * late) + amount / self.rate
 
 
 class _Tokens(_Pace):
@@ -84,18 +85,22 @@ class Ticket:
 
     async def __aenter__(self) -> Self:
         await self._gate.enter(self)
-        self._token = on_response.set(self._read_response)
+        self._tokens = on_request.set(self._note_sent), on_response.set(self._read_response)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        on_response.reset(self._token)
+        on_request.reset(self._tokens[0])
+        on_response.reset(self._tokens[1])
         self._gate.leave(self, error)
 
     def charge_usage(self, usage: Usage) -> None:
         """Replace the estimate of the request's tokens by the real usage."""
         self._gate.correct(self, usage)
+
+    def _note_sent(self) -> None:
+        self._gate.note_sent(self)
 
     def _read_response(self, status: int, headers: Mapping[str, str]) -> None:
         self._gate.read_response(self, status, read_limits(headers))
@@ -131,8 +136,11 @@ class ProviderGate:
         self._shut_until = 0.0
         self._undecided_tickets = deque[Ticket]()
         self._open_since = 0.0
+        self._idle_until = 0.0  # when the last request was sent that no other request was under way with
         self._sent_count = 0  # the number of requests since `_open_since` that were not refused
         self._timer: asyncio.TimerHandle | None = None
+        # whether a request waits for the time `_due()`, and not for anything else: then it may be sent late
+        self._is_due_awaited = False
 
     @property
     def rate(self) -> float:
@@ -194,6 +202,15 @@ class ProviderGate:
                     queue.remove((future, ticket))
                 self._pump()
             raise
+
+    def note_sent(self, ticket: Ticket) -> None:
+        """Record that the request of `ticket` is really sent now.
+
+        To load the client for a first request can take seconds. These are not part of the time until a refusal.
+        """
+        if self._open_since == self._idle_until == ticket.sent_at:
+            self._open_since = self._now()
+        ticket.sent_at = self._now()
 
     def leave(self, ticket: Ticket, error: BaseException | None, *, was_sent: bool = True) -> None:
         """Record that the request of `ticket` has ended, and learn from it whether the server accepted it.
@@ -264,15 +281,16 @@ class ProviderGate:
 
     def _admit(self, ticket: Ticket, now: float) -> None:
         if not self._under_way and not self._rows:  # idle until now: count accepted requests from here on
-            self._open_since, self._sent_count = now, 0
+            self._open_since = self._idle_until = now
+            self._sent_count = 0
         self._under_way += 1
         ticket.sent_at = now
         if not self._shut:
             ticket.epochs = self._rate.send(now), self._window.send(now)
-        self._requests.charge(1, now)
+        self._requests.charge(1, now, late=self._is_due_awaited)
         for name, tokens in self._tokens.items():
             ticket.charges[name] = ticket.tokens * tokens.share
-            tokens.charge(ticket.charges[name], now)
+            tokens.charge(ticket.charges[name], now, late=self._is_due_awaited)
         self._undecided_tickets.append(ticket)
         if self._shut:
             self._probe = ticket
@@ -350,7 +368,8 @@ class ProviderGate:
     def _open(self, now: float) -> None:
         self._shut = False
         if self._too_fast and (self._sent_count >= FEW or self._rate.value == math.inf):
-            self._rate.set_measured(min(self._rate.value, self._sent_count / max(now - self._open_since, EPOCH)))
+            measured = self._sent_count / max(now - self._open_since, EPOCH)
+            self._rate.set_measured(min(self._rate.value, measured), self._sent_count)
         if self._sent_count >= FEW:
             self._open_since, self._sent_count = now, 0
         self._rate.restart(now)
@@ -403,9 +422,11 @@ class ProviderGate:
             self._timer.cancel()
             self._timer = None
         times: list[float] = []
+        self._is_due_awaited = False
         if self._persons or (self._rows and self._under_way < int(self._window.value)):
             if not self._shut or self._persons:
                 times.append(self._due())
+                self._is_due_awaited = True
             elif self._probe is None:
                 times.append(max(self._shut_until, self._due()))
             else:

@@ -66,6 +66,15 @@ def _count(text: str) -> float | None:
 on_response: ContextVar[Callable[[int, Mapping[str, str]], None] | None] = ContextVar("on_response", default=None)
 """The function that gets the status and the headers of each response to this task's request; None for no function."""
 
+on_request: ContextVar[Callable[[], None] | None] = ContextVar("on_request", default=None)
+"""The function that is called when this task's request is really sent, after the client is loaded; None for none."""
+
+
+async def note_sent(_request: "httpx2.Request") -> None:
+    """Call `on_request`. This is an event hook of the HTTP clients."""
+    if (listener := on_request.get()) is not None:
+        listener()
+
 
 async def note_limits(response: "httpx2.Response") -> None:
     """Pass the status and headers of a response to `on_response`. This is an event hook of the HTTP clients."""

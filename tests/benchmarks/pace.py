@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from agentmagic.errors import ProviderError, RateLimited, Unavailable
 from agentmagic.messages import Usage
 from agentmagic.providers.gate import ProviderGate
-from agentmagic.providers.rate_limits import on_response
+from agentmagic.providers.rate_limits import on_request, on_response
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ def in_virtual_time(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-GRANTS = ("second", "minute", "window")
+GRANTS = ("one", "second", "minute", "window")
 CALM = (0.0, 0.0, 0.0, 429)
 STORM = (180.0, 60.0, 0.3, 429)
 
@@ -62,10 +62,12 @@ STORM = (180.0, 60.0, 0.3, 429)
 class Scene:
     """A provider and how it behaves.
 
-    `limit` is in requests a minute, granted by the `second` or the `minute` (a bucket that holds so much of it), or by
-    the `window` (a fixed minute). It `tells` its limit in "headers", only how long to "wait", or "nothing". From
-    `storm` on, for its seconds, a share of requests is refused whatever the rate. `tokens` is a limit a minute.
-    `capacity` is the number of requests that it serves at full speed; it refuses none then.
+    `limit` is in requests a minute, granted one by "one", by the "second" or the "minute" (a bucket that holds so much
+    of it), or by the "window" (a fixed minute). It `tells` its limit in "headers", only how long to "wait", or
+    "nothing". From `storm` on, for its seconds, a share of requests is refused whatever the rate. `tokens` is a limit a
+    minute. `capacity` is the number of requests that it serves at full speed; it refuses none then. `transit` are the
+    seconds that a request or a refusal is on its way, at least and at most. The first requests take `loading` seconds
+    more until they are sent, because the client is loaded.
     """
 
     limit: float = 500
@@ -76,6 +78,8 @@ class Scene:
     tokens: float = 0.0
     capacity: int = 0
     minutes: float = 10.0
+    transit: tuple[float, float] = (0.02, 0.08)
+    loading: float = 0.0
 
 
 class Server:
@@ -86,7 +90,7 @@ class Server:
         self.random = random.Random(seed)  # noqa: S311  (no secret)
         self.accepted = self.refused = self.under_way = self.most = 0
         self.slower = 0.0  # the sum of how many times as long answers took
-        burst = {"second": max(scene.limit / 60, 2.0), "minute": scene.limit, "window": 0.0}[scene.grants]
+        burst = {"one": 1.0, "second": max(scene.limit / 60, 2.0), "minute": scene.limit, "window": 0.0}[scene.grants]
         self.burst = self.level = burst
         self.token_level = scene.tokens
         self.at = 0.0
@@ -134,14 +138,18 @@ class Server:
 
     async def ask(self, usage: Usage) -> None:
         """Answer a request."""
-        await asyncio.sleep(self.random.uniform(0.02, 0.08))
+        if self.accepted + self.refused == 0:
+            await asyncio.sleep(self.scene.loading)
+        if (sent := on_request.get()) is not None:
+            sent()
+        await asyncio.sleep(self.random.uniform(*self.scene.transit))
         scene, now = self.scene, asyncio.get_running_loop().time()
         start, seconds, share, status = scene.storm
         stormy = start <= now < start + seconds and self.random.random() < share
         wait = 1.0 if stormy else None if scene.capacity else self.take(usage.input_tokens + usage.output_tokens)
         if wait is not None:
             self.refused += 1
-            await asyncio.sleep(self.random.uniform(0.02, 0.08))
+            await asyncio.sleep(self.random.uniform(*self.scene.transit))
             if (listener := on_response.get()) is not None:
                 listener(status if stormy else 429, self.headers(wait))
             asked = None if scene.tells == "nothing" else wait

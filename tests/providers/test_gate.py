@@ -2,6 +2,7 @@ import asyncio
 import gc
 from contextlib import suppress
 from importlib import import_module
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -33,17 +34,72 @@ BUSY = (*STORM[:3], 503)
         Scene(limit=60, latency=LONG, grants="window", tells="wait"),
         Scene(limit=60, latency=LONG, grants="minute", tells="headers", storm=STORM),
         Scene(limit=500, latency=LONG, storm=STORM),
+        Scene(limit=500, latency=LONG, storm=BUSY),
         pytest.param(Scene(limit=500, latency=SHORT, grants="window", storm=BUSY), marks=pytest.mark.slow),
         Scene(limit=5000, latency=SHORT, grants="minute", tokens=300_000, tells="headers"),
         pytest.param(Scene(capacity=32, latency=SHORT), marks=pytest.mark.slow),
     ],
-    ids=["60", "60-window-wait", "60-headers-storm", "500-storm", "500-window-503", "tokens", "never-refuses"],
+    ids=[
+        "60",
+        "60-window-wait",
+        "60-headers-storm",
+        "500-storm",
+        "500-long-503",
+        "500-window-503",
+        "tokens",
+        "never-refuses",
+    ],
 )
 def test_the_gate_uses_what_a_provider_allows_and_is_seldom_refused(scene):
     server = play(scene, 1)
     assert share(server) >= 0.9
     assert server.refused <= 0.3 * server.accepted
     assert server.slower <= 3 * server.accepted  # how many times as long the answers took
+
+
+NEAR = (0.001, 0.003)
+
+
+@pytest.mark.parametrize(
+    ("scene", "least"),
+    [
+        (Scene(limit=500, grants="one", transit=NEAR, minutes=1), 0.8),
+        (Scene(limit=500, grants="one", transit=NEAR, minutes=1, tells="headers"), 0.8),
+        (Scene(limit=500, grants="one", transit=NEAR, minutes=1.05, loading=3), 0.75),
+        (Scene(limit=500, transit=NEAR, minutes=1.05, loading=3), 0.9),
+        (Scene(limit=5000, grants="one", transit=NEAR, minutes=1), 0.6),
+    ],
+    ids=["one-by-one", "one-by-one-headers", "one-by-one-loading", "loading", "one-by-one-5000"],
+)
+def test_the_gate_has_found_the_pace_of_a_provider_within_its_first_minute(scene, least):
+    for seed in (1, 2):
+        server = play(scene, seed)
+        assert share(server) >= least
+        assert server.refused <= 0.3 * server.accepted
+
+
+def test_two_hundred_a_second_that_nobody_tells_of_are_sent_within_twenty_seconds():
+    early, late = (
+        play(Scene(limit=12_000, grants="one", transit=NEAR, minutes=seconds / 60), 1) for seconds in (18, 24)
+    )
+    assert late.accepted - early.accepted >= 0.7 * 200 * 6
+
+
+def test_requests_that_did_not_wait_for_the_pace_are_not_caught_up_in_a_burst():
+    async def main():
+        gate, sent = ProviderGate(), []
+        gate.read_response(gate.ticket(0), 200, read_limits({"x-ratelimit-limit-requests": "6000"}))
+
+        async def row():
+            async with gate.ticket(0, row=True):
+                sent.append(asyncio.get_running_loop().time())
+
+        for _ in range(3):  # the gate is idle between them
+            await asyncio.gather(row(), row(), row())
+            await asyncio.sleep(0.5)
+        return [after - before for before, after in pairwise(sent)]
+
+    assert min(in_virtual_time(main())) >= 0.0099
 
 
 def refusal(**fields):
