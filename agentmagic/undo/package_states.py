@@ -31,7 +31,7 @@ class PackageState:
 
     The state exists if `module` is loaded. `read` returns it as data that does not change later, and `put` sets it.
     `set_by_imports` is True if packages set this state when they are first imported, and rely on it as long as they
-    are loaded. Such a change belongs to the import, which undo does not take back either.
+    are loaded. Such a change belongs to the import, which undo does not take back either. `same` compares two states.
     """
 
     name: str
@@ -39,7 +39,7 @@ class PackageState:
     read: Callable[[Any], Any]
     put: Callable[[Any, Any], None]
     set_by_imports: bool = False
-    same: Same | None = None
+    same: Same = eq
 
 
 def loaded_module(name: str, finished: str = "") -> ModuleType | None:
@@ -181,7 +181,10 @@ def _is_of_environment(name: str) -> bool:
 
 
 def _environment(_: Any) -> Any:
-    return {name: value for name, value in os.environ.items() if _is_of_environment(name)}, time.tzname
+    variables = dict(os.environ)
+    if "polars" in sys.modules:
+        variables = dict(filter(lambda item: not item[0].startswith(_OF_POLARS), variables.items()))
+    return variables, time.tzname
 
 
 def _put_environment(_: Any, state: Any) -> None:
@@ -284,16 +287,20 @@ def _put_recursion_limit(module: Any, limit: Any) -> None:
 
 
 TABLE = (
-    PackageState("random numbers of Python", "random", lambda random: random.getstate(), _put_random, same=eq),
+    PackageState("random numbers of Python", "random", lambda random: random.getstate(), _put_random),
     PackageState("random numbers of numpy", "numpy.random.mtrand", _numpy_random, _put_numpy_random),
-    PackageState("print options of numpy", "numpy", lambda numpy: numpy.get_printoptions(), _put_numpy_printing),
+    PackageState(
+        "print options of numpy", "numpy", lambda numpy: numpy.get_printoptions(), _put_numpy_printing, same=same_data
+    ),
     PackageState("error settings of numpy", "numpy", _numpy_errors, _put_numpy_errors),
     PackageState(
         "settings of matplotlib", "matplotlib", _matplotlib_settings, _put_matplotlib_settings, same=_same_settings
     ),
-    PackageState("options of pandas", "pandas", _pandas_options, _put_pandas_options),
-    PackageState("options of polars", "polars", _polars_options, _put_polars_options),
-    PackageState("settings of scikit-learn", "sklearn", lambda sklearn: sklearn.get_config(), _put_sklearn),
+    PackageState("options of pandas", "pandas", _pandas_options, _put_pandas_options, same=same_data),
+    PackageState("options of polars", "polars", _polars_options, _put_polars_options, same=same_data),
+    PackageState(
+        "settings of scikit-learn", "sklearn", lambda sklearn: sklearn.get_config(), _put_sklearn, same=same_data
+    ),
     PackageState("environment variables", "os", _environment, _put_environment, set_by_imports=True),
     PackageState("sys.path", "sys", lambda sys: (sys.path, tuple(sys.path)), _put_path, True, _same_list),
     PackageState("warning filters", "warnings", _filters, _put_filters, True, _same_list),
@@ -314,7 +321,7 @@ def read_states(only: Iterable[str] = _ROWS, finished: str = "") -> dict[str, An
     """
     states: dict[str, Any] = {}
     for row in map(_ROWS.__getitem__, only):
-        if (module := loaded_module(row.module, finished)) is not None:
+        if row.module in sys.modules and (module := loaded_module(row.module, finished)) is not None:
             try:
                 states[row.name] = row.read(module)
             except Exception:  # noqa: BLE001  (the package may be of a version that has no such state)
@@ -326,7 +333,7 @@ def _same(name: str, states: Mapping[str, Any], others: Mapping[str, Any]) -> bo
     if name not in states or name not in others:
         return name not in states and name not in others
     try:
-        return (_ROWS[name].same or same_data)(states[name], others[name])
+        return _ROWS[name].same(states[name], others[name])
     except Exception:  # noqa: BLE001  (objects of other code are compared)
         return False
 
