@@ -16,8 +16,8 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any, cast
 
 from agentmagic.runtime.exits import NAMES as EXITS
-from agentmagic.undo import reads, risks
-from agentmagic.undo.reads import word_set
+from agentmagic.undo import data_types, reads, risks
+from agentmagic.undo.operations import word_set
 
 TOOL_NAMESPACES = ("tools", "agent_tools")
 """Names through which a program calls the tools of the turn as functions. A variable of the user hides its name."""
@@ -409,7 +409,7 @@ class _Walk:
         while isinstance(base, (ast.Attribute, ast.Subscript)):
             base = base.value
         value = self.namespace.get(base.id) if isinstance(base, ast.Name) else None
-        return method in _MUTATORS and reads.is_container(value)
+        return method in _MUTATORS and data_types.is_container(value)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         module = "." * node.level + (node.module or "") if isinstance(node, ast.ImportFrom) else ""

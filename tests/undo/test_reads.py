@@ -12,7 +12,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from agentmagic.undo import reads
+from agentmagic.undo import operations
 from agentmagic.undo.program import READS, analyse
 from tests.undo.harmless_programs import cells
 from tests.undo.hostile_programs import OF_IPYTHON, hostile, notebook, same_settings, state
@@ -94,9 +94,9 @@ def test_each_method_of_the_table_leaves_all_as_it_was(base: str, scratch):
     namespace = notebook()
     before = state(namespace)
     kind = type(eval(base, dict(namespace)))  # noqa: S307
-    methods = [(f"{base}.{name}", most) for name, most in reads.METHODS.items() if hasattr(kind, name)]
+    methods = [(f"{base}.{name}", most) for name, most in operations.METHODS.items() if hasattr(kind, name)]
     calls = [call for function, most in methods for call in given_to(function, most)]
-    parts = [f"{base}.{name}" for name in reads.PARTS if hasattr(kind, name)]
+    parts = [f"{base}.{name}" for name in operations.PARTS if hasattr(kind, name)]
     assert any(analyse(program, namespace).only_reads for program in calls)
     for program in (*calls, *parts):
         run(program, namespace)
@@ -106,7 +106,7 @@ def test_each_method_of_the_table_leaves_all_as_it_was(base: str, scratch):
 def test_each_function_of_the_table_leaves_all_as_it_was(scratch, capsys):
     namespace = {**notebook(), "numpy": np, "pandas": pd, "polars": pl, "builtins": builtins}
     before = state(namespace)
-    for path, most in reads.FUNCTIONS.items():
+    for path, most in operations.FUNCTIONS.items():
         if path.partition(".")[0] in namespace:
             for program in given_to(path, most):
                 run(program, namespace)
