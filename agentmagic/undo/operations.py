@@ -54,10 +54,19 @@ METHODS = _limits({
 """Allowed methods, by the largest number of positional arguments. A further argument can be the place of the result."""
 OF_POLARS = frozenset({"sort", "reverse"})
 """Methods that change nothing in polars, but change values of other types, such as lists."""
-TO_PYTHON = word_set(
-    "to_dicts to_dict to_list to_numpy to_pandas to_arrow rows row iter_rows get_columns item columns dtypes schema"
+OF_POLARS_FRAME = word_set(
+    "select filter with_columns group_by head tail limit sort reverse drop rename unique drop_nulls drop_nans lazy "
+    "collect join describe clone slice top_k bottom_k explode unpivot with_row_index null_count fill_null fill_nan "
+    "shift gather_every pivot cast sum mean median min max std var quantile count unnest"
 )
-"""Methods and attributes of polars that return a value of another library."""
+"""Methods of a frame of polars that return a frame of polars, whatever they are given."""
+OF_POLARS_SERIES = word_set(
+    "sort reverse head tail limit slice filter unique drop_nulls drop_nans is_null is_not_null is_nan is_in is_between "
+    "is_duplicated is_unique cast alias rename cum_sum cum_max cum_min cum_count diff shift round abs floor ceil "
+    "value_counts fill_null fill_nan rank top_k bottom_k gather_every clone arg_sort rolling_mean rolling_sum "
+    "rolling_min rolling_max"
+)
+"""Methods of a series of polars that return a series or frame of polars, whatever they are given."""
 PARTS = word_set(
     "T nlevels index columns dtypes hour minute second microsecond day month year dayofweek weekday quarter "
     "dayofyear days seconds codes categories ordered levels left right mid values iat name names axes shape size "

@@ -8,11 +8,16 @@ import ast
 import builtins
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf, isnan
 from string import Formatter
 from typing import Any
 
 from agentmagic.undo.data_types import is_data, known_kinds, member_of
+from agentmagic.undo.extents import OTHER, POLARS, Extent, dict_of, join, measure, repeated, text_of, unknown
+from agentmagic.undo.function_work import FUNCTION_WORK
 from agentmagic.undo.library_members import foreign_names, is_own, places
+from agentmagic.undo.method_work import METHOD_WORK, aggregated, queried
 from agentmagic.undo.operations import (
     CONSTANTS,
     FUNCTIONS,
@@ -21,30 +26,46 @@ from agentmagic.undo.operations import (
     METHODS,
     MODULES,
     OF_POLARS,
+    OF_POLARS_FRAME,
+    OF_POLARS_SERIES,
     OF_QUERY,
     OPERATORS,
     PARTS,
     REDUCTIONS,
-    SIGNS,
     TAKE_ANY_KEYWORD,
-    TO_PYTHON,
-)
+)  # fmt: skip
+from agentmagic.undo.operator_work import combine, compare, literal_of, negate
+from agentmagic.undo.part_work import attribute_of, item_of, located, sliced
+from agentmagic.undo.workload import MOST_ELEMENTS, Bounded, Given, format_of, formatted, shown
 
 
 class _UnknownOperation(Exception):
     """Raised at the first operation of a program that is not in the tables of operations that change nothing."""
 
 
-def only_reads(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable[[str], bool]) -> bool:
-    """Return whether a program that binds no names certainly changes nothing.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A program that certainly changes nothing.
+
+    `unbounded` is the expression from which on its work is not bounded by sizes that are known before, "" if it is.
+    """
+
+    unbounded: str = ""
+
+
+def reading_of(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable[[str], bool]) -> Reading | None:
+    """Return what is known of a program that binds no names, or None if it may change something.
 
     `is_exit` returns whether a call of a name ends the program.
     """
+    check = _ReadCheck(namespace, is_exit)
     try:
-        _ReadCheck(namespace, is_exit).block(tree.body)
+        check.block(tree.body)
     except _UnknownOperation:
-        return False
-    return not any(name.startswith("_") or name in METHODS or name in PARTS for name in foreign_names())
+        return None
+    if any(name.startswith("_") or name in METHODS or name in PARTS for name in foreign_names()):
+        return None
+    return Reading(check.unbounded)
 
 
 def keeps_binding(value: object, path: str, module_name: str) -> bool:
@@ -64,15 +85,20 @@ def _require(condition: object) -> None:
 
 
 class _ReadCheck:
-    """Checks that all operations of a program are in the tables. Methods raise _UnknownOperation if one is not."""
+    """Checks that all operations of a program are in the tables, and adds up their work.
+
+    Methods raise _UnknownOperation if an operation is not in the tables. They return the extents of values.
+    """
 
     def __init__(self, namespace: Mapping[str, Any], is_exit: Callable[[str], bool]) -> None:
+        self.unbounded = ""
+        """The first expression with which the work is more than MOST_ELEMENTS."""
         self._namespace = namespace
         self._is_exit = is_exit
-        self._local = frozenset[str]()
+        self._local: Mapping[str, Extent] = {}
         self._places = places()
-        self._of_polars: dict[str, bool] = {}
-        """The variables that hold data. True if their data belong to polars."""
+        self._variables: dict[str, Extent] = {}
+        self._work, self._rounds = 0.0, 1.0
 
     def block(self, body: Iterable[ast.stmt]) -> None:
         """Check that statements change nothing. Raises _UnknownOperation if a part of one is not in the tables."""
@@ -83,157 +109,249 @@ class _ReadCheck:
                 case ast.Import(names=names) | ast.ImportFrom(names=names):  # the caller checks the bound names
                     _require(names[0].name != "*")
                 case ast.Expr(value=value):
-                    self.data(value)
+                    self._spend(shown(self.data(value)), value)
                 case ast.If():
                     self.data(node.test)
                     self.block([*node.body, *node.orelse])
                 case ast.Assert():
-                    self._all(node.test, node.msg)
+                    for part in filter(None, (node.test, node.msg)):
+                        self.data(part)
                 case ast.Try() if not any(handler.name for handler in node.handlers):
                     self.block([*node.body, *node.orelse, *node.finalbody])
                     self.block(inner for handler in node.handlers for inner in handler.body)
                 case _:
                     raise _UnknownOperation
 
-    def data(self, node: ast.AST) -> bool:  # noqa: PLR0911  (one arm for each kind)
-        """Check that an expression changes nothing and its value is data. Return whether the value is of polars."""
+    def _spend(self, work: float, node: ast.AST) -> None:
+        """Add the work of an expression, once for each round of the loops around it."""
+        self._work += (work + 1) * self._rounds
+        if not (self.unbounded or self._work <= MOST_ELEMENTS):
+            self.unbounded = ast.unparse(node)
+
+    def _bounded(self, bounded: Bounded, node: ast.AST) -> Extent:
+        work, extent = bounded
+        self._spend(work, node)
+        return replace(extent, size=inf) if isnan(extent.size) else extent
+
+    def data(self, node: ast.AST) -> Extent:  # noqa: PLR0911  (one arm for each kind)
+        """Check that an expression changes nothing and its value is data. Return what is certain of the value."""
         match node:
-            case ast.Constant():
-                return False
+            case ast.Constant(value=value):
+                return measure(value)
             case ast.Name(id=name) if name in self._local:
-                return False
+                return self._local[name]
             case ast.Name() | ast.Attribute() if path := self._path(node):
-                member = member_of(*path.rpartition(".")[::2])
-                _require(path in CONSTANTS or (isinstance(member, type) and member in known_kinds()))
-                return False
+                return _constant(path)
             case ast.Name(id=name):
                 return self._variable(name)
             case ast.Attribute(value=of, attr=name):
                 _require(name in PARTS or _is_column(name))
-                return self.data(of) and name not in TO_PYTHON
+                return self._bounded(attribute_of(self.data(of), name), node)
             case ast.Call():
                 return self._call(node)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 return self._comprehension(node)
-            case ast.Subscript():
-                self.data(node.slice)
-                return self.data(node.value)
+            case ast.Subscript(value=of, slice=key):
+                is_located = isinstance(of, ast.Attribute) and of.attr in ("loc", "iloc", "at", "iat")
+                find = located if is_located or isinstance(key, ast.Tuple) else item_of
+                return self._bounded(find(self.data(of), self.data(key)), node)
             case _:
                 _require(isinstance(node, OPERATORS))
-                flags = [self.data(child) for child in ast.iter_child_nodes(node) if not isinstance(child, SIGNS)]
-                return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) and any(flags)
+                return self._operation(node)
 
-    def _all(self, *nodes: ast.AST | None) -> None:
-        for node in nodes:
-            if node is not None:
-                self.data(node)
-
-    def _variable(self, name: str) -> bool:
-        if name not in self._of_polars:
+    def _variable(self, name: str) -> Extent:
+        if name not in self._variables:
             value = self._namespace.get(name, self)
             _require(is_data(value))
-            self._of_polars[name] = known_kinds()[type(value)] == "polars"
-        return self._of_polars[name]
+            try:
+                self._variables[name] = measure(value, name)
+            except RecursionError:
+                raise _UnknownOperation from None
+        return self._variables[name]
 
-    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> bool:
-        outer = self._local
-        for loop in node.generators:
-            self.data(loop.iter)
-            _require(not loop.is_async and not any(map(_is_part, ast.walk(loop.target))))
-            self._local |= {part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)}
-            self._all(*loop.ifs)
-        self._all(*((node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)))
-        self._local = outer
-        return False
-
-    # -- calls ---------------------------------------------------------------------------------
-
-    def _call(self, node: ast.Call) -> bool:
-        path, func, args = self._path(node.func), node.func, node.args
-        name = path.rpartition(".")[2]
-        if (isinstance(func, ast.Name) and self._is_exit(func.id)) or path == "sys.exit":
-            self._all(*args, *(argument.value for argument in node.keywords))
-            return False
-        if path:
-            most, of_polars = FUNCTIONS.get(path), path.startswith("polars.")
-            _require(path.startswith("builtins.") or not any(isinstance(argument, ast.Starred) for argument in args))
-            if path in ("builtins.map", "builtins.filter") and args:
-                self._key(args[0])
-                args = args[1:]
-        else:
-            _require(
-                isinstance(func, ast.Attribute) and not any(isinstance(argument, ast.Starred) for argument in args)
-            )
-            of, name = (func.value, func.attr) if isinstance(func, ast.Attribute) else (func, "")
-            of_polars = self.data(of)
-            _require(name != "format" or _is_plain_format(of))
-            if not of_polars and name in ("agg", "aggregate", "transform", "query", "eval"):
-                self._query(node) if name in ("query", "eval") else self._aggregate(node)
-                return False
-            most = 99 if of_polars and name in OF_POLARS else METHODS.get(name)
-            of_polars &= name not in TO_PYTHON
-        _require(most is not None and len(args) <= most)
-        self._all(*args)
-        for argument in node.keywords:
-            if argument.arg == "key" and path in ("builtins.sorted", "builtins.min", "builtins.max"):
-                self._key(argument.value)
-            elif argument.arg == "aggfunc":
-                self._reductions(argument.value)
-            else:
-                _require(argument.arg and (argument.arg in KEYWORDS or name in TAKE_ANY_KEYWORD))
-                self.data(argument.value)
-        return of_polars
-
-    def _aggregate(self, node: ast.Call) -> None:
-        """Check the arguments of a pandas method, such as `agg`, that calls the methods named in its arguments."""
-        _require(len(node.args) + bool(node.keywords) == 1)
-        for argument in node.args:
-            self._reductions(argument)
-        for argument in node.keywords:
-            match argument.value:
-                case ast.Tuple(elts=[ast.Constant(), method]) if argument.arg:
-                    self._reductions(method)
-                case _:
-                    raise _UnknownOperation
-
-    def _reductions(self, node: ast.expr) -> None:
+    def _operation(self, node: ast.AST) -> Extent:  # noqa: PLR0911  (one arm for each kind)
+        """Check an operator or a literal."""
         match node:
-            case ast.List(elts=inner) | ast.Tuple(elts=inner):
-                for item in inner:
-                    self._reductions(item)
-            case ast.Dict():
-                self._all(*node.keys)
-                for item in node.values:
-                    self._reductions(item)
-            case _:
-                _require(isinstance(node, ast.Constant) and node.value in REDUCTIONS)
-
-    def _query(self, node: ast.Call) -> None:
-        """Check the text that pandas evaluates in `query` or `eval`."""
-        match node:
-            case ast.Call(args=[ast.Constant(value=str(text))], keywords=[]):
-                try:
-                    inner = ast.walk(ast.parse(text.strip(), mode="eval").body)
-                except (SyntaxError, ValueError):
-                    raise _UnknownOperation from None
-                _require(all(isinstance(part, OF_QUERY) for part in inner))
+            case ast.BinOp(left=left, op=op, right=right):
+                return self._bounded(combine(type(op).__name__, self.data(left), self.data(right)), node)
+            case ast.UnaryOp(op=op, operand=operand):
+                return self._bounded(negate(type(op).__name__, self.data(operand)), node)
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                values = [self.data(part) for part in (left, *others)]
+                pairs = zip(ops, values, values[1:], strict=False)
+                results = [self._bounded(compare(type(op).__name__, one, other), node) for op, one, other in pairs]
+                return join(results)
+            case ast.BoolOp(values=parts) | ast.JoinedStr(values=parts):
+                values = [self.data(part) for part in parts]
+                return join(values) if isinstance(node, ast.BoolOp) else text_of(sum(one.size for one in values))
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                self.data(test)
+                return join([self.data(body), self.data(orelse)])
+            case ast.FormattedValue(value=value, format_spec=spec):
+                known = _constant_text(spec)
+                form = None if spec is None else self.data(spec) if known is None else measure(known)
+                return self._bounded(formatted(self.data(value), form), node)
+            case ast.Dict(keys=keys, values=parts):
+                items = [self.data(part) for part in parts]
+                return dict_of([OTHER if key is None else self.data(key) for key in keys], items, stars=None in keys)
+            case ast.List(elts=elts) | ast.Tuple(elts=elts) | ast.Set(elts=elts):
+                items = [self.data(one.value if isinstance(one, ast.Starred) else one) for one in elts]
+                stars = [isinstance(one, ast.Starred) for one in elts]
+                return self._bounded(literal_of(items, stars), node)
+            case ast.Slice():
+                return sliced(
+                    [None if part is None else self.data(part) for part in (node.lower, node.upper, node.step)]
+                )
             case _:
                 raise _UnknownOperation
 
-    def _key(self, node: ast.expr) -> None:
-        """Check a function that a built-in function calls with data, such as the key of `sorted`."""
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Extent:
+        outer, rounds, length = self._local, self._rounds, 1.0
+        for loop in node.generators:
+            values = self.data(loop.iter)
+            _require(not loop.is_async and not any(map(_is_part, ast.walk(loop.target))))
+            self._spend(values.length, loop.iter)
+            length *= max(1.0, values.length)
+            self._rounds = rounds * length
+            self._local = {**self._local, **_bound_names(loop.target, values.item())}
+            for condition in loop.ifs:
+                self.data(condition)
+        if isinstance(node, ast.DictComp):
+            key, value = self.data(node.key), self.data(node.value)
+            result = repeated(value, length, "dict", keys=key)
+        else:
+            result = repeated(self.data(node.elt), length)
+        self._local, self._rounds = outer, rounds
+        return result
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call) -> Extent:
+        path, func, args = self._path(node.func), node.func, node.args
+        has_stars = any(isinstance(argument, ast.Starred) for argument in args)
+        if (isinstance(func, ast.Name) and self._is_exit(func.id)) or path == "sys.exit":
+            self._given(node, args, "", path)
+            return OTHER
+        if path:
+            most, name = FUNCTIONS.get(path), path.rpartition(".")[2]
+            _require(path.startswith("builtins.") or not has_stars)
+            _require(most is not None and len(args) <= most)
+            return self._function(node, path, name)
+        _require(isinstance(func, ast.Attribute) and not has_stars)
+        of, name = (func.value, func.attr) if isinstance(func, ast.Attribute) else (func, "")
+        extent = self.data(of)
+        if name == "format":
+            _require(_is_plain_format(of))
+            given = self._given(node, args, name, path)
+            return self._bounded(format_of(of.value if isinstance(of, ast.Constant) else "", given), node)
+        if extent.kind not in POLARS and name in ("agg", "aggregate", "transform", "query", "eval"):
+            if name in ("query", "eval"):
+                return self._bounded(queried(extent, self._query(node)), node)
+            by_column = (
+                bool(node.keywords) or isinstance(node.args[0], ast.Dict) if node.args or node.keywords else False
+            )
+            return self._bounded(aggregated(extent, self._aggregate(node), by_column=by_column), node)
+        most = 99 if extent.kind in POLARS and name in OF_POLARS else METHODS.get(name)
+        _require(most is not None and len(args) <= most)
+        given = self._given(node, args, name, path)
+        result = self._bounded(METHOD_WORK[name](extent, given), node)
+        return result if _returns_polars(extent.kind, name, given) else result.without_polars()
+
+    def _function(self, node: ast.Call, path: str, name: str) -> Extent:
+        args = node.args
+        if path in ("builtins.map", "builtins.filter") and args:
+            given = self._given(node, args[1:], name, path)
+            values = [one.item() for one in given.args]
+            _, items = FUNCTION_WORK[path](given)
+            rounds = max([1.0, *(one.length for one in given.args)])
+            made = self._key(args[0], values, rounds)
+            return repeated(made, rounds) if name == "map" and made is not None else items
+        given = self._given(node, args, name, path)
+        if path == "builtins.print" and any(isinstance(argument, ast.Starred) for argument in args):
+            given = Given((*given.args, unknown(sum(one.length for one in given.args))), given.names)
+        elif name not in ("zip", "max", "min") and any(isinstance(argument, ast.Starred) for argument in args):
+            self._spend(inf, node)
+        return self._bounded(FUNCTION_WORK[path](given), node)
+
+    def _given(self, node: ast.Call, args: list[ast.expr], name: str, path: str) -> Given:
+        """Check the arguments of a call."""
+        values = tuple(self.data(one.value if isinstance(one, ast.Starred) else one) for one in args)
+        names = dict[str, Extent]()
+        for argument in node.keywords:
+            if argument.arg == "key" and path in ("builtins.sorted", "builtins.min", "builtins.max"):
+                items = [values[0].item()] if len(values) == 1 else [join(values)]
+                self._key(argument.value, items, max([1.0, *(one.length for one in values)]))
+            elif argument.arg == "aggfunc":
+                self._reductions(argument.value)
+            else:
+                is_exit = not name
+                _require(is_exit or (argument.arg and (argument.arg in KEYWORDS or name in TAKE_ANY_KEYWORD)))
+                names[argument.arg or "**"] = self.data(argument.value)
+        return Given(values, names)
+
+    def _aggregate(self, node: ast.Call) -> float:
+        """Check the arguments of a pandas method, such as `agg`, that calls the methods named in its arguments.
+
+        Return how often the methods go over the data.
+        """
+        _require(len(node.args) + bool(node.keywords) == 1)
+        rounds = sum(map(self._reductions, node.args))
+        for argument in node.keywords:
+            match argument.value:
+                case ast.Tuple(elts=[ast.Constant(), method]) if argument.arg:
+                    rounds += self._reductions(method)
+                case _:
+                    raise _UnknownOperation
+        return rounds
+
+    def _reductions(self, node: ast.expr) -> float:
+        """Check the names of methods. Return how many there are; one that works group by group counts as 3,000."""
+        match node:
+            case ast.List(elts=inner) | ast.Tuple(elts=inner):
+                return sum(map(self._reductions, inner))
+            case ast.Dict():
+                for key in node.keys:
+                    _require(key)
+                    self.data(key or node)
+                return sum(map(self._reductions, node.values))
+            case _:
+                _require(isinstance(node, ast.Constant) and node.value in REDUCTIONS)
+                return 3000 if isinstance(node, ast.Constant) and node.value == "describe" else 1
+
+    def _query(self, node: ast.Call) -> float:
+        """Check the text that pandas evaluates in `query` or `eval`. Return how often it goes over the data."""
+        match node:
+            case ast.Call(args=[ast.Constant(value=str(text))], keywords=[]):
+                try:
+                    parts = [*ast.walk(ast.parse(text.strip(), mode="eval").body)]
+                except (SyntaxError, ValueError):
+                    raise _UnknownOperation from None
+                _require(all(isinstance(part, OF_QUERY) for part in parts))
+                grow = (ast.Pow, ast.LShift, ast.Mult, ast.Mod)
+                return inf if any(isinstance(part, grow) for part in parts) else len(parts)
+            case _:
+                raise _UnknownOperation
+
+    def _key(self, node: ast.expr, values: list[Extent], rounds: float) -> Extent | None:
+        """Check a function that a built-in function calls with data, such as the key of `sorted`. Return its result."""
+        before, self._rounds = self._rounds, self._rounds * max(1.0, rounds)
+        outer, result = self._local, None
         match node:
             case ast.Constant(value=None):
                 pass
             case ast.Attribute(value=ast.Name(id="str") as of, attr=name) if self._path(of) == "builtins.str":
                 _require(name in METHODS)
+                one, *others = values or [OTHER]
+                result = self._bounded(METHOD_WORK[name](one, Given(tuple(others))), node)
             case ast.Lambda(args=ast.arguments([], parameters, None, [], [], None, [])):
-                outer = self._local
-                self._local |= {parameter.arg for parameter in parameters}
-                self.data(node.body)
-                self._local = outer
+                named = zip((parameter.arg for parameter in parameters), [*values, *[OTHER] * 99], strict=False)
+                self._local = {**self._local, **dict(named)}
+                result = self.data(node.body)
             case _:
                 _require(isinstance(node, ast.Name) and node.id in KEYS and self._path(node) == f"builtins.{node.id}")
+                result = self._bounded(FUNCTION_WORK[self._path(node)](Given(tuple(values))), node)
+        self._local, self._rounds = outer, before
+        return result
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -248,6 +366,49 @@ class _ReadCheck:
                 return path if is_own(path := f"{base}.{name}") else ""
             case _:
                 return ""
+
+
+def _constant(path: str) -> Extent:
+    """Return the extent of a module's constant or of a type of data. Raises _UnknownOperation for other members."""
+    member = member_of(*path.rpartition(".")[::2])
+    is_type = isinstance(member, type) and member in known_kinds()
+    _require(path in CONSTANTS or is_type)
+    if is_type or path.startswith("re."):
+        return Extent("type" if is_type else "flag")
+    return measure(member) if type(member) in known_kinds() else unknown(100)
+
+
+def _constant_text(node: ast.AST | None) -> str | None:
+    """Return the text of an f-string without expressions, None for another."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    texts = [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    return "".join(texts) if len(texts) == len(parts) else None
+
+
+def _bound_names(target: ast.expr, item: Extent) -> dict[str, Extent]:
+    """Return the extents of the names to which a loop binds an item."""
+    match target:
+        case ast.Name(id=name):
+            return {name: item}
+        case ast.Tuple(elts=elts) | ast.List(elts=elts):
+            names = dict[str, Extent]()
+            for place, part in enumerate(elts):
+                inner = (item.columns or {}).get(place) if item.kind == "list" else None
+                inner = None if any(isinstance(one, ast.Starred) for one in elts) else inner
+                names |= _bound_names(part, item.item() if inner is None else inner)
+            return names
+        case ast.Starred(value=value):
+            return _bound_names(value, unknown(item.size, item.bits))
+        case _:
+            raise _UnknownOperation
+
+
+def _returns_polars(kind: str, name: str, given: Given) -> bool:
+    """Return whether a method of this kind certainly returns a value of polars, and not one that it was given."""
+    if kind in ("polars expression", "polars groups"):
+        return True
+    names = OF_POLARS_FRAME if kind == "polars frame" else OF_POLARS_SERIES if kind == "polars series" else ()
+    return name in names and "default" not in given.names
 
 
 def _is_part(node: ast.AST) -> bool:
