@@ -32,6 +32,7 @@ from agentmagic.undo.workload import (
     FunctionBound,
     Given,
     by_cell,
+    converted,
     formatted,
     most_of,
     raised,
@@ -326,7 +327,7 @@ def _polars_series(given: Given) -> Bounded:
 
 
 def _polars_expression(given: Given) -> Bounded:
-    return 1 + given.work, Extent("polars expression", None, 1 + given.size, 128, PLAIN)
+    return converted(given) + given.work, Extent("polars expression", None, 1 + given.size, 128, PLAIN)
 
 
 def _polars_range(given: Given) -> Bounded:

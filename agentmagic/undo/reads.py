@@ -36,7 +36,7 @@ from agentmagic.undo.operations import (
 )  # fmt: skip
 from agentmagic.undo.operator_work import combine, compare, literal_of, negate
 from agentmagic.undo.part_work import attribute_of, item_of, located, sliced
-from agentmagic.undo.workload import MOST_ELEMENTS, Bounded, Given, format_of, formatted, shown
+from agentmagic.undo.workload import MOST_ELEMENTS, Bounded, Given, converted, format_of, formatted, shown
 
 
 class _UnknownOperation(Exception):
@@ -44,7 +44,7 @@ class _UnknownOperation(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class OnlyReads:
     """A program that certainly changes nothing.
 
     `unbounded` is the expression from which on its work is not bounded by sizes that are known before, "" if it is.
@@ -53,7 +53,7 @@ class Reading:
     unbounded: str = ""
 
 
-def reading_of(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable[[str], bool]) -> Reading | None:
+def reading_of(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable[[str], bool]) -> OnlyReads | None:
     """Return what is known of a program that binds no names, or None if it may change something.
 
     `is_exit` returns whether a call of a name ends the program.
@@ -65,7 +65,7 @@ def reading_of(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable
         return None
     if any(name.startswith("_") or name in METHODS or name in PARTS for name in foreign_names()):
         return None
-    return Reading(check.unbounded)
+    return OnlyReads(check.unbounded)
 
 
 def keeps_binding(value: object, path: str, module_name: str) -> bool:
@@ -254,6 +254,8 @@ class _ReadCheck:
         most = 99 if extent.kind in POLARS and name in OF_POLARS else METHODS.get(name)
         _require(most is not None and len(args) <= most)
         given = self._given(node, args, name, path)
+        if extent.kind in POLARS:
+            self._spend(converted(given), node)
         result = self._bounded(METHOD_WORK[name](extent, given), node)
         return result if _returns_polars(extent.kind, name, given) else result.without_polars()
 

@@ -78,6 +78,12 @@ def most_of(one: Extent) -> float:
     return one.bound
 
 
+def converted(given: Given) -> float:
+    """Return the work of polars to read arguments of other libraries, item by item."""
+    others = [one for one in given.all if one.kind not in POLARS | NUMBERS | {"text", "other"}]
+    return 20 * sum(one.size for one in others)
+
+
 def raised(base: float, exponent: float) -> float:
     """Return a power, or infinity if it is too large for a number."""
     try:

@@ -1,6 +1,10 @@
 # ruff: noqa: E501
 """Programs that change nothing and do not end soon, by the kind of their work; and looks at large data that do."""
 
+import collections
+import pprint
+import statistics
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -316,11 +320,6 @@ def looks() -> list[str]:
 
 def large_notebook() -> dict[str, Any]:
     """Return a namespace with data of usual large sizes."""
-    import collections  # noqa: PLC0415
-    import pprint  # noqa: PLC0415
-    import statistics  # noqa: PLC0415
-    import textwrap  # noqa: PLC0415
-
     random, rows = np.random.default_rng(0), 1_000_000
     big = pd.DataFrame({f"x{place}": random.normal(size=rows) for place in range(17)})
     big["n"] = random.integers(0, 50, rows)
