@@ -11,6 +11,7 @@ from agentmagic.undo.workload import (
     FunctionBound,
     Given,
     by_cell,
+    letters_of,
     most_of,
     predicate,
     raised,
@@ -22,6 +23,8 @@ from agentmagic.undo.workload import (
 
 def held(one: Extent) -> Extent:
     """Return the extent of a value after a function of NumPy made an array of it."""
+    if one.kind == "frame":
+        return to_array(one)[1]
     return one if one.is_held or one.shape == () else _as_array(Given((one,)))[1]
 
 
@@ -33,7 +36,8 @@ def _as_array(given: Given) -> Bounded:
         return to_array(first)
     if is_flat and not has_type and (first.shape is None or len(first.shape) == 1):
         return first.size, Extent("array", first.shape, first.cells, first.bits, PLAIN, NUMBER)
-    return first.size * 2 + given.work, Extent("", None, first.size, first.bits, 1.0)
+    size = first.size * letters_of(given.get(1, "dtype"))
+    return size * 2 + given.work, Extent("", None, size, first.bits, 1.0)
 
 
 def _number_pass(given: Given) -> Bounded:
@@ -61,8 +65,10 @@ def _two(given: Given) -> Bounded:
 def _compared_arrays(given: Given) -> Bounded:
     if len(given.args) < 2:  # noqa: PLR2004
         return inf, OTHER
-    work, result = broadcast("Compare", *(held(one) for one in given.args[:2]))
-    return work + given.work, result
+    left, right = held(given.args[0]), held(given.args[1])
+    work, result = broadcast("Compare", left, right)
+    objects = left.size * right.size if max(left.weight, right.weight) >= 1 else 0
+    return work + given.work + objects, result
 
 
 def _chosen(given: Given) -> Bounded:
@@ -118,6 +124,7 @@ def _new_array(given: Given) -> Bounded:
         size = max(1.0, most_of(shape))
         axes = (size,)
     plain = given.get(None, "dtype") is None and fill.kind in NUMBERS | {"other"}
+    size *= letters_of(given.get(None, "dtype"))
     return size * 0.5 + given.work, Extent(
         "array" if axes else "",
         axes,
@@ -190,8 +197,16 @@ def _linear_algebra(given: Given) -> Bounded:
 
 def _diagonal(given: Given) -> Bounded:
     one = held(given.args[0]) if given.args else OTHER
-    size = raised(one.length + given.bound(1, "k", default=0), 2)
+    is_flat = one.shape is None or len(one.shape) <= 1
+    size = raised(one.length + given.bound(1, "k", default=0), 2) if is_flat else one.size
     return size * 0.1, Extent("array", None, size, one.bits, one.weight, one.inner)
+
+
+def _parts(given: Given) -> Bounded:
+    """Bound the parts of an array: as many as the number, or the list of places, says."""
+    source = held(given.args[0]) if given.args else OTHER
+    number = given.bound(1, "indices_or_sections") + (given.args[1].size if len(given.args) > 1 else 0)
+    return source.work + number * 10, unknown(source.size + number)
 
 
 def _histogram(given: Given) -> Bounded:
@@ -337,20 +352,21 @@ ARRAY_FUNCTIONS: Mapping[str, Mapping[FunctionBound, str]] = {
         _as_array: "array asarray",
         _new_array: "empty zeros ones full",
         _square: "eye identity",
-        _same_numbers: "zeros_like ones_like empty_like full_like unique sort argsort flip triu tril gradient roll "
-        "trapezoid delete append insert split array_split expand_dims setdiff1d intersect1d union1d "
-        "searchsorted digitize interp polyval",
+        _same_numbers: "zeros_like ones_like empty_like full_like unique sort argsort flip   gradient roll "
+        "trapezoid delete append insert expand_dims setdiff1d intersect1d union1d "
+        "searchsorted digitize interp ",
         _stacked: "vstack hstack column_stack concatenate stack",
         _number_pass: "sqrt exp log log2 log10 log1p expm1 abs absolute sin cos tan arcsin arccos arctan sinh cosh "
         "tanh square sign floor ceil rint deg2rad rad2deg exp2 nan_to_num round around clip",
         _predicated: "isnan isfinite isinf logical_not",
         _grid: "meshgrid",
-        _diagonal: "diag",
+        _parts: "split array_split",
+        _diagonal: "diag triu tril",
         _flat_numbers: "transpose ravel nonzero argwhere reshape squeeze shape size ndim",
         _running_of: "cumsum cumprod",
         _differences: "diff",
         _dotted: "dot matmul inner",
-        _outer: "outer kron convolve",
+        _outer: "outer kron convolve polyval",
         _crossed: "cross",
         _histogram: "histogram",
         _quantiles_of: "percentile quantile nanpercentile",

@@ -20,6 +20,8 @@ _MOST_PLACES = 10
 """Length of a literal up to which the extent of each of its items is known."""
 _MOST_TEXTS = 2_000_000
 """Length of a column up to which its longest text is found."""
+_MOST_COLUMNS = 3000
+"""Number of columns up to which the size of a frame is read, 5 µs each."""
 _MOST_TEXT_COLUMNS = 300
 """Number of columns of text whose sizes are read, 30 µs each."""
 
@@ -71,7 +73,7 @@ class Extent:
     @property
     def work(self) -> float:
         """The work of looking at each element once."""
-        return 1 + self.size * (0.02 if self.kind == "text" else self.weight)
+        return 1.0 if self.kind == "range" else 1 + self.size * (0.02 if self.kind == "text" else self.weight)
 
     @property
     def is_held(self) -> bool:
@@ -162,12 +164,15 @@ def join(extents: Iterable[Extent]) -> Extent:
     has_shape = len(shapes) == len(extents) and len({len(shape) for shape in shapes}) == 1
     inner = [one.inner for one in extents if one.inner is not None]
     keys = [one.keys for one in extents if one.keys is not None]
+    size = max(max(one.size, one.length) for one in extents)
+    is_light = all(one.weight < 1 for one in extents)
+    weight = max(one.size * one.weight for one in extents) / size if is_light and size < inf else 1.0
     return Extent(
         first.kind if all(one.kind == first.kind for one in extents) else "",
         tuple(map(max, *shapes)) if has_shape and len(shapes) > 1 else None,
-        max(one.size for one in extents),
+        size,
         max(one.bits for one in extents),
-        max(one.weight for one in extents),
+        weight if weight < 1 else max(one.weight for one in extents),
         join(inner) if len(inner) == len(extents) else None,
         join(keys) if len(keys) == len(extents) else None,
     )
@@ -215,7 +220,13 @@ def _of_scalar(value: Any) -> Extent:  # noqa: PLR0911  (one arm for each kind)
         case range():
             most = max(abs(value.start), abs(value.stop)).bit_length()
             length = max(0, (value.stop - value.start) // value.step + 1)
-            return Extent("range", (_as_float(length),), 1, most, inner=Extent("int", size=1 + most / 64, bits=most))
+            return Extent(
+                "range",
+                (_as_float(length),),
+                _as_float(length),
+                most,
+                inner=Extent("int", size=1 + most / 64, bits=most),
+            )
         case Decimal():
             _, digits, exponent = value.as_tuple()
             bits = 4 * (len(digits) + (abs(exponent) if isinstance(exponent, int) else 0) + 30)
@@ -310,20 +321,22 @@ def _of_series(value: Any, name: str = "") -> Extent:
         items = _of_items(value.tolist(), "series") if length <= MOST_CELLS else unknown(inf)
         return replace(items, kind="series", shape=(length,), labels=labels)
     if hasattr(dtype, "storage") or hasattr(dtype, "pyarrow_dtype"):  # texts, or what Arrow holds
-        size = float(getattr(getattr(value, "array", value), "nbytes", inf))
-        inner = text_of(_longest(value, size)) if hasattr(dtype, "storage") else unknown(1 + size, 128)
-        return Extent("series", (length,), length + size / 16, inner.bits, OF_TEXT, inner, labels=labels)
+        total, longest = _of_texts(value)
+        inner = text_of(longest) if hasattr(dtype, "storage") else unknown(1 + longest, 128)
+        weight = OF_TEXT * (length + total / 20 + 1) / (length + total + 1)
+        return Extent("series", (length,), length + total, inner.bits, weight, inner, labels=labels)
     inner = _of_dtype(dtype)
     return Extent("series", (length,), length, inner.bits, PLAIN, inner, labels=labels)
 
 
-def _longest(value: Any, size: float) -> float:
-    """Return an upper bound of the length of each text in a column that Arrow holds, 3 ms for a million."""
+def _of_texts(value: Any) -> tuple[float, float]:
+    """Return the bytes of all texts in a column that Arrow holds, and those of the longest, 3 ms for a million."""
     compute: Any = sys.modules.get("pyarrow.compute")
-    if compute is None or len(value) > _MOST_TEXTS:
-        return size
-    texts = getattr(value, "array", value).__arrow_array__()
-    return float(compute.max(compute.binary_length(texts)).as_py() or 0)
+    size = float(getattr(getattr(value, "array", value), "nbytes", inf))
+    if compute is None or len(value) > _MOST_TEXTS or not hasattr(value.dtype, "storage"):
+        return size, size
+    lengths = compute.binary_length(getattr(value, "array", value).__arrow_array__())
+    return float(compute.sum(lengths).as_py() or 0), float(compute.max(lengths).as_py() or 0)
 
 
 def _is_of_python(dtype: Any) -> bool:
@@ -333,6 +346,8 @@ def _is_of_python(dtype: Any) -> bool:
 def _of_frame(value: Any, name: str) -> Extent:
     rows, labels = float(len(value.index)), f"rows of {name}" if name else ""
     index, columns, texts = _of_series(value.index), list[Extent](), 0
+    if value.shape[1] > _MOST_COLUMNS:
+        return unknown(inf)
     for place, dtype in enumerate(value.dtypes):
         is_plain = not any(hasattr(dtype, part) for part in ("storage", "pyarrow_dtype", "categories"))
         if is_plain and str(dtype) != "object":
@@ -377,8 +392,8 @@ def _of_polars_series(value: Any) -> Extent:
     if name == "String":
         total = float(value.estimated_size())
         longest = float(value.str.len_bytes().max() or 0) if length <= _MOST_TEXTS else total
-        inner, size = text_of(longest), length + total / 16
-        return Extent("polars series", (length,), size, 128, OF_TEXT, inner)
+        weight = OF_TEXT * (length + total / 20 + 1) / (length + total + 1)
+        return Extent("polars series", (length,), length + total, 128, weight, text_of(longest))
     is_nested = value.dtype.is_nested() or name in ("Binary", "Decimal", "Int128")
     size = length + (value.estimated_size() if is_nested else 0)
     inner = unknown(size, 128) if is_nested else FLOAT if name.startswith("Float") else NUMBER

@@ -1,12 +1,12 @@
 """Bounds the work of functions: one table of kinds of work. A function without a row has no bound."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from math import inf, log2
 from typing import cast
 
 from agentmagic.undo.array_work import ARRAY_FUNCTIONS, arange, held
+from agentmagic.undo.calendar_work import CALENDAR_FUNCTIONS
 from agentmagic.undo.extents import (
     BOOL,
     FLOAT,
@@ -23,20 +23,21 @@ from agentmagic.undo.extents import (
     unknown,
     whole,
 )
-from agentmagic.undo.method_work import hash_of, melted, merged, parsed_dates, widened
+from agentmagic.undo.method_work import hash_of, melted, merged, widened
 from agentmagic.undo.operator_work import combine, power
 from agentmagic.undo.text_work import TEXT_FUNCTIONS
 from agentmagic.undo.workload import (
-    CALENDAR,
     Bounded,
     FunctionBound,
     Given,
     by_cell,
     converted,
     formatted,
+    hashed_again,
+    letters_of,
+    looped,
     most_of,
     raised,
-    seconds_of,
     shown,
     shown_size,
 )
@@ -51,7 +52,7 @@ def _iterate(given: Given) -> Bounded:
     items = [one.item() for one in given.args]
     if not given.args:
         return 1 + given.work, list_of(given.names.values())
-    work = sum(max(one.length, one.work if one.kind != "range" else 0) for one in given.args) + given.work
+    work = sum(looped(one) for one in given.args) + given.work
     if len(given.args) == 1:
         return work, repeated(items[0], lengths[0]) if items[0].kind else Extent(
             "list", (lengths[0],), given.args[0].size * 2 + lengths[0], items[0].bits, inner=items[0]
@@ -60,10 +61,16 @@ def _iterate(given: Given) -> Bounded:
     return work, Extent("list", (max(lengths),), given.size * 2 + sum(lengths) * 2, pair.bits, inner=pair)
 
 
+def _set(given: Given) -> Bounded:
+    work, result = _iterate(given)
+    return work + hashed_again(result.length, result.bits), result
+
+
 def _as_dict(given: Given) -> Bounded:
     work, result = _iterate(Given(given.args))
     item = result.inner or OTHER
     inner = item.inner or unknown(result.size, result.bits)
+    work += hashed_again(result.length, result.bits)
     return work + given.work, Extent(
         "dict",
         result.shape,
@@ -76,7 +83,7 @@ def _as_dict(given: Given) -> Bounded:
 
 def _counter(given: Given) -> Bounded:
     """Bound a `Counter`: each item with its number."""
-    work, result = _iterate(given)
+    work, result = _set(given)
     return work * 2, replace(
         repeated(whole(result.length), result.length, "dict", keys=result.inner), size=result.size * 2
     )
@@ -255,27 +262,6 @@ def _binned(given: Given) -> Bounded:
     )
 
 
-def _dates(given: Given) -> Bounded:
-    """Bound a range of dates: the number of its periods, or a span of the calendar."""
-    if (periods := given.get(None, "periods")) is not None or len(given.args) > 2:  # noqa: PLR2004
-        number = most_of(periods) if periods is not None else inf
-        return number * 0.5, Extent("series", (number,), number, 64, PLAIN, NUMBER)
-    freq = given.get(None, "freq", "interval")
-    period = 86400.0 if freq is None else seconds_of(freq)
-    number = _span(given) / period if period else inf
-    return number * 0.5, Extent("series", (number,), number, 64, PLAIN, NUMBER)
-
-
-def _span(given: Given) -> float:
-    """Return an upper bound of the seconds between the two dates that are given as texts."""
-    ends = [*given.args[:2], *(one for name, one in given.names.items() if name in ("start", "end"))]
-    years = [re.match(r"(\d{4})(?!\d)", str(one.exact)) for one in ends if one.kind == "text"]
-    if len(years) == 2 and all(years):  # noqa: PLR2004
-        first, last = sorted(int(year[1]) for year in years if year)
-        return (last - first + 1) * 3.2e7
-    return CALENDAR
-
-
 def _frame_of(given: Given) -> Bounded:
     """Bound a new frame. A dict gives its columns; numbers in it are repeated to the length of its lists."""
     one = given.args[0] if given.args else list_of(given.names.values())
@@ -305,6 +291,7 @@ def _series_of(given: Given) -> Bounded:
         and one.bits < 64  # noqa: PLR2004
         and given.get(2, "dtype") is None
     )
+    size *= letters_of(given.get(2, "dtype"))
     return size * 2, Extent(
         "series",
         (length,),
@@ -335,13 +322,6 @@ def _polars_range(given: Given) -> Bounded:
     return work, Extent("polars expression", None, result.length if work < inf else inf, 128, PLAIN)
 
 
-def _polars_dates(given: Given) -> Bounded:
-    interval = given.get(2, "interval")
-    period = 86400.0 if interval is None else seconds_of(interval)
-    number = CALENDAR / period if period else inf
-    return number * 0.5, Extent("polars expression", None, number, 128, PLAIN)
-
-
 def _statistic(given: Given) -> Bounded:
     """Bound a function of `statistics`, which calculates with fractions: 2.5 µs for a number."""
     number = given.bound(None, "n", default=1)
@@ -368,10 +348,6 @@ def _no_value(given: Given) -> Bounded:
 
 def _slice_of(given: Given) -> Bounded:
     return 1.0, replace(list_of(given.args), kind="slice")
-
-
-def _parsed(given: Given) -> Bounded:
-    return parsed_dates(OTHER, given)
 
 
 def _merged_frames(given: Given) -> Bounded:
@@ -403,7 +379,8 @@ _FUNCTIONS: Mapping[str, Mapping[FunctionBound, str]] = {
         _one_step: "id ord",
         _as_text: "str repr ascii bin hex oct",
         _pow: "pow",
-        _iterate: "list tuple reversed iter set frozenset zip map filter",
+        _iterate: "list tuple reversed iter zip map filter",
+        _set: "set frozenset",
         _as_dict: "dict",
         _sorted: "sorted",
         _sum: "sum",
@@ -425,12 +402,10 @@ _FUNCTIONS: Mapping[str, Mapping[FunctionBound, str]] = {
     "pandas": {
         _frame_of: "DataFrame MultiIndex",
         _series_of: "Series Index Categorical",
-        _parsed: "to_datetime Timestamp Timedelta to_timedelta Period",
         _pivoted: "get_dummies crosstab pivot_table",
         _hashed: "unique factorize",
         _merged_frames: "merge",
         _binned: "cut qcut",
-        _dates: "date_range period_range timedelta_range bdate_range",
         _melted_frame: "melt",
     },
     "pandas.Timestamp": {
@@ -440,7 +415,6 @@ _FUNCTIONS: Mapping[str, Mapping[FunctionBound, str]] = {
         _polars_frame: "DataFrame",
         _polars_series: "Series",
         _polars_range: "arange int_range",
-        _polars_dates: "date_range",
         _polars_expression: "col lit len when sum mean max min count first last element date datetime duration "
         "concat_str coalesce struct all exclude format sum_horizontal max_horizontal min_horizontal "
         "mean_horizontal any_horizontal all_horizontal median std var n_unique corr",
@@ -482,7 +456,7 @@ _FUNCTIONS: Mapping[str, Mapping[FunctionBound, str]] = {
 }
 FUNCTION_WORK: Mapping[str, FunctionBound] = {
     f"{module}.{name}": bound
-    for rows in (TEXT_FUNCTIONS, ARRAY_FUNCTIONS, _FUNCTIONS)
+    for rows in (TEXT_FUNCTIONS, ARRAY_FUNCTIONS, CALENDAR_FUNCTIONS, _FUNCTIONS)
     for module, bounds in rows.items()
     for bound, names in bounds.items()
     for name in names.split()

@@ -5,7 +5,9 @@ from dataclasses import replace
 from math import inf, log2
 
 from agentmagic.undo.array_work import product_of_items, repeated_by, running_product
+from agentmagic.undo.calendar_work import CALENDAR_METHODS
 from agentmagic.undo.extents import (
+    BOOL,
     FLOAT,
     HELD,
     NUMBER,
@@ -26,17 +28,16 @@ from agentmagic.undo.operator_work import combine, matrix_product, power
 from agentmagic.undo.part_work import item_of
 from agentmagic.undo.text_work import TEXT_METHODS, joined, matched
 from agentmagic.undo.workload import (
-    CALENDAR,
     Bound,
     Bounded,
     Given,
     by_cell,
     cell_size,
     head_of,
+    looped,
     most_of,
     predicate,
     reduction,
-    seconds_of,
     subset,
     to_array,
     turned,
@@ -75,13 +76,27 @@ def _distinct(of: Extent, given: Given) -> Bounded:
 
 
 def _same_hash(of: Extent, given: Given) -> Bounded:
+    """Bound a search for equal rows: all columns of a frame, or those that are named."""
     work, result = subset(of, given)
-    return 1.5 * of.work + work, result
+    return work + _rows_hashed(of, given), result
+
+
+def _rows_hashed(of: Extent, given: Given) -> float:
+    named = given.get(0, "subset")
+    columns = of.width if named is None else min(of.width, max(1.0, named.length if named.kind == "list" else 1.0))
+    return of.work * (1.5 if of.width <= 1 else 4 * columns / of.width)
 
 
 def _hash_predicate(of: Extent, given: Given) -> Bounded:
     work, result = predicate(of, given)
-    return 1.5 * of.work + work, result
+    return work + 1.5 * of.work, result
+
+
+def _repeated_rows(of: Extent, given: Given) -> Bounded:
+    work = of.work + given.work
+    return work + _rows_hashed(of, given), Extent(
+        "polars series" if of.kind in POLARS else "series", (of.length,), of.length, 1, PLAIN, BOOL, labels=of.labels
+    )
 
 
 def _sort(of: Extent, given: Given) -> Bounded:
@@ -103,10 +118,9 @@ def _sorted_numbers(of: Extent, given: Given) -> Bounded:
 
 def _count(of: Extent, given: Given) -> Bounded:
     """Bound a count. Of a text and a list, it is a whole number."""
-    if of.is_held and given.all:
-        return matched(of, given)
-    work, result = reduction(of, given) if of.is_held else (1.0 + of.work, whole(of.size))
-    return work + (of.size if not of.is_held and of.kind != "text" else 0), result
+    if of.is_held:
+        return matched(of, given) if given.args and of.kind not in POLARS | {"groups"} else reduction(of, given)
+    return 1 + of.work + of.size + looped(of) + given.work, whole(max(of.size, of.length))
 
 
 def _description(of: Extent, given: Given) -> Bounded:
@@ -238,18 +252,6 @@ def _get(of: Extent, given: Given) -> Bounded:
     return of.work + given.work, join([item_of(of, given.args[0] if given.args else OTHER)[1], default])
 
 
-def parsed_dates(of: Extent, given: Given) -> Bounded:
-    """Bound reading dates from texts: 50 µs for a text whose format is not known."""
-    source = given.args[0] if given.args else of
-    form = given.get(None, "format")
-    is_known = source.weight == PLAIN or (form is not None and isinstance(form.exact, str) and "%" in form.exact)
-    if source.shape == () or source.kind == "text":
-        return 500.0 + source.size, NUMBER
-    inner, length = NUMBER, source.cells
-    kind = "series" if source.kind in ("series", "") else ""
-    return length * (5 if is_known else 500), Extent(kind, source.shape, length, 64, PLAIN, inner, labels=source.labels)
-
-
 def _as_type(of: Extent, given: Given) -> Bounded:
     """Bound `astype`. Objects and texts cost 1.5 µs each."""
     to = given.get(0, "dtype")
@@ -266,8 +268,20 @@ def _as_type(of: Extent, given: Given) -> Bounded:
 
 
 def _groups(of: Extent, given: Given) -> Bounded:
-    kind = "polars groups" if of.kind == "polars frame" else "groups" if of.kind in PANDAS else ""
+    kind = "polars groups" if of.kind == "polars frame" else "groups"
     return of.work + given.work, replace(of, kind=kind, labels="", exact=None)
+
+
+def _one_by_one(of: Extent, given: Given) -> Bounded:
+    """Bound a method that makes a frame for each group, 100 µs each."""
+    work, result = _any_pass(of, given)
+    return work + of.length * 1000, result
+
+
+def _imploded(of: Extent, given: Given) -> Bounded:
+    """Bound a list of all values, which can stand in each row."""
+    work, result = _any_pass(of, given)
+    return work, replace(result, size=inf) if of.kind == "polars expression" else result
 
 
 def _expression(of: Extent, given: Given) -> Bounded:
@@ -284,14 +298,6 @@ def _expression(of: Extent, given: Given) -> Bounded:
     )
     size = of.size + operations if kind == "polars expression" else lists * (1 + operations)
     return 1 + lists * (1 + operations) * weight, Extent(kind, None, size, 128, 1.0 if not kind else of.weight)
-
-
-def _upsampled(of: Extent, given: Given) -> Bounded:
-    """Bound a row for each period of the calendar: 10,000 years of it, because the span is not known."""
-    period = seconds_of(given.get(0, "freq", "rule", "every"))
-    rows = of.length + CALENDAR / period if period else inf
-    kind = "groups" if of.kind in PANDAS else ""
-    return of.work + rows * PLAIN, Extent(kind, None, of.size + rows * max(1.0, of.width), of.bits, of.weight, of.inner)
 
 
 def _reindexed(of: Extent, given: Given) -> Bounded:
@@ -349,7 +355,9 @@ def _set(of: Extent, given: Given) -> Bounded:
 def melted(of: Extent, given: Given) -> Bounded:
     """Bound a row for each cell, with the cells of the columns that stay."""
     size = of.size * (max(1.0, of.width) if given.all else 2) + of.size
-    return of.work + size * of.weight, Extent("", None, size, of.bits, of.weight, None)
+    is_same = of.weight == PLAIN and of.inner is not None and of.inner.kind in ("float", "bool")
+    weight = of.weight if is_same or of.kind in POLARS else 1.0
+    return of.work + size * weight, Extent("", None, size, of.bits, weight, None)
 
 
 def _renamed(of: Extent, given: Given) -> Bounded:
@@ -382,15 +390,13 @@ def _reshaped(of: Extent, _given: Given) -> Bounded:
 
 def _polars_rolling(of: Extent, given: Given) -> Bounded:
     """Bound a window of polars, whose sums are updated row by row."""
-    return 5 * of.work + given.work, replace(of, size=of.size + given.size, exact=None)
+    return 5 * of.work * (1 + sum(one.size for one in given.all if one.shape != ())) + given.work, replace(
+        of, size=of.size + given.size, exact=None
+    )
 
 
 def _window(of: Extent, given: Given) -> Bounded:
     return of.work * 2 + given.work, replace(of, kind="groups" if of.kind in PANDAS else of.kind, labels="")
-
-
-def _json_text(of: Extent, given: Given) -> Bounded:
-    return _shown_text(10)(of, given)
 
 
 def aggregated(of: Extent, rounds: float, *, by_column: bool) -> Bounded:
@@ -415,10 +421,11 @@ METHOD_WORK: Mapping[str, Bound] = {
     name: bound
     for bound, names in {
         **TEXT_METHODS,
+        **CALENDAR_METHODS,
         subset: "copy clone dropna drop drop_nulls drop_nans select_dtypes filter lazy collect slice keep nth "
         "infer_objects get_column field squeeze truncate gather_every get_columns n_chunks item xs "
         "get_group droplevel swaplevel get_level_values estimated_size tz_localize tz_convert "
-        "normalize align convert_dtypes",
+        "normalize convert_dtypes",
         reduction: "first last sem sum mean median std var skew kurt kurtosis min max any all idxmin idxmax "
         "argmin argmax arg_min arg_max ptp trace",
         _memory: "memory_usage",
@@ -426,7 +433,7 @@ METHOD_WORK: Mapping[str, Bound] = {
         "isoweekday timestamp total_seconds isocalendar astimezone total_days total_hours "
         "total_minutes epoch year month day hour minute second quarter ordinal_day to_date "
         "to_datetime to_time quantize is_integer bit_count as_integer_ratio to_pydatetime "
-        "to_timestamp to_period span group groups groupdict partition_by unnest to_struct implode "
+        "to_timestamp to_period span group groups groupdict unnest to_struct "
         "nonzero ngroup ohlc diagonal rename_axis autocorr suffix prefix alias cast strptime log exp "
         "sqrt sign shift pct_change month_name day_name wrap",
         hash_of: "mode unique factorize",
@@ -439,7 +446,8 @@ METHOD_WORK: Mapping[str, Bound] = {
         by_cell: "abs round cumsum cummax cummin cumcount diff fillna ffill bfill clip where mask cum_sum "
         "cum_max cum_min cum_count fill_null fill_nan combine_first map assign replace_strict",
         _same_hash: "drop_duplicates",
-        _hash_predicate: "isin is_in duplicated is_duplicated is_unique",
+        _repeated_rows: "duplicated is_duplicated",
+        _hash_predicate: "isin is_in is_unique",
         _bins: "value_counts most_common total",
         _sort: "sort_values sort_index sort reverse",
         _count: "count len size null_count bit_length len_chars len_bytes",
@@ -450,7 +458,7 @@ METHOD_WORK: Mapping[str, Bound] = {
         _shown_text(60): "to_string",
         _shown_text(150): "to_html to_latex to_markdown",
         _shown_text(20): "to_csv write_csv",
-        _json_text: "to_json write_json write_ndjson",
+        _shown_text(10): "to_json write_json write_ndjson",
         _to_python(1): "tolist to_list rows row iter_rows to_arrow to_pandas encode decode hex",
         _to_python(4): "to_dict to_dicts itertuples",
         _rows: "iterrows",
@@ -462,20 +470,21 @@ METHOD_WORK: Mapping[str, Bound] = {
         _exploded: "explode",
         _get: "get",
         _as_type: "astype",
+        _one_by_one: "partition_by",
+        _imploded: "implode",
         _groups: "groupby group_by",
-        _expression: "select with_columns agg over when then otherwise unpivot",
+        _expression: "select with_columns agg over when then otherwise ",
         _window: "rolling expanding ewm",
         _polars_rolling: "rolling_mean rolling_sum rolling_min rolling_max",
-        _upsampled: "resample asfreq",
         _reindexed: "reindex",
         _taken: "take",
         _quantile: "quantile",
         _power: "pow",
-        _arithmetic: "sub truediv div floordiv mod radd rsub rdiv eq ne lt le gt ge",
+        _arithmetic: "align sub truediv div floordiv mod radd rsub rdiv eq ne lt le gt ge",
         _multiplied: "mul rmul",
         _matrix: "dot",
         _set: "union intersection difference symmetric_difference",
-        melted: "melt stack",
+        melted: "melt stack unpivot",
         _renamed: "rename set_index with_row_index",
         _with_labels: "reset_index to_frame",
         turned: "transpose",

@@ -178,3 +178,10 @@ OPERATORS = (
 SIGNS = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
 OF_QUERY = (ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.List, ast.Tuple, *SIGNS)
 """Syntax nodes allowed in a text that pandas evaluates: comparisons of and calculations with columns."""
+
+GROUPED = word_set(
+    "mean sum median std var min max count size first last nunique any all prod sem skew kurt cumsum cumprod cummin "
+    "cummax cumcount ngroup rank quantile nth head tail shift diff fillna ffill bfill value_counts idxmin idxmax "
+    "describe corr cov corrwith len n_unique agg over select filter rolling"
+)
+"""Methods of groups that pandas and polars compute for all groups at once, or whose work is bounded by group."""

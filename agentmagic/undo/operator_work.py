@@ -19,7 +19,7 @@ from agentmagic.undo.extents import (
     text_of,
     unknown,
 )
-from agentmagic.undo.workload import Bounded, Given, by_cell, most_of, numbers_in, raised, repeat, shown_size
+from agentmagic.undo.workload import Bounded, Given, by_cell, looped, most_of, numbers_in, raised, repeat, shown_size
 
 _EXACT: Mapping[str, Callable[[int, int], int]] = {
     "Add": int.__add__,
@@ -210,7 +210,8 @@ def _common_shape(left: Extent, right: Extent) -> tuple[tuple[float, ...] | None
 def compare(operation: str, left: Extent, right: Extent) -> Bounded:
     """Return the bound of a comparison, or of a search for an item."""
     if operation in ("In", "NotIn"):
-        return left.work + right.work + (right.size if right.kind not in ("dict", "text", "range") else 0), BOOL
+        is_quick = right.kind in ("dict", "text") or (right.kind == "range" and left.kind in ("int", "bool"))
+        return left.work + right.work + (0 if is_quick else looped(right) + right.size), BOOL
     if operation in ("Is", "IsNot"):
         return 1.0, BOOL
     if left.is_held or right.is_held:

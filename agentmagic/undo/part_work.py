@@ -205,7 +205,7 @@ _ATTRIBUTES: Mapping[str, Callable[[Extent], Bounded]] = {
         _rows: "height",
         _columns_number: "ndim nlevels width",
         _column_labels: "columns",
-        _types: "dtypes schema axes",
+        _types: "dtypes schema",
         _type_of: "dtype inferred_type tz ordered __name__ __qualname__ __module__",
         to_array: "values",
         _truth: "empty hasnans is_unique is_monotonic_increasing is_monotonic_decreasing",

@@ -21,6 +21,7 @@ from agentmagic.undo.method_work import METHOD_WORK, aggregated, queried
 from agentmagic.undo.operations import (
     CONSTANTS,
     FUNCTIONS,
+    GROUPED,
     KEYS,
     KEYWORDS,
     METHODS,
@@ -36,7 +37,17 @@ from agentmagic.undo.operations import (
 )  # fmt: skip
 from agentmagic.undo.operator_work import combine, compare, literal_of, negate
 from agentmagic.undo.part_work import attribute_of, item_of, located, sliced
-from agentmagic.undo.workload import MOST_ELEMENTS, Bounded, Given, converted, format_of, formatted, shown
+from agentmagic.undo.workload import (
+    MOST_ELEMENTS,
+    Bounded,
+    Given,
+    converted,
+    format_of,
+    formatted,
+    hashed_again,
+    looped,
+    shown,
+)
 
 
 class _UnknownOperation(Exception):
@@ -210,7 +221,7 @@ class _ReadCheck:
         for loop in node.generators:
             values = self.data(loop.iter)
             _require(not loop.is_async and not any(map(_is_part, ast.walk(loop.target))))
-            self._spend(values.length, loop.iter)
+            self._spend(looped(values), loop.iter)
             length *= max(1.0, values.length)
             self._rounds = rounds * length
             self._local = {**self._local, **_bound_names(loop.target, values.item())}
@@ -220,7 +231,9 @@ class _ReadCheck:
             key, value = self.data(node.key), self.data(node.value)
             result = repeated(value, length, "dict", keys=key)
         else:
-            result = repeated(self.data(node.elt), length)
+            key, result = None, repeated(self.data(node.elt), length)
+        if not isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+            self._work += hashed_again(length, result.bits if key is None else key.bits) * rounds
         self._local, self._rounds = outer, rounds
         return result
 
@@ -256,6 +269,8 @@ class _ReadCheck:
         given = self._given(node, args, name, path)
         if extent.kind in POLARS:
             self._spend(converted(given), node)
+        if extent.kind == "groups" and name not in GROUPED:
+            self._spend(looped(extent) * 3, node)
         result = self._bounded(METHOD_WORK[name](extent, given), node)
         return result if _returns_polars(extent.kind, name, given) else result.without_polars()
 

@@ -6,7 +6,7 @@ from math import inf
 
 from agentmagic.undo.backtracking import steps
 from agentmagic.undo.extents import BOOL, HELD, NUMBER, NUMBERS, OTHER, PLAIN, POLARS, Extent, text_of, unknown, whole
-from agentmagic.undo.workload import Bound, Bounded, FunctionBound, Given, cell_size, most_of, predicate, shown
+from agentmagic.undo.workload import Bound, Bounded, FunctionBound, Given, cell_size, most_of, predicate, raised, shown
 
 
 def _padded(of: Extent, given: Given) -> Bounded:
@@ -25,22 +25,27 @@ def _tabs(of: Extent, given: Given) -> Bounded:
 
 def _text_pass(of: Extent, given: Given) -> Bounded:
     """Bound a method of texts, which looks at each character once."""
-    if of.kind == "text":
-        return of.work + given.work, replace(of, exact=None)
+    removed = max([1.0, *(one.size for one in given.all if one.kind != "text" or one.size > 3)])  # noqa: PLR2004
+    if of.kind == "text":  # `strip` compares each character with each that it removes
+        return of.work * removed + given.work, replace(of, exact=None)
     inner = of.inner if of.inner and of.inner.kind == "text" else None
     kind = of.kind if of.kind in HELD else ""
     result = replace(of, kind=kind, inner=inner, exact=None, columns=None)
-    return of.cells + of.size * 0.05 + given.work, result
+    return of.cells + of.size * 0.05 * removed + given.work, result
 
 
 def _text_parts(of: Extent, given: Given) -> Bounded:
     """Bound a method that makes a list of parts of each text."""
-    work = of.cells * 10 + of.size if of.kind != "text" else of.size * 0.5
+    sought = max([1.0, *(one.size for one in given.args[:1] if one.kind == "text")])
+    work = of.cells * 5 + of.size * 0.5 if of.kind != "text" else of.size * (0.5 + sought * 0.01)
     pattern = 0.0 if of.kind in ("text", "list") else _pattern_work(of, given.get(0, "pat"))
     kind = "list" if of.kind == "text" else of.kind if of.kind in POLARS else ""
     inner = text_of(of.size) if of.kind == "text" else None
     shape = (of.size + 1,) if of.kind == "text" else of.shape
-    return work + pattern + given.work, Extent(kind, shape, of.size * 2 + 2, inner=inner)
+    size = of.size * 2 + 2
+    if "expand" in given.names:
+        size += of.cells * cell_size(of)
+    return work + pattern + size * 0.1 + given.work, Extent(kind, shape, size, inner=inner)
 
 
 def _replaced(of: Extent, given: Given) -> Bounded:
@@ -94,7 +99,8 @@ def _extracted(of: Extent, given: Given) -> Bounded:
 
 def _find(of: Extent, given: Given) -> Bounded:
     """Bound `find` and `index`: of a text, without a regular expression."""
-    work = of.work + given.work
+    sought = max([1.0, *(one.size for one in given.args[:1])])
+    work = of.work + given.work + of.size * sought * 0.01 + (of.length if of.kind in ("range", "") else 0)
     return work, replace(of, inner=NUMBER, kind="") if of.is_held and of.cells > 1 else whole(of.size)
 
 
@@ -142,7 +148,8 @@ def _wrapped(given: Given) -> Bounded:
     prefix = given.args[1] if len(given.args) > 1 else OTHER
     size = (given.args[0].size if given.args else 1) * (1 + (prefix.size if prefix.kind == "text" else 0))
     width = sum(one.size for one in given.names.values() if one.kind == "text")
-    return size * 20 * (1 + width), text_of(size * 2 * (1 + width))
+    work = size * 20 + raised(size, 2) * 0.01  # a long word is cut from the front, line by line
+    return work * (1 + width), text_of(size * 2 * (1 + width))
 
 
 def _dumped(given: Given) -> Bounded:
@@ -166,12 +173,6 @@ def _pretty(given: Given) -> Bounded:
     return (source.size + 1) * 100 * factor + shown(source), text_of((source.size + 1) * 40 * factor)
 
 
-def _formatted_dates(of: Extent, given: Given) -> Bounded:
-    form = given.size if given.all else 20
-    size = of.cells * (form + 30) * 10
-    return of.cells * 10 + size * 0.3, Extent("text" if of.shape == () else "", None, size)
-
-
 def _one_text(given: Given) -> Bounded:
     size = 1000 + given.size * 100
     return size * 0.1, text_of(size)
@@ -187,7 +188,6 @@ TEXT_METHODS: Mapping[Bound, str] = {
     matched: "contains match fullmatch count_matches",
     _extracted: "extract extractall extract_all findall",
     _find: "find rfind index rindex",
-    _formatted_dates: "strftime isoformat ctime",
 }
 """The methods of each kind of work."""
 

@@ -17,14 +17,6 @@ MOST_ELEMENTS = 10_000_000
 """Work above which a program is asked about: ten million elements where nothing better is known, 1 to 3 s."""
 _SHOWN_CELLS = 100_000
 """Work of showing a frame or array of a library, which shows a few rows and columns."""
-_PERIODS = {
-    "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "D": 86400, "B": 86400,
-    "W": 6e5, "w": 6e5, "ME": 2.4e6, "MS": 2.4e6, "M": 2.4e6, "mo": 2.4e6, "QE": 7e6, "QS": 7e6, "Q": 7e6, "q": 7e6,
-    "YE": 3e7, "YS": 3e7, "Y": 3e7, "y": 3e7,
-}  # fmt: skip
-"""Lengths of the periods that texts such as "2h" name in pandas and polars, in seconds, rounded down."""
-CALENDAR = 10_000 * 3.2e7
-"""Seconds that the days of a calendar in texts can span: 10,000 years."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +84,23 @@ def raised(base: float, exponent: float) -> float:
         return inf
 
 
+def looped(one: Extent) -> float:
+    """Return the work of a loop over the items of a value; a group of a frame takes 100 µs."""
+    return one.length * (1000 if one.kind in ("groups", "polars groups") else 1)
+
+
+def hashed_again(length: float, bits: float) -> float:
+    """Return the work of a set or dict with this many items: whole numbers over 61 bits can all have the same hash."""
+    return raised(length, 2) * 0.1 if bits > 64 else 0.0  # noqa: PLR2004
+
+
+def letters_of(dtype: Extent | None) -> float:
+    """Return how many characters the items of an array have by its type, such as "U100"."""
+    if dtype is None or dtype.kind == "type":
+        return 1.0
+    return max(1.0, numbers_in(dtype.exact)) if isinstance(dtype.exact, str) else inf
+
+
 def cell_size(of: Extent) -> float:
     """Return an upper bound of the size of one cell."""
     return of.size if of.inner is None else of.inner.size
@@ -115,12 +124,6 @@ def repeat(of: Extent, times: float) -> Bounded:
     )
 
 
-def seconds_of(period: Extent | None) -> float:
-    """Return the length of a period such as "2h" in seconds, or 0 if it is not known."""
-    found = re.fullmatch(r"(\d*)([A-Za-z]+)(-[A-Z]+)?", str(period.exact)) if period and period.kind == "text" else None
-    return max(1, int(found[1] or 1)) * _PERIODS.get(found[2], 0) if found else 0.0
-
-
 def numbers_in(text: str) -> float:
     """Return the sum of the numbers in a text, such as the widths in a format."""
     return float(sum(int(digits) if len(digits) < 12 else 10**15 for digits in re.findall(r"\d+", text)))  # noqa: PLR2004
@@ -130,6 +133,8 @@ def shown_size(one: Extent) -> float:
     """Return an upper bound of the length of the text of a value, with `str` or `repr`."""
     if one.kind in ("float", "bool", "other"):
         return 350.0
+    if one.kind in ("int", "range"):
+        return one.bits / 3 + 2 if one.kind == "int" else one.bits + 30
     if one.kind == "text":
         return one.size * 10 + 2
     return 100_000.0 + one.width * 1000 if one.weight < 1 else (one.size + 1) * 40 + one.bits
@@ -139,8 +144,8 @@ def shown(one: Extent) -> float:
     """Return the work of showing a value, as its text and, for a frame, its HTML."""
     if one.kind in ("int", "number", "exact", ""):
         return one.size * 5 + raised(one.bits / 30, 2) * 0.02 if one.weight >= 1 else _shown_by_library(one)
-    if one.kind == "text":
-        return 1 + one.size * 0.1
+    if one.kind in ("text", "range"):
+        return 1 + (one.size * 0.1 if one.kind == "text" else 0)
     return _shown_by_library(one) if one.is_held else 1 + one.size * 5
 
 
@@ -160,7 +165,7 @@ def formatted(one: Extent, spec: Extent | None) -> Bounded:
     """Return the bound of a value as a text in a format, such as `:>10`."""
     if spec is None:
         return shown(one), text_of(shown_size(one))
-    width = numbers_in(spec.exact) if isinstance(spec.exact, str) else inf
+    width = numbers_in(spec.exact) if isinstance(spec.exact, str) else raised(10, spec.size)
     size = shown_size(one) + width + spec.size * 10
     return shown(one) + size * 0.02, text_of(size)
 
