@@ -342,6 +342,13 @@ def _stacked(given: Given) -> Bounded:
     )
 
 
+def _stacked_arrays(given: Given) -> Bounded:
+    """Bound arrays put together by NumPy, which makes arrays of frames first."""
+    several = given.args[0] if given.args else OTHER
+    inner = held(several.inner).without_polars() if several.inner is not None else None
+    return _stacked(Given((replace(several, inner=inner), *given.args[1:]), given.names))
+
+
 ARRAY_FUNCTIONS: Mapping[str, Mapping[FunctionBound, str]] = {
     "pandas": {
         _number_pass: "to_numeric",
@@ -355,7 +362,7 @@ ARRAY_FUNCTIONS: Mapping[str, Mapping[FunctionBound, str]] = {
         _same_numbers: "zeros_like ones_like empty_like full_like unique sort argsort flip   gradient roll "
         "trapezoid delete append insert expand_dims setdiff1d intersect1d union1d "
         "searchsorted digitize interp ",
-        _stacked: "vstack hstack column_stack concatenate stack",
+        _stacked_arrays: "vstack hstack column_stack concatenate stack",
         _number_pass: "sqrt exp log log2 log10 log1p expm1 abs absolute sin cos tan arcsin arccos arctan sinh cosh "
         "tanh square sign floor ceil rint deg2rad rad2deg exp2 nan_to_num round around clip",
         _predicated: "isnan isfinite isinf logical_not",

@@ -76,6 +76,8 @@ PARTS = word_set(
     "__module__"
 )
 """Attributes that hold data. On types where such a name is a method, METHODS contains it."""
+NAMESPACES = word_set("str dt cat list arr struct loc iloc at iat")
+"""Attributes that hold methods or find parts. Python can go over some of them without an end."""
 KEYWORDS = word_set(
     "axis skipna left_index right_index keys label before after numeric_only ascending by n sep end flush default "
     "start reverse strict ndigits base dtype columns index values on left_on right_on how suffixes level keep "

@@ -26,6 +26,7 @@ from agentmagic.undo.operations import (
     KEYWORDS,
     METHODS,
     MODULES,
+    NAMESPACES,
     OF_POLARS,
     OF_POLARS_FRAME,
     OF_POLARS_SERIES,
@@ -155,9 +156,10 @@ class _ReadCheck:
                 return _constant(path)
             case ast.Name(id=name):
                 return self._variable(name)
-            case ast.Attribute(value=of, attr=name):
-                _require(name in PARTS or _is_column(name))
-                return self._bounded(attribute_of(self.data(of), name), node)
+            case ast.Attribute(attr=name):
+                if name in NAMESPACES:  # itself a value, over which a loop can go
+                    self._spend(inf, node)
+                return self._object(node)
             case ast.Call():
                 return self._call(node)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
@@ -165,10 +167,17 @@ class _ReadCheck:
             case ast.Subscript(value=of, slice=key):
                 is_located = isinstance(of, ast.Attribute) and of.attr in ("loc", "iloc", "at", "iat")
                 find = located if is_located or isinstance(key, ast.Tuple) else item_of
-                return self._bounded(find(self.data(of), self.data(key)), node)
+                return self._bounded(find(self._object(of), self.data(key)), node)
             case _:
                 _require(isinstance(node, OPERATORS))
                 return self._operation(node)
+
+    def _object(self, node: ast.expr) -> Extent:
+        """Check an expression whose part or method is used."""
+        if not isinstance(node, ast.Attribute) or self._path(node):
+            return self.data(node)
+        _require(node.attr in PARTS or _is_column(node.attr))
+        return self._bounded(attribute_of(self._object(node.value), node.attr), node)
 
     def _variable(self, name: str) -> Extent:
         if name not in self._variables:
@@ -252,7 +261,7 @@ class _ReadCheck:
             return self._function(node, path, name)
         _require(isinstance(func, ast.Attribute) and not has_stars)
         of, name = (func.value, func.attr) if isinstance(func, ast.Attribute) else (func, "")
-        extent = self.data(of)
+        extent = self._object(of)
         if name == "format":
             _require(_is_plain_format(of))
             given = self._given(node, args, name, path)

@@ -70,6 +70,10 @@ set(n * (2**61 - 1) for n in range(10**5))
 dict([(n * (2**61 - 1), 1) for n in range(10**5)])
 collections.Counter([n * (2**61 - 1) for n in range(10**5)])
 0.5 in far
+sorted(pl.col('a').list)
+[one for one in pf['a'].list]
+list(big.iloc)
+max(pl.col('a').struct, key=str)
 far.count(0.5)
 far.index('x')
 [one for one in {1: far}.values()][0].count('x')

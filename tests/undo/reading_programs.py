@@ -126,7 +126,7 @@ class ReadingPrograms:
     def program(self) -> str:
         """Return a program of one or two expressions."""
         self._locals = []
-        lines = [self._expression(3) for _ in range(self._random.choice((1, 1, 1, 2)))]
+        lines = [self._expression(2) for _ in range(self._random.choice((1, 1, 1, 1, 1, 2)))]
         if self._random.random() < 0.1:
             lines = [f"if {self._expression(2)}: {lines[0]}"]
         return "\n".join(lines)
@@ -146,7 +146,7 @@ class ReadingPrograms:
         if depth <= 0:
             return self._leaf()
         kinds = [
-            self._method, self._method, self._method, self._method, self._function, self._function, self._item,
+            self._method, self._method, self._method, self._method, self._method, self._method, self._part, self._function, self._function, self._item,
             self._item, self._part, self._operation, self._operation, self._aliased, self._comprehension, self._literal,
             self._formatted, self._lambda, self._aggregate,
         ]  # fmt: skip
@@ -189,11 +189,12 @@ class ReadingPrograms:
         if name in ("sorted", "min", "max") and self._random.random() < 0.6:
             return f"{name}({self._expression(depth)}, key={self._pick('len', 'str', self._key(depth))})"
         most = next(most for path, most in FUNCTIONS.items() if self._spelling(path) == name)
-        return f"{name}({self._arguments(depth, min(most, 3)) or self._expression(depth)})"
+        more = f", {self._arguments(0, most - 1)}" if most > 1 and self._random.random() < 0.4 else ""
+        return f"{name}({self._base(depth)[0]}{more})"
 
     def _arguments(self, depth: int, most: int) -> str:
-        number = min(most, self._pick(0, 0, 0, 1, 1, 2))
-        given = [self._expression(self._pick(0, 0, min(depth, 1))) for _ in range(number)]
+        number = min(most, self._pick(0, 0, 0, 0, 0, 1, 1, 2))
+        given = [self._expression(self._pick(0, 0, 0, 0, min(depth, 1))) for _ in range(number)]
         if self._random.random() < 0.12:
             word = self._pick(*sorted(KEYWORDS), "default", "key", "inplace", "axis", "n", "index", "columns")
             given.append(f"{word}={self._expression(0)}")
@@ -216,9 +217,13 @@ class ReadingPrograms:
         return f"{base}.{self._pick(*known)}"
 
     def _operation(self, depth: int) -> str:
-        left, right = self._expression(depth), self._expression(min(depth, 1))
+        left, right = (
+            self._base(depth)[0],
+            self._pick("2", "1", "3.5", "nums", "arr", "s", self._expression(min(depth, 1))),
+        )
         if self._random.random() < 0.1:
             return f"({left} if {right} else {self._expression(0)})"
+        right = left if self._random.random() < 0.3 else right
         return f"({left} {self._pick(*OPERATORS)} {right})"
 
     def _aliased(self, depth: int) -> str:
