@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from math import inf, prod
 from typing import Any, cast
 
@@ -115,6 +116,9 @@ def unknown(size: float = 1.0, bits: float = 64.0) -> Extent:
 
 
 FLOAT, NUMBER, BOOL, OTHER = Extent("float"), Extent("number"), Extent("bool", bits=1), Extent("other", bits=1)
+
+
+_FIXED: Mapping[type, Extent] = {float: FLOAT, complex: FLOAT, bool: BOOL, type(None): OTHER}
 
 
 def whole(most: float) -> Extent:
@@ -247,6 +251,10 @@ def _of_items(items: list[Any], kind: str) -> Extent:
     size, found = 1.0 + len(items), list[Extent]()
     kinds, types = known_kinds(), set(map(type, items))
     for one_type in types:
+        if (fixed := _FIXED.get(one_type)) is not None:  # needs no list of its own
+            found.append(fixed)
+            size += len(items)
+            continue
         same = items if len(types) == 1 else [item for item in items if type(item) is one_type]
         one, total = _of_several(same, one_type, kinds.get(one_type, ""))
         found.append(one)
@@ -255,16 +263,14 @@ def _of_items(items: list[Any], kind: str) -> Extent:
     return Extent(kind, (len(items),), size, inner.bits, inner=inner)
 
 
-def _of_several(same: list[Any], one_type: type, kind: str) -> tuple[Extent, float]:  # noqa: PLR0911
+def _of_several(same: list[Any], one_type: type, kind: str) -> tuple[Extent, float]:
     """Return what holds for each of several values of one type, and the sum of their sizes."""
     if one_type is int:
         bits = max(1, max(same).bit_length(), min(same).bit_length())
         return Extent("int", size=1 + bits / 64, bits=bits), len(same) * (1 + bits / 64)
     if one_type in (str, bytes):
-        return text_of(max(map(len, same))), float(sum(map(len, same)))
-    if one_type in (float, complex, bool, type(None)):
-        one = BOOL if one_type is bool else OTHER if one_type is type(None) else FLOAT
-        return one, float(len(same))
+        lengths = [*map(len, same)]
+        return text_of(max(lengths)), float(sum(lengths))
     longest = float(max(map(len, same))) if kind in ("list", "dict") else 0.0
     if kind == "list":
         inner = _of_items([item for one in same for item in one], "list")
@@ -325,8 +331,7 @@ def _of_series(value: Any, name: str = "") -> Extent:
         inner = text_of(longest) if hasattr(dtype, "storage") else unknown(1 + longest, 128)
         weight = OF_TEXT * (length + total / 20 + 1) / (length + total + 1)
         return Extent("series", (length,), length + total, inner.bits, weight, inner, labels=labels)
-    inner = _of_dtype(dtype)
-    return Extent("series", (length,), length, inner.bits, PLAIN, inner, labels=labels)
+    return _of_plain(dtype, length, labels)
 
 
 def _of_texts(value: Any) -> tuple[float, float]:
@@ -343,6 +348,12 @@ def _is_of_python(dtype: Any) -> bool:
     return getattr(dtype, "storage", "") == "python"
 
 
+@lru_cache(64)
+def _of_plain(dtype: Any, rows: float, labels: str) -> Extent:
+    inner = _of_dtype(dtype)
+    return Extent("series", (rows,), rows, inner.bits, PLAIN, inner, labels=labels)
+
+
 def _of_frame(value: Any, name: str) -> Extent:
     rows, labels = float(len(value.index)), f"rows of {name}" if name else ""
     index, columns, texts = _of_series(value.index), list[Extent](), 0
@@ -351,8 +362,7 @@ def _of_frame(value: Any, name: str) -> Extent:
     for place, dtype in enumerate(value.dtypes):
         is_plain = not any(hasattr(dtype, part) for part in ("storage", "pyarrow_dtype", "categories"))
         if is_plain and str(dtype) != "object":
-            inner = _of_dtype(dtype)
-            columns.append(Extent("series", (rows,), rows, inner.bits, PLAIN, inner, labels=labels))
+            columns.append(_of_plain(dtype, rows, labels))
             continue
         texts += 1
         column = value.iloc[:, place] if texts <= _MOST_TEXT_COLUMNS else None

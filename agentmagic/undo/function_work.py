@@ -314,7 +314,7 @@ def _polars_series(given: Given) -> Bounded:
 
 
 def _polars_expression(given: Given) -> Bounded:
-    return converted(given) + given.work, Extent("polars expression", None, 1 + given.size, 128, PLAIN)
+    return 50 * converted(given) + given.work, Extent("polars expression", None, 1 + given.size, 128, PLAIN)
 
 
 def _polars_range(given: Given) -> Bounded:
@@ -331,7 +331,7 @@ def _statistic(given: Given) -> Bounded:
 
 
 def _multimode(given: Given) -> Bounded:
-    return given.size * 2, unknown(given.size, max([64.0, *(one.bits for one in given.args)]))
+    return given.size * 8, unknown(given.size, max([64.0, *(one.bits for one in given.args)]))
 
 
 def _listed(_given: Given) -> Bounded:

@@ -19,7 +19,18 @@ from agentmagic.undo.extents import (
     text_of,
     unknown,
 )
-from agentmagic.undo.workload import Bounded, Given, by_cell, looped, most_of, numbers_in, raised, repeat, shown_size
+from agentmagic.undo.workload import (
+    Bounded,
+    Given,
+    by_cell,
+    looped,
+    most_of,
+    numbers_in,
+    raised,
+    repeat,
+    shown_size,
+    to_array,
+)
 
 _EXACT: Mapping[str, Callable[[int, int], int]] = {
     "Add": int.__add__,
@@ -221,6 +232,10 @@ def compare(operation: str, left: Extent, right: Extent) -> Bounded:
 
 def matrix_product(left: Extent, right: Extent) -> Bounded:
     """Return the bound of a product of matrices, rows x columns x columns."""
+    if "frame" in (left.kind, right.kind):
+        (work, left), (more, right) = (to_array(one) if one.is_held else (0.0, one) for one in (left, right))
+        product, result = matrix_product(left, right)
+        return work + more + product, result
     if left.shape is None or right.shape is None:
         size = left.size * right.size
         return size * 0.1, Extent("", None, size, 64, PLAIN)

@@ -73,6 +73,8 @@ def _items_at(of: Extent, key: Extent) -> Bounded:
         kind = of.kind if of.kind in HELD else ""
         shape = of.shape if kind in ("series", "frame") or len(of.shape or ()) == 1 else None
         return of.work + key.work, replace(of, kind=kind, shape=shape, labels="", exact=None)
+    if key.kind == "frame":
+        key = to_array(key)[1]
     length = max(1.0, key.length if key.shape is not None else key.size)
     if of.kind in ("frame", "groups") and of.columns is not None and key.columns is not None and key.kind == "list":
         names = [one.exact for one in key.columns.values()]
