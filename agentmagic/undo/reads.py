@@ -129,10 +129,20 @@ class _ReadCheck:
                     for part in filter(None, (node.test, node.msg)):
                         self.data(part)
                 case ast.Try() if not any(handler.name for handler in node.handlers):
+                    for handler in node.handlers:
+                        self._caught(handler.type)
                     self.block([*node.body, *node.orelse, *node.finalbody])
                     self.block(inner for handler in node.handlers for inner in handler.body)
                 case _:
                     raise _UnknownOperation
+
+    def _caught(self, node: ast.expr | None) -> None:
+        """Check the types of exceptions that a handler names, which are evaluated only when one is raised."""
+        parts = node.elts if isinstance(node, ast.Tuple) else [node]
+        for part in filter(None, parts):
+            name = part.id if isinstance(part, ast.Name) and part.id not in self._namespace else ""
+            kind = vars(builtins).get(name)
+            _require(isinstance(kind, type) and issubclass(kind, BaseException))
 
     def _spend(self, work: float, node: ast.AST) -> None:
         """Add the work of an expression, once for each round of the loops around it."""
@@ -241,9 +251,9 @@ class _ReadCheck:
             result = repeated(value, length, "dict", keys=key)
         else:
             key, result = None, repeated(self.data(node.elt), length)
-        if not isinstance(node, (ast.ListComp, ast.GeneratorExp)):
-            self._work += hashed_again(length, result.bits if key is None else key.bits) * rounds
         self._local, self._rounds = outer, rounds
+        if not isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+            self._spend(hashed_again(length, result.bits if key is None else key.bits), node)
         return result
 
     # -- calls ---------------------------------------------------------------------------------
