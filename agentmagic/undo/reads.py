@@ -42,6 +42,7 @@ from agentmagic.undo.workload import (
     MOST_ELEMENTS,
     Bounded,
     Given,
+    call_work,
     converted,
     format_of,
     formatted,
@@ -177,7 +178,9 @@ class _ReadCheck:
             case ast.Subscript(value=of, slice=key):
                 is_located = isinstance(of, ast.Attribute) and of.attr in ("loc", "iloc", "at", "iat")
                 find = located if is_located or isinstance(key, ast.Tuple) else item_of
-                return self._bounded(find(self._object(of), self.data(key)), node)
+                extent = self._object(of)
+                self._spend(call_work(extent) * 0.2, node)
+                return self._bounded(find(extent, self.data(key)), node)
             case _:
                 _require(isinstance(node, OPERATORS))
                 return self._operation(node)
@@ -203,11 +206,14 @@ class _ReadCheck:
         """Check an operator or a literal."""
         match node:
             case ast.BinOp(left=left, op=op, right=right):
-                return self._bounded(combine(type(op).__name__, self.data(left), self.data(right)), node)
+                pair = self.data(left), self.data(right)
+                self._spend(call_work(*pair) * 0.5, node)
+                return self._bounded(combine(type(op).__name__, *pair), node)
             case ast.UnaryOp(op=op, operand=operand):
                 return self._bounded(negate(type(op).__name__, self.data(operand)), node)
             case ast.Compare(left=left, ops=ops, comparators=others):
                 values = [self.data(part) for part in (left, *others)]
+                self._spend(call_work(*values) * 0.5, node)
                 pairs = zip(ops, values, values[1:], strict=False)
                 results = [self._bounded(compare(type(op).__name__, one, other), node) for op, one, other in pairs]
                 return join(results)
@@ -272,6 +278,7 @@ class _ReadCheck:
         _require(isinstance(func, ast.Attribute) and not has_stars)
         of, name = (func.value, func.attr) if isinstance(func, ast.Attribute) else (func, "")
         extent = self._object(of)
+        self._spend(call_work(extent), node)
         if name == "format":
             _require(_is_plain_format(of))
             given = self._given(node, args, name, path)
@@ -307,6 +314,7 @@ class _ReadCheck:
             given = Given((*given.args, unknown(sum(one.length for one in given.args))), given.names)
         elif name not in ("zip", "max", "min") and any(isinstance(argument, ast.Starred) for argument in args):
             self._spend(inf, node)
+        self._spend({"pandas": 2000, "polars": 500, "numpy": 100}.get(path.partition(".")[0], 0), node)
         return self._bounded(FUNCTION_WORK[path](given), node)
 
     def _given(self, node: ast.Call, args: list[ast.expr], name: str, path: str) -> Given:
