@@ -207,7 +207,7 @@ Invoke = Callable[[ToolCall, ToolContext], Awaitable[ToolResult]]
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What a call would do: `lines` tell the user. If `only_reads` is true, the call certainly changes nothing."""
+    """What a call would do: `lines` tell the user. If `only_reads` is true, the call changes nothing, and ends."""
 
     lines: tuple[str, ...] = ()
     only_reads: bool = False

@@ -11,8 +11,8 @@ from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
 from typing import Any, cast
 
 from agentmagic.undo.object_states import HEAP_TYPE, UNSET, NoCopy, ObjectState, dict_of
+from agentmagic.undo.operations import word_set
 from agentmagic.undo.own import OUTSIDE, is_own
-from agentmagic.undo.reads import word_set
 
 _ABC: Any = import_module("_abc")
 """The C module of `abc`, which stores the classes registered with abstract classes."""

@@ -16,12 +16,17 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any, Literal, cast
 
 from agentmagic.runtime.exits import NAMES as EXITS
-from agentmagic.undo import reads, risks
-from agentmagic.undo.reads import word_set
+from agentmagic.text import single_line
+from agentmagic.undo import data_types, risks
+from agentmagic.undo.operations import word_set
+from agentmagic.undo.reads import OnlyReads, keeps_binding, reading_of
 
 TOOL_NAMESPACES = ("tools", "agent_tools")
 """Names through which a program calls the tools of the turn as functions. A variable of the user hides its name."""
 READS = "It only reads."
+UNBOUNDED = "It only reads, but how long it takes is not known before: `{}`."
+LONGEST_EXPRESSION = 100
+"""Characters shown of the expression that UNBOUNDED names."""
 AFTERWARDS = "When it has run, you see what it changed."
 
 SHELL_NAMES = frozenset({
@@ -73,7 +78,7 @@ class Program:
 
     `risks` are lines for the user who must approve it. `names` are the variables of the notebook that the program
     mentions, or None if it could reach variables that it does not name. `calls` are the tools that it calls as
-    functions. `files` are the local files that it reads by name. If `only_reads` is True, it certainly changes nothing.
+    functions. `files` are the local files that it reads by name. `reading` is None if it may change something.
     """
 
     code: str
@@ -85,7 +90,12 @@ class Program:
     names: frozenset[str] | None = None
     calls: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
-    only_reads: bool = False
+    reading: OnlyReads | None = None
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether the program certainly changes nothing, and ends after a work that is bounded."""
+        return self.reading is not None and not self.reading.unbounded
 
     def lines(self) -> tuple[str, ...]:
         """Return what a user should know before the program runs, one line each."""
@@ -98,23 +108,27 @@ class Program:
             ("Calls tools", self.calls),
         )
         lines = [f"{word}: {', '.join(sorted(names))}" for word, names in sections if names]
-        closing = [READS] if self.only_reads else [] if self.risks else [AFTERWARDS]
+        if self.reading is not None:
+            excess = single_line(self.reading.unbounded, LONGEST_EXPRESSION)
+            closing = [UNBOUNDED.format(excess) if excess else READS]
+        else:
+            closing = [] if self.risks else [AFTERWARDS]
         return (*lines, *(f"Risk: {risk}" for risk in self.risks), *closing)
 
 
 def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
     """Return what a program would do. The code may contain IPython lines, such as `%time` and `!ls`.
 
-    `namespace` is the one in which the program would run. `only_reads` can be True only if the variables used are in
+    `namespace` is the one in which the program would run. `reading` is known only if the variables used are in
     `namespace`, and their types are those of Python or the data libraries. Without a namespace, no value is known.
     """
     walk = _Walk(namespace or {})
-    only_reads = False
+    reading = None
     try:
         tree = walk.parse(code)
         walk.visit(tree)
         is_quiet = not (walk.writes or walk.removes or walk.risks or walk.has_ipython_lines)
-        only_reads = is_quiet and reads.only_reads(tree, namespace or {}, walk.is_exit)
+        reading = reading_of(tree, namespace or {}, walk.is_exit) if is_quiet else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         walk.is_open = True
         walk.risks["cannot be read as Python"] = None
@@ -128,7 +142,7 @@ def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
         names=None if walk.is_open else frozenset(walk.reads | walk.writes | walk.removes | walk.possible_names),
         calls=frozenset(walk.calls),
         files=frozenset(walk.files),
-        only_reads=only_reads,
+        reading=reading,
     )
 
 
@@ -423,7 +437,7 @@ class _Walk:
         while isinstance(base, (ast.Attribute, ast.Subscript)):
             base = base.value
         value = self.namespace.get(base.id) if isinstance(base, ast.Name) else None
-        return method in _MUTATORS and reads.is_container(value)
+        return method in _MUTATORS and data_types.is_container(value)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         module = "." * node.level + (node.module or "") if isinstance(node, ast.ImportFrom) else ""
@@ -437,7 +451,7 @@ class _Walk:
             name = alias.asname or (alias.name if module else alias.name.partition(".")[0])
             self._paths[name] = f"{module}.{alias.name}" if module else alias.name if alias.asname else name
             self.is_open |= self._paths[name] == "sys.modules"
-            if reads.keeps_binding(self.namespace.get(name), self._paths[name], path):
+            if keeps_binding(self.namespace.get(name), self._paths[name], path):
                 self.possible_names.add(name)
             else:
                 self._bind(name)

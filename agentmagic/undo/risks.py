@@ -14,7 +14,7 @@ from typing import cast
 
 from agentmagic.secrets import is_secret_name
 from agentmagic.text import clip, exact
-from agentmagic.undo.reads import word_set
+from agentmagic.undo.operations import word_set
 
 LONGEST = 100
 """Largest number of characters shown of an argument."""

@@ -12,8 +12,8 @@ from typing import Any
 from agentmagic.errors import ToolError
 from agentmagic.secrets import BLANK, is_secret_name, learn
 from agentmagic.text import close_names, sanitize, single_line
+from agentmagic.undo.data_types import is_data
 from agentmagic.undo.own import user_variables
-from agentmagic.undo.reads import is_data
 from agentmagic.values import describe, frames, reprs
 
 MOST_VARIABLES = 200

@@ -125,6 +125,7 @@ if df.a.isna().any(): print('missing')
 assert df.a.notna().all(), 'missing values'
 assert len(df) == 3
 import pandas as pd; df.head()
+try: len(df)\nexcept (ValueError, KeyError): print('none')
 import numpy as np; print(np.mean(df['a']))
 s.mean()
 s.max() if len(s) else s.sum()
@@ -397,4 +398,6 @@ open_orders = df[df.b == 'open']
 def cells() -> tuple[list[str], list[str]]:
     """Return the cells that only read, and the others."""
     reading, _, others = CELLS.strip().partition("-" * 30 + "\n")
-    return list(reading.splitlines()), [one.replace("\\n", "\n") for one in others.splitlines()]
+    return [one.replace("\\n", "\n") for one in reading.splitlines()], [
+        one.replace("\\n", "\n") for one in others.splitlines()
+    ]

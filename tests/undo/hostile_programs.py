@@ -683,6 +683,10 @@ ps.scatter(0, 9)
 ps[0] = 9
 try: nums.pop()
 finally: pass
+try: 1 / 0
+except bump(): pass
+try: 1 / 0
+except (KeyError, bump() and ValueError, ZeroDivisionError): pass
 match 5:
     case made: pass
 try: 1 / 0
@@ -694,6 +698,19 @@ list.sort(nums)
 (pd.DataFrame if nums else list).pop(df, 'a')
 df.iloc.obj.pop('a')
 df.dropna(**{'inplace': True}) or df.drop(columns='a', inplace=True)
+# methods of polars on what is not certainly of polars
+([nums] * pf.width)[0].sort()
+(pf.width * [nums])[0].reverse()
+([nums] * ps.len())[0].sort()
+([nums] * pl.DataFrame({'a': [1]}).width)[0].sort()
+(pf if not nums else nums).sort()
+(pf.is_empty() or nums).sort()
+[one for one in [nums] * pf.width][0].sort()
+dict(z=nums, y=pf)['z'].reverse()
+[pf, nums][pf.width - 1].sort()
+max([pf.width], key=lambda one: nums.sort())
+pf.get_column('z', default=nums).sort()
+list(map(lambda one: nums.reverse(), ps))
 # the interpreter and the machine
 globals()['made'] = 1
 globals().update(made=1)

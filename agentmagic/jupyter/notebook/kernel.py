@@ -23,7 +23,7 @@ from agentmagic.messages import Content, Media, Text
 from agentmagic.runtime.engine import engine, outcome
 from agentmagic.runtime.exits import NAMES, offer_names
 from agentmagic.runtime.nested_runs import run_nested
-from agentmagic.undo.reads import is_data
+from agentmagic.undo.data_types import is_data
 from agentmagic.values.describe import describe, summary
 
 MOST_HISTORY = 500
