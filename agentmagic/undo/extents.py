@@ -18,6 +18,8 @@ PLAIN, OF_TEXT = 0.1, 0.11
 """Work for one number, and for one text, that NumPy, pandas or polars hold in their own memory."""
 _MOST_TEXTS = 2_000_000
 """Length of a column up to which its longest text is found."""
+_MOST_COLUMNS = 3000
+"""Number of columns up to which the size of a frame is read, 5 µs each."""
 _MOST_TEXT_COLUMNS = 300
 """Number of columns of text whose sizes are read, 30 µs each."""
 
@@ -152,12 +154,15 @@ def join(extents: Iterable[Extent]) -> Extent:
     shapes = [one.shape for one in extents if one.shape is not None]
     has_shape = len(shapes) == len(extents) and len({len(shape) for shape in shapes}) == 1
     inner, keys = [one.inner for one in extents], [one.keys for one in extents]
+    size, weight = max(max(one.size, one.length) for one in extents), max(one.weight for one in extents)
+    if weight < 1 and size < inf:
+        weight = max(one.size * one.weight for one in extents) / size
     return Extent(
         first.kind if all(one.kind == first.kind for one in extents) else "",
         tuple(map(max, *shapes)) if has_shape else None,
-        max(one.size for one in extents),
+        size,
         max(one.bits for one in extents),
-        max(one.weight for one in extents),
+        weight,
         None if None in inner else join(filter(None, inner)),
         None if None in keys else join(filter(None, keys)),
     )
@@ -292,23 +297,31 @@ def _of_column(value: Any, dtype: Any, length: float) -> Extent:
         items = _of_items(value.tolist(), "series") if length <= MOST_CELLS else unknown(inf)
         return replace(items, kind="series", shape=(length,))
     if hasattr(dtype, "storage") or hasattr(dtype, "pyarrow_dtype"):  # texts, or what Arrow holds
-        size = float(getattr(getattr(value, "array", value), "nbytes", inf))
-        inner = text_of(_longest(value, size)) if hasattr(dtype, "storage") else unknown(1 + size, 128)
-        return _column((length,), inner, length + size / 16, OF_TEXT)
+        total, longest = _of_texts(value)
+        inner = text_of(longest) if hasattr(dtype, "storage") else unknown(1 + longest, 128)
+        return _texts(length, total, inner)
     return _column((length,), _of_dtype(dtype))
 
 
-def _longest(value: Any, size: float) -> float:
-    """Return an upper bound of the length of each text in a column that Arrow holds, 3 ms for a million."""
+def _texts(length: float, total: float, inner: Extent, kind: str = "series") -> Extent:
+    """Return the extent of a column of texts with these many bytes, each of which is less work than a text."""
+    return _column((length,), inner, length + total, OF_TEXT * (length + total / 20 + 1) / (length + total + 1), kind)
+
+
+def _of_texts(value: Any) -> tuple[float, float]:
+    """Return the bytes of all texts in a column that Arrow holds, and those of the longest, 3 ms for a million."""
     compute: Any = sys.modules.get("pyarrow.compute")
-    if compute is None or len(value) > _MOST_TEXTS:
-        return size
-    texts = getattr(value, "array", value).__arrow_array__()
-    return float(compute.max(compute.binary_length(texts)).as_py() or 0)
+    size = float(getattr(getattr(value, "array", value), "nbytes", inf))
+    if compute is None or len(value) > _MOST_TEXTS or not hasattr(value.dtype, "storage"):
+        return size, size
+    lengths = compute.binary_length(getattr(value, "array", value).__arrow_array__())
+    return float(compute.sum(lengths).as_py() or 0), float(compute.max(lengths).as_py() or 0)
 
 
 def _of_frame(value: Any, name: str) -> Extent:
     rows, index, columns, texts = float(len(value.index)), _of_series(value.index), list[Extent](), 0
+    if value.shape[1] > _MOST_COLUMNS:
+        return unknown(inf)
     for place, dtype in enumerate(value.dtypes):
         is_plain = not any(hasattr(dtype, part) for part in ("storage", "pyarrow_dtype", "categories"))
         if is_plain and str(dtype) != "object":
@@ -348,7 +361,7 @@ def _of_polars_series(value: Any) -> Extent:
     if name == "String":
         total = float(value.estimated_size())
         longest = float(value.str.len_bytes().max() or 0) if len(value) <= _MOST_TEXTS else total
-        return _column(shape, text_of(longest), shape[0] + total / 16, OF_TEXT, "polars series")
+        return _texts(shape[0], total, text_of(longest), "polars series")
     is_nested = value.dtype.is_nested() or name in ("Binary", "Decimal", "Int128", "Categorical", "Enum")
     inner = unknown(1 + value.estimated_size(), 128) if is_nested else FLOAT if name.startswith("Float") else NUMBER
     return _column(shape, inner, shape[0] + (inner.size if is_nested else 0), kind="polars series")

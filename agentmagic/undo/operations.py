@@ -18,8 +18,8 @@ def word_set(text: str) -> frozenset[str]:
 
 
 _TABLE = r"""
-add: 1 sub div truediv floordiv mod radd rsub rdiv eq ne lt le gt ge numpy. 2 add subtract divide mod maximum minimum
-    hypot arctan2
+add: 1 sub div truediv floordiv mod radd rsub rdiv eq ne lt le gt ge align numpy. 2 add subtract divide mod maximum
+    minimum hypot arctan2
 arange: numpy. 3 arange
 array: 1 to_numpy values numpy. 1 array asarray
 bins: 1 value_counts most_common numpy. 2 histogram pandas. 2 cut qcut
@@ -30,7 +30,7 @@ calendar: 1 asfreq resample pandas. 2 date_range period_range timedelta_range bd
 cells: 1 fillna ffill bfill round abs cummax cummin cumcount diff assign map combine_first fill_null fill_nan cum_max
     cum_min cum_count replace_strict upper lower title capitalize swapcase casefold strip lstrip rstrip removeprefix
     removesuffix cat to_lowercase to_uppercase strip_chars 2 clip where mask builtins. 1 abs
-compare: numpy. 2 logical_and logical_or isclose allclose array_equal
+compare: numpy. 2 logical_and logical_or isclose allclose array_equal isin
 contains: 1 contains fullmatch 2 match
 convert: 1 astype
 count: 1 count size bit_length len null_count len_chars len_bytes 2 find rfind index rindex
@@ -39,14 +39,15 @@ csv: 0 to_csv write_csv to_json write_json write_ndjson 1 strftime isoformat cti
     fill shorten indent
 dates: pandas. 1 to_datetime to_timedelta Timestamp Timedelta Period to_numeric
 description: 1 describe
-diagonal: numpy. 1 diag
+diagonal: numpy. 1 diag triu tril
 dict: builtins. 1 dict
 distinct: 1 nunique n_unique
 divide: builtins. 2 divmod
 dot: 1 dot numpy. 2 dot matmul inner
 elements: 1 elements numpy. 2 bincount
 enumerate: builtins. 99 enumerate
-expression: 99 select with_columns agg over when then otherwise unpivot
+equal rows: 1 drop_duplicates
+expression: 99 select with_columns agg over when then otherwise
 extreme: builtins. 99 min max
 factorial: math. 99 factorial comb perm
 files: os. 1 listdir
@@ -59,35 +60,35 @@ get: 2 get
 groups: 1 groupby rolling expanding ewm 99 group_by
 hash: 1 mode unique factorize union intersection difference symmetric_difference rolling_mean rolling_sum rolling_min
     rolling_max pandas. 1 unique factorize statistics. 2 mode multimode
-hash subset: 1 drop_duplicates
-hash truth: 1 isin duplicated is_in is_duplicated is_unique numpy. 2 isin
+hash truth: 1 isin is_in is_unique
 head: 1 head tail limit
+imploded: 1 implode
 items product: 1 prod product math. 99 gcd lcm prod numpy. 2 prod
-iterate: builtins. 1 list tuple reversed iter set frozenset 99 zip map filter
+iterate: builtins. 1 list tuple reversed iter 99 zip map filter
 keys: 1 keys
 length: builtins. 1 len
 loads: json. 1 loads
 made: numpy. 1 empty zeros ones 2 full
 match: 1 findall extract extractall 2 count_matches extract_all
 matrix: numpy.linalg. 1 inv det eig eigh eigvals svd qr pinv matrix_rank cond 2 solve lstsq
-melted: 1 melt stack explode pandas. 2 melt
+melted: 1 melt stack explode 99 unpivot pandas. 2 melt
 members: 1 items
 multiply: 1 mul rmul numpy. 2 multiply
 named: 1 reset_index to_frame set_index rename with_row_index
 next: builtins. 2 next
 number: builtins. 1 id ord datetime. 99 datetime date timedelta time datetime.date. 99 today fromisoformat
-    fromtimestamp datetime.datetime. 99 now today utcnow strptime fromisoformat fromtimestamp combine
-    pandas.Timestamp. 1 now today time. 1 time perf_counter monotonic process_time
+    fromtimestamp datetime.datetime. 99 now today utcnow strptime fromisoformat fromtimestamp combine pandas.Timestamp.
+    1 now today time. 1 time perf_counter monotonic process_time
 numbers: numpy. 1 sqrt exp log log2 log10 log1p expm1 abs absolute sin cos tan arcsin arccos arctan sinh cosh tanh
     square sign floor ceil rint deg2rad rad2deg exp2 nan_to_num 2 round around 3 clip
 objects: 0 encode decode 1 tolist to_list itertuples to_dict hex to_pandas to_dicts rows row iter_rows to_arrow
 pairs: 1 cov corr corrwith numpy. 2 corrcoef cov
+parts: 1 partition_by
 pass: 0 info glimpse 1 autocorr rename_axis pct_change shift to_period to_timestamp to_series month_name day_name
     interpolate ngroup ohlc diagonal nonzero is_integer bit_count as_integer_ratio to_pydatetime toordinal weekday
-    isoweekday timestamp total_seconds date time timetuple quantize floor ceil isocalendar astimezone wrap group
-    groups groupdict span cast alias suffix prefix strptime to_date to_datetime to_time year month day hour minute
-    second quarter ordinal_day total_days total_hours total_minutes epoch implode sqrt log exp sign partition_by
-    unnest to_struct
+    isoweekday timestamp total_seconds date time timetuple quantize floor ceil isocalendar astimezone wrap group groups
+    groupdict span cast alias suffix prefix strptime to_date to_datetime to_time year month day hour minute second
+    quarter ordinal_day total_days total_hours total_minutes epoch sqrt log exp sign unnest to_struct
 polars: polars. 99 col lit len when sum mean max min count first last element date datetime duration concat_str
     coalesce struct all exclude format sum_horizontal max_horizontal min_horizontal mean_horizontal any_horizontal
     all_horizontal median std var n_unique corr
@@ -99,10 +100,10 @@ print: IPython.display. 99 display builtins. 99 print display
 product: 1 merge join numpy. 1 meshgrid 2 polyval outer kron convolve cross pandas. 2 merge
 quantile: 1 quantile numpy. 2 percentile quantile nanpercentile
 range: builtins. 99 range
-reduction: 1 memory_usage sum mean median std var sem skew kurt kurtosis min max any all idxmin idxmax argmin argmax first last
-    trace ptp arg_max arg_min total numpy. 2 sum mean median std var min max amin amax ptp average nansum nanmean
-    nanmedian nanstd nanvar nanmin nanmax argmax argmin nanargmax nanargmin all any count_nonzero trace numpy.linalg.
-    2 norm
+reduction: 1 memory_usage sum mean median std var sem skew kurt kurtosis min max any all idxmin idxmax argmin argmax
+    first last trace ptp arg_max arg_min total numpy. 2 sum mean median std var min max amin amax ptp average nansum
+    nanmean nanmedian nanstd nanvar nanmin nanmax argmax argmin nanargmax nanargmin all any count_nonzero trace
+    numpy.linalg. 2 norm
 regex: re. 4 findall search match fullmatch split
 reindex: 1 reindex take
 repeat: 1 zfill expandtabs 2 center ljust rjust pad repeat numpy. 2 split array_split diff tile repeat broadcast_to
@@ -111,14 +112,15 @@ round: builtins. 2 round
 rows: 1 iterrows
 running: 1 cumsum cum_sum cumprod numpy. 2 cumsum cumprod
 series: pandas. 1 Index Categorical 2 Series
+set: builtins. 1 set frozenset
 shape: 1 flatten ravel 2 swapaxes reshape numpy. 1 ndim shape size transpose ravel nonzero argwhere 2 reshape squeeze
 shown: builtins. 1 str repr ascii bin hex oct
 slice: builtins. 99 slice
 small: builtins. 1 chr os. 1 getcwd os.path. 99 join basename dirname abspath splitext re. 4 escape time. 1 ctime
     strftime
 sort: 1 sort_values sort_index rank argsort searchsorted arg_sort top_k bottom_k 2 nlargest nsmallest numpy. 1
-    zeros_like ones_like empty_like unique sort argsort flip triu tril gradient 2 full_like roll searchsorted digitize
-    setdiff1d intersect1d union1d delete append expand_dims trapezoid 3 interp insert
+    zeros_like ones_like empty_like unique sort argsort flip gradient 2 full_like roll searchsorted digitize setdiff1d
+    intersect1d union1d delete append expand_dims trapezoid 3 interp insert
 sorted: builtins. 1 sorted
 spaced: numpy. 3 linspace logspace geomspace
 split: 1 splitlines rpartition 2 split rsplit
@@ -127,7 +129,7 @@ stacked: numpy. 1 vstack hstack column_stack 2 concatenate stack pandas. 1 conca
 statistic: statistics. 2 mean fmean median stdev pstdev variance pvariance quantiles median_low median_high
     harmonic_mean geometric_mean correlation covariance linear_regression
 subset: 0 collect lazy 1 item copy dropna drop filter select_dtypes squeeze droplevel get_level_values tz_localize
-    tz_convert normalize infer_objects convert_dtypes align xs nth get_group slice get_column get_columns drop_nulls
+    tz_convert normalize infer_objects convert_dtypes xs nth get_group slice get_column get_columns drop_nulls
     drop_nans truncate field gather_every n_chunks estimated_size clone keep 2 swaplevel
 substitute: re. 4 sub
 sum: builtins. 2 sum
@@ -136,6 +138,7 @@ truth: 1 equals isna isnull notna notnull isalpha isdigit isnumeric isdecimal is
     isidentifier isascii isprintable issubset issuperset isdisjoint is_null is_not_null is_nan is_first_distinct
     starts_with ends_with is_empty has_nulls 2 startswith endswith between is_between numpy. 1 isnan isfinite isinf
     logical_not pandas. 1 isna isnull notna notnull
+truth of rows: 1 duplicated is_duplicated
 turned: 1 transpose
 where: numpy. 3 where
 whole: builtins. 2 int math. 99 floor ceil trunc isqrt
@@ -192,6 +195,8 @@ PARTS = word_set(
     "__module__"
 )
 """Attributes that hold data. On types where such a name is a method, METHODS contains it."""
+NAMESPACES = word_set("str dt cat list arr struct loc iloc at iat")
+"""Attributes that hold methods or find parts. Python can go over some of them without an end."""
 KEYWORDS = word_set(
     "axis skipna left_index right_index keys label before after numeric_only ascending by n sep end flush default "
     "start reverse strict ndigits base dtype columns index values on left_on right_on how suffixes level keep "
@@ -231,6 +236,12 @@ REPORTED_MODULES = {
 KEYS = word_set("len str int float abs repr bool ord sum min max")
 """Built-in functions that may be passed to `sorted`, `min`, `max`, `map` and `filter`."""
 
+GROUPED = word_set(
+    "mean sum median std var min max count size first last nunique any all prod sem skew kurt cumsum cumprod cummin "
+    "cummax cumcount ngroup rank quantile nth head tail shift diff fillna ffill bfill value_counts idxmin idxmax "
+    "describe corr cov corrwith len n_unique agg over select filter rolling"
+)
+"""Methods of groups that pandas and polars compute for all groups at once, or whose work is bounded by group."""
 OPERATORS = (
     ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp, ast.JoinedStr, ast.FormattedValue, ast.Starred,
     ast.Slice, ast.List, ast.Tuple, ast.Set, ast.Dict,

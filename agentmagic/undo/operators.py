@@ -37,7 +37,8 @@ _EXACT: Mapping[str, Callable[[int, int], int]] = {
 def combine(operation: str, left: Extent, right: Extent) -> Bounded:  # noqa: PLR0911  (one arm for each kind)
     """Return the bound of an operator with two operands, by the name of its syntax node: "Add"."""
     if operation in ("In", "NotIn", "Is", "IsNot"):
-        return 1 + left.work + (2 * right.work if right.kind not in ("dict", "range") else 0), BOOL
+        is_quick = right.kind == "dict" or (right.kind == "range" and left.kind in ("int", "bool"))
+        return 1 + left.work + (0 if is_quick else looped(right) + 2 * right.work), BOOL
     if operation in ("Pow", "LShift"):
         return _power(operation, left, right)
     if operation == "MatMult":
@@ -58,6 +59,11 @@ def combine(operation: str, left: Extent, right: Extent) -> Bounded:  # noqa: PL
     return left.work + right.work, Extent(
         kind, shape, left.size + right.size, left.bits + right.bits, inner=inner
     )
+
+
+def looped(one: Extent) -> float:
+    """Return the work of a loop over the items of a value; a group of a frame takes 100 µs."""
+    return one.length * (1000 if one.kind in ("groups", "polars groups") else 1)
 
 
 def join_bounds(one: Bounded, other: Bounded) -> Bounded:
@@ -338,7 +344,7 @@ def attribute_of(of: Extent, name: str) -> Bounded:  # noqa: PLR0911  (one arm f
             return 1.0, whole(64)
         case "empty" | "hasnans" | "is_unique" | "is_monotonic_increasing" | "is_monotonic_decreasing":
             return 4 * of.work, BOOL
-        case "columns" | "dtypes" | "schema" | "axes" if of.keys or of.columns:
+        case "columns" | "dtypes" | "schema" if of.keys or of.columns:
             keys = of.keys or join(map(measure, of.columns or ()))
             return of.width * 10, replace(repeated_labels(of, replace(keys, exact=None)), weight=1.0)
         case "dtype" | "inferred_type" | "tz" | "ordered" | "__name__" | "__qualname__" | "__module__":

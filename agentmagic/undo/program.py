@@ -19,7 +19,7 @@ from agentmagic.runtime.exits import NAMES as EXITS
 from agentmagic.text import single_line
 from agentmagic.undo import data_types, risks
 from agentmagic.undo.operations import word_set
-from agentmagic.undo.reads import Reading, keeps_binding, reading_of
+from agentmagic.undo.reads import OnlyReads, keeps_binding, reading_of
 
 TOOL_NAMESPACES = ("tools", "agent_tools")
 """Names through which a program calls the tools of the turn as functions. A variable of the user hides its name."""
@@ -90,7 +90,7 @@ class Program:
     names: frozenset[str] | None = None
     calls: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
-    reading: Reading | None = None
+    reading: OnlyReads | None = None
 
     @property
     def only_reads(self) -> bool:

@@ -19,11 +19,13 @@ from agentmagic.undo.library_members import foreign_names, is_own, places
 from agentmagic.undo.operations import (
     CONSTANTS,
     FUNCTIONS,
+    GROUPED,
     KEYS,
     KEYWORDS,
     KIND_OF,
     METHODS,
     MODULES,
+    NAMESPACES,
     OF_POLARS,
     OF_POLARS_FRAME,
     OF_POLARS_SERIES,
@@ -33,9 +35,18 @@ from agentmagic.undo.operations import (
     REDUCTIONS,
     TAKE_ANY_KEYWORD,
 )  # fmt: skip
-from agentmagic.undo.operators import Bounded, attribute_of, combine, item_of, literal_of, negate, slice_of
+from agentmagic.undo.operators import Bounded, attribute_of, combine, item_of, literal_of, looped, negate, slice_of
 from agentmagic.undo.texts import formatted, shown
-from agentmagic.undo.workload import KINDS, MOST_ELEMENTS, Given, aggregated, as_array, queried
+from agentmagic.undo.workload import (
+    KINDS,
+    MOST_ELEMENTS,
+    Given,
+    aggregated,
+    as_array,
+    converted,
+    hashed_again,
+    queried,
+)
 
 
 class _UnknownOperation(Exception):
@@ -43,7 +54,7 @@ class _UnknownOperation(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class OnlyReads:
     """A program that certainly changes nothing.
 
     `unbounded` is the expression from which on its work is not bounded by sizes that are known before, "" if it is.
@@ -52,7 +63,7 @@ class Reading:
     unbounded: str = ""
 
 
-def reading_of(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable[[str], bool]) -> Reading | None:
+def reading_of(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable[[str], bool]) -> OnlyReads | None:
     """Return what is known of a program that binds no names, or None if it may change something.
 
     `is_exit` returns whether a call of a name ends the program.
@@ -64,7 +75,7 @@ def reading_of(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable
         return None
     if any(name.startswith("_") or name in METHODS or name in PARTS for name in foreign_names()):
         return None
-    return Reading(check.unbounded)
+    return OnlyReads(check.unbounded)
 
 
 def keeps_binding(value: object, path: str, module_name: str) -> bool:
@@ -143,18 +154,26 @@ class _ReadCheck:
                 return _constant(path)
             case ast.Name(id=name):
                 return self._variable(name)
-            case ast.Attribute(value=of, attr=name):
-                _require(name in PARTS or _is_column(name))
-                return self._bounded(attribute_of(self.data(of), name), node)
+            case ast.Attribute(attr=name):
+                if name in NAMESPACES:  # itself a value, over which a loop can go
+                    self._spend(inf, node)
+                return self._object(node)
             case ast.Call():
                 return self._call(node)
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 return self._comprehension(node)
             case ast.Subscript(value=of, slice=key):
-                return self._bounded(item_of(self.data(of), self._place(of, key)), node)
+                return self._bounded(item_of(self._object(of), self._place(of, key)), node)
             case _:
                 _require(isinstance(node, OPERATORS))
                 return self._operation(node)
+
+    def _object(self, node: ast.expr) -> Extent:
+        """Check an expression whose part or method is used."""
+        if not isinstance(node, ast.Attribute) or self._path(node):
+            return self.data(node)
+        _require(node.attr in PARTS or _is_column(node.attr))
+        return self._bounded(attribute_of(self._object(node.value), node.attr), node)
 
     def _place(self, of: ast.expr, key: ast.expr) -> Extent:
         """Check the key of an item. The places of `loc[rows, columns]` are a tuple of their extents."""
@@ -215,7 +234,7 @@ class _ReadCheck:
         for loop in node.generators:
             values = self.data(loop.iter)
             _require(not loop.is_async and not any(map(_is_part, ast.walk(loop.target))))
-            self._spend(values.length, loop.iter)
+            self._spend(looped(values), loop.iter)
             length *= max(1.0, values.length)
             self._rounds = rounds * length
             self._local = {**self._local, **_bound_names(loop.target, values.item())}
@@ -223,6 +242,8 @@ class _ReadCheck:
                 self.data(condition)
         keys = self.data(node.key) if isinstance(node, ast.DictComp) else None
         result = repeated(self.data(node.value if isinstance(node, ast.DictComp) else node.elt), length, keys)
+        if not isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+            self._work += hashed_again(length, result.bits) * rounds
         self._local, self._rounds = outer, rounds
         return result
 
@@ -241,7 +262,7 @@ class _ReadCheck:
             return self._function(node, path, name)
         _require(isinstance(func, ast.Attribute) and not has_stars)
         of, name = (func.value, func.attr) if isinstance(func, ast.Attribute) else (func, "")
-        extent = self.data(of)
+        extent = self._object(of)
         if name == "format":
             _require(_is_plain_format(of))
             return self._format(extent, self._given(node, args, name, path), node)
@@ -262,6 +283,10 @@ class _ReadCheck:
 
     def _kind(self, path: str, of: Extent, given: Given, node: ast.AST) -> Extent:
         """Bound a method or function in the table."""
+        if of.kind in POLARS:
+            self._spend(converted(given), node)
+        if of.kind == "groups" and path not in GROUPED:
+            self._spend(3 * looped(of), node)
         result = self._bounded(KINDS[KIND_OF[path]](of, given), node)
         if result.kind not in POLARS or path.startswith("polars.") or _returns_polars(of.kind, path, given):
             return result
@@ -276,6 +301,8 @@ class _ReadCheck:
             _require(path.startswith("builtins."))
             several = unknown(sum(one.size + one.length for one in given.args), max(one.bits for one in given.args))
             given = Given((several,) * 2, given.names)
+        if path.startswith("polars."):
+            self._spend(converted(given), node)
         if path.startswith("numpy."):
             given = Given(tuple(map(as_array, given.args)), given.names)
         result = self._kind(path, *given.without_first(), node)

@@ -21,6 +21,8 @@ def shown_size(one: Extent) -> float:
     """Return an upper bound of the length of the text of a value, with `str` or `repr`."""
     if one.kind in ("float", "bool", "other"):
         return 350.0
+    if one.kind in ("int", "range"):
+        return one.bits / 3 + 2 if one.kind == "int" else one.bits + 30
     if one.kind == "text":
         return one.size * 10 + 2
     return 1000 + _shown_cells(one) * 1000 if one.weight < 1 else (one.size + 1) * 400 + one.bits
@@ -28,8 +30,8 @@ def shown_size(one: Extent) -> float:
 
 def shown(one: Extent) -> float:
     """Return the work of showing a value, as its text and, for a frame, its HTML."""
-    if one.kind == "text":
-        return 1 + one.size * PLAIN
+    if one.kind in ("text", "range"):
+        return 1 + one.size * PLAIN if one.kind == "text" else 10.0
     if one.weight < 1 or one.kind in ("frame", "series", "array"):
         is_flat = one.weight < 1 or (one.inner is not None and one.inner.kind in NUMBERS)
         return 60 * _shown_cells(one) + (0 if is_flat else one.size * 5)
@@ -52,8 +54,9 @@ def formatted(one: Extent, spec: Extent | None) -> tuple[float, Extent]:
     """Return the work and the extent of a value as a text in a format, such as `:>10`."""
     if spec is None:
         return shown(one), text_of(shown_size(one))
-    widths = re.findall(r"\d+", str(spec.exact)) if isinstance(spec.exact, (str, bytes)) else ["9" * 20]
-    size = shown_size(one) + sum(float(width) for width in widths) + spec.size * 10
+    known = str(spec.exact) if isinstance(spec.exact, (str, bytes)) else None
+    width = raised(10, spec.size) if known is None else sum(map(float, re.findall(r"\d+", known)))
+    size = shown_size(one) + width + spec.size * 10
     return shown(one) + size * 0.1, text_of(size)
 
 

@@ -98,8 +98,28 @@ def times(several: tuple[Extent, ...]) -> float:
     return result
 
 
+def converted(given: Given) -> float:
+    """Return the work of polars to read arguments of other libraries, item by item."""
+    return 20 * sum(one.size for one in given.all if one.kind not in POLARS | NUMBERS | {"text", "other"})
+
+
+def hashed_again(length: float, bits: float) -> float:
+    """Return the work of a set or dict with this many items: whole numbers over 61 bits can all have the same hash."""
+    return raised(length, 2) * PLAIN if bits > 64 else 0.0  # noqa: PLR2004
+
+
+def _letters(given: Given) -> float:
+    """Return how many characters the items of an array have by its type, such as "U100"."""
+    to = given.names.get("dtype")
+    if to is None or to.kind == "type":
+        return 1.0
+    return max([1.0, *map(float, re.findall(r"\d+", to.exact))]) if isinstance(to.exact, str) else inf
+
+
 def as_array(one: Extent) -> Extent:
     """Return the extent of a value after a function of NumPy made an array of it."""
+    if one.kind == "frame":
+        return turned(one, "array")[1]
     if one.is_held or one.shape == () or one.kind == "text":
         return one
     is_plain = one.inner is not None and one.inner.kind in NUMBERS - {"exact"} and one.bits <= 64  # noqa: PLR2004
@@ -127,6 +147,16 @@ def _subset(of: Extent, given: Given, factor: float = 1.0) -> Bounded:
     return factor * (of.work + given.work), replace(of, kind=kind, labels="", exact=None)
 
 
+def _equal_rows(of: Extent, given: Given, *, is_truth: bool = False) -> Bounded:
+    """Find equal rows by all columns of a frame, or by those that are named."""
+    named = given.get(0, "subset")
+    columns = of.width if named is None else min(of.width, max(1.0, named.length if named.kind == "list" else 1.0))
+    work = given.work + of.work * (2.5 if of.width <= 1 else 1 + 4 * columns / of.width)
+    kind = "polars series" if of.kind in POLARS else "series"
+    truth = Extent(kind, (of.length,), of.length, 1, PLAIN, BOOL, labels=of.labels)
+    return work, truth if is_truth else _subset(of, given)[1]
+
+
 def _sort(of: Extent, given: Given) -> Bounded:
     """Sort, n log n. Texts are compared up to the first difference."""
     each = 1.0 if of.weight < 1 or of.inner is None or of.inner.kind in NUMBERS else 1 + of.inner.size / 20
@@ -135,7 +165,7 @@ def _sort(of: Extent, given: Given) -> Bounded:
     size = of.size + given.size
     result = replace(of, kind=kind, shape=of.shape if not given.all else None, size=size, labels="", exact=None)
     kept = replace(of, kind=kind, labels="", exact=None) if of.kind in ("frame", *POLARS) else result
-    return work + 4 * (of.work + given.work), kept
+    return work + of.work + given.work, kept
 
 
 def _cells(of: Extent, given: Given, factor: float = 1.0) -> Bounded:
@@ -226,7 +256,8 @@ def _count(of: Extent, given: Given) -> Bounded:
     """Count or find items, or what matches a pattern in each text of a column."""
     if of.is_held:
         return _match(of, given) if given.args and of.kind not in POLARS else _reduction(of, given)
-    return 2 * (of.work + given.work), whole(64)
+    sought = max([1.0, *(one.size for one in given.args[:1])])
+    return 2 * (of.work + given.work) + of.length * sought * 0.02, whole(64)
 
 
 def _description(of: Extent, given: Given) -> Bounded:
@@ -319,7 +350,8 @@ def _array(of: Extent, given: Given) -> Bounded:
     if of.kind == "dict" and of.inner:
         return 1.0, repeated(of.inner, of.length)
     if given.names or given.args:
-        return _convert(of, given)
+        work, result = _convert(of, given)
+        return work * _letters(given), replace(result, size=result.size * _letters(given))
     return turned(of, "array") if of.is_held or of.shape == () else (of.size, replace(of, exact=None))
 
 
@@ -358,13 +390,14 @@ def _repeat(of: Extent, given: Given) -> Bounded:
 def _made(of: Extent, given: Given, power: float = 1.0) -> Bounded:
     """Make a new array of as many elements as the first argument says; the others are its values."""
     size = raised(times((of,)), power) * max([1.0, *(one.size for one in given.all)])
+    size *= _letters(given)
     is_plain = all(one.kind in NUMBERS for one in given.all)
     shape = (size,) if of.kind in NUMBERS and power == 1 else (times((of,)),) * 2 if power > 1 else None
     return size * (0.5 if is_plain else 1.0), Extent("array", shape, size, 64, PLAIN if is_plain else 1.0, NUMBER if is_plain else None)
 
 
 def _diagonal(of: Extent, given: Given) -> Bounded:
-    size = raised(of.size + given.numbers, 2)
+    size = raised(of.size + given.numbers, 2) if len(of.shape or ()) <= 1 else of.size
     return size, Extent("", None, size, of.bits, of.weight, of.inner)
 
 
@@ -492,6 +525,8 @@ def _where(of: Extent, given: Given) -> Bounded:
 def _operator(of: Extent, given: Given, operation: str) -> Bounded:
     others = [*given.args, *(one for name, one in given.names.items() if name == "other")]
     work, result = combine(operation, of, others[0]) if others else (inf, OTHER)
+    if operation == "Eq" and max(one.weight for one in (of, *others)) >= 1:  # each object may be sought in all
+        work += of.size * given.size
     return 2 * work + given.work, list_of([result, result]) if operation == "FloorDiv" and of.kind in NUMBERS else result
 
 
@@ -499,8 +534,20 @@ def _operator(of: Extent, given: Given, operation: str) -> Bounded:
 
 
 def _groups(of: Extent, given: Given) -> Bounded:
-    kind = "polars groups" if of.kind == "polars frame" else of.kind if of.kind in POLARS else "groups" if of.kind in HELD else ""
+    kind = "polars groups" if of.kind == "polars frame" else of.kind if of.kind in POLARS else "groups"
     return 2 * of.work + given.work, replace(of, kind=kind, labels="", exact=None)
+
+
+def _parts(of: Extent, given: Given) -> Bounded:
+    """Make a frame of each group, 100 µs each."""
+    work, result = _pass(of, given)
+    return work + of.length * 1000, result
+
+
+def _imploded(of: Extent, given: Given) -> Bounded:
+    """Make a list of all values, which can stand in each row."""
+    work, result = _pass(of, given)
+    return work, replace(result, size=inf) if of.kind == "polars expression" else result
 
 
 def _expression(of: Extent, given: Given) -> Bounded:
@@ -652,6 +699,11 @@ def _iterate(of: Extent, given: Given) -> Bounded:
     return work, Extent("list", (length,), 2 * sum(one.size + one.length for one in several) + 1, item.bits, inner=item)
 
 
+def _set(of: Extent, given: Given) -> Bounded:
+    work, result = _iterate(of, given)
+    return work + hashed_again(result.length, result.bits), result
+
+
 def _enumerate(of: Extent, given: Given) -> Bounded:
     work, result = _iterate(of, NONE)
     return work + given.work, replace(result, size=3 * result.size, inner=list_of([whole(64), of.item()]))
@@ -660,7 +712,7 @@ def _enumerate(of: Extent, given: Given) -> Bounded:
 def _dict(of: Extent, given: Given) -> Bounded:
     if of.kind == "dict":
         return of.work + given.work, replace(of, size=of.size + given.size, keys=None, inner=unknown(of.size + given.size, of.bits)) if given.all else of
-    work, result = _iterate(of, given)
+    work, result = _set(of, given)
     size, bits = 2 * (of.size + given.size), max(one.bits for one in (of, *given.all))
     item = of.item().inner if of.shape != () else join([*given.names.values()])
     inner = join([item, *given.names.values()]) if item else unknown(size, bits)
@@ -668,7 +720,7 @@ def _dict(of: Extent, given: Given) -> Bounded:
 
 
 def _counter(of: Extent, given: Given) -> Bounded:
-    work, result = _iterate(of, given)
+    work, result = _set(of, given)
     return 2 * work, repeated(whole(64), result.length, result.inner)
 
 
@@ -783,8 +835,8 @@ KINDS: Mapping[str, Kind] = {
     "extreme": _extreme, "next": _next, "bytes": _bytes, "format": _format, "factorial": _factorial,
     "statistic": _statistic, "frame": _frame, "series": _series, "polars": _polars,
     "polars frame": partial(_frame, kind="polars frame"), "polars series": partial(_series, kind="polars series"),
-    "pass": _pass, "hash": partial(_pass, factor=2.5), "subset": _subset, "hash subset": partial(_subset, factor=2.5),
-    "sort": _sort, "cells": _cells, "numbers": _numbers, "truth": _truth, "hash truth": partial(_truth, factor=2.5),
+    "pass": _pass, "hash": partial(_pass, factor=2.5), "subset": _subset, 
+    "equal rows": _equal_rows, "truth of rows": partial(_equal_rows, is_truth=True), "parts": _parts, "imploded": _imploded, "sort": _sort, "set": _set, "cells": _cells, "numbers": _numbers, "truth": _truth, "hash truth": partial(_truth, factor=2.5),
     "running": _running, "reduction": _reduction, "items product": _product_of_items, "distinct": _distinct,
     "count": _count, "description": _description, "pairs": _pairs, "quantile": _quantile, "head": _head,
     "shape": _shape, "named": _named, "convert": _convert, "dates": _dates, "objects": _objects, "rows": _rows,

@@ -115,6 +115,28 @@ def test_a_person_is_shown_the_program_and_what_it_would_do_and_always_holds_for
     assert notebook.value("count") == "102"
 
 
+ENDLESS = ("9**9**9", "sum(range(10**11))", "re.match('(a+)+b', 'a' * 40)", "'x'.ljust(10**11)")
+
+
+def test_at_the_level_reads_a_program_that_changes_nothing_runs_unasked_only_if_it_ends(notebook):
+    notebook.run("import re, polars\nrows = [3, 1, 2]\nt = polars.DataFrame({'a': [1]})")
+    asks(notebook, "len(rows)", *ENDLESS, "([rows] * t.width)[0].sort()", more="asked=True")
+    notebook.run("%agent permission reads")
+    try:
+        _, prompts = notebook.answer("%%agent\nLook.", *["n"] * 5, **CONSOLE)
+        assert all("It only reads, but how long it takes is not known before: `" in one for one in prompts[:4])
+        assert "`sum(range(10 ** 11))`" in prompts[1]
+        assert "When it has run, you see what it changed." in prompts[4]
+        assert told(notebook).startswith("3|run_python was not run")
+        asks(notebook, *ENDLESS, more="asked=True")
+        notebook.run("%agent permission reads")
+        assert notebook.run("%%agent\nLook.", **BATCH).ok
+        assert told(notebook).count("it needs a person's approval, and no one is there to give it") == len(ENDLESS)
+    finally:
+        notebook.run("%agent permission ask")
+    assert notebook.value("rows") == "[3, 1, 2]"
+
+
 # -- tools as functions ------------------------------------------------------------------------------------
 
 TOOLS = """

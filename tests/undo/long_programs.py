@@ -1,6 +1,10 @@
 # ruff: noqa: E501
 """Programs that change nothing and do not end soon, by the kind of their work; and looks at large data that do."""
 
+import collections
+import pprint
+import statistics
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -58,7 +62,24 @@ s.repeat(10**10)
 bytes(10**11)
 np.tile(arr, 10**10)
 np.repeat(arr, 10**10)
+('a' * 10**6).strip('b' * 10**6 + 'a')
+('a' * 10**5).rfind('b' + 'a' * 50_000)
+# whole numbers with the same hash, numbers that no range has
+{n * (2**61 - 1): n for n in range(10**5)}
+set(n * (2**61 - 1) for n in range(10**5))
+dict([(n * (2**61 - 1), 1) for n in range(10**5)])
+collections.Counter([n * (2**61 - 1) for n in range(10**5)])
+0.5 in far
+sorted(pl.col('a').list)
+[one for one in pf['a'].list]
+list(big.iloc)
+max(pl.col('a').struct, key=str)
+far.count(0.5)
+far.index('x')
+[one for one in {1: far}.values()][0].count('x')
 # formats
+f'{1:>{far.stop}}'
+f"{1:{'9' * 9}}"
 f'{1:10000000000}'
 f'{text:>{10**10}}'
 '%10000000000d' % 1
@@ -145,7 +166,29 @@ series_of_days.asfreq('us')
 df.reindex(range(10**10))
 pf.select(pl.int_range(0, 10**11))
 pf.select(pl.date_range(pl.date(1, 1, 1), pl.date(9999, 1, 1), '1us'))
+np.zeros(100, dtype='S1000000000')
+np.array(['a'], dtype='U1000000000')
+np.array_split(long, 10**9)
+np.triu(long)
+np.polyval(long, long)
+np.isin(long.astype('object'), long.astype('object'))
 # products
+big.stack()
+big.melt(id_vars='n')
+big.duplicated()
+big.values[:5]
+np.average(big)
+sorted(big.axes, key=lambda labels: pl.sum_horizontal(labels))
+pl.when(big.n)
+[name for name, group in big.groupby('x0')]
+list(big.groupby('x0'))
+big.groupby('x0').n.unique()
+big.groupby('x0').n.nlargest(2)
+big_pf.partition_by('n')
+big_pf.select(pl.col('x0').implode().over('n'))
+big_pf.select(pl.col('x0').rolling_mean(10**5, weights=[1.0] * 10**5))
+wide.set_index('k').v.align(wide.set_index('k').v * 2)
+textwrap.fill('x' * 10**6, 1)
 wide.merge(wide, how='cross')
 pd.merge(wide, wide, on='k')
 wide.join(wide, how='left')
@@ -295,7 +338,7 @@ sorted(records, key=lambda record: record['price'])[:3]
 math.factorial(20), math.comb(52, 5)
 '-' * 40
 print('=' * 80)
-f'{3.14159:10.3f}', '%8.2f' % 3.0, '{:>12}'.format('x')
+f'{3.14159:10.3f}', f'{len(words):>{len(numbers[:9])}}', '%8.2f' % 3.0, '{:>12}'.format('x')
 sum(range(10**6))
 [n * n for n in range(1000)]
 np.linspace(0, 1, 101), np.arange(0, 10, 0.5), np.zeros((100, 100))
@@ -316,11 +359,6 @@ def looks() -> list[str]:
 
 def large_notebook() -> dict[str, Any]:
     """Return a namespace with data of usual large sizes."""
-    import collections  # noqa: PLC0415
-    import pprint  # noqa: PLC0415
-    import statistics  # noqa: PLC0415
-    import textwrap  # noqa: PLC0415
-
     random, rows = np.random.default_rng(0), 1_000_000
     big = pd.DataFrame({f"x{place}": random.normal(size=rows) for place in range(17)})
     big["n"] = random.integers(0, 50, rows)

@@ -1,7 +1,8 @@
-"""That a card says "It only reads." of nothing that changes anything, and of most programs that do only read."""
+"""That a card says "It only reads." of nothing that changes anything or does not end, and of most that only read."""
 
 import builtins
 import json
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,9 +14,13 @@ import polars as pl
 import pytest
 
 from agentmagic.undo import operations
-from agentmagic.undo.program import READS, analyse
+from agentmagic.undo.program import AFTERWARDS, READS, UNBOUNDED, analyse
+from agentmagic.undo.texts import steps
+from agentmagic.undo.workload import KINDS
 from tests.undo.harmless_programs import cells
 from tests.undo.hostile_programs import OF_IPYTHON, hostile, notebook, same_settings, state
+from tests.undo.long_programs import large_notebook, long_programs, looks
+from tests.undo.reading_programs import ReadingPrograms, rich_notebook, state_of
 
 HOSTILE = hostile()
 
@@ -149,3 +154,101 @@ def test_numbers_that_a_function_of_the_user_shows_may_do_anything():
     with np.printoptions(formatter={"all": mine}):
         assert not analyse("arr", namespace).only_reads
     assert analyse("arr", namespace).only_reads
+
+
+# -- what does not end soon ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def large() -> dict[str, Any]:
+    """Return a namespace with large data, which no test changes."""
+    return large_notebook()
+
+
+@pytest.mark.parametrize("program", long_programs())
+def test_a_program_that_does_not_end_soon_is_asked_about_with_the_reason(program: str, large):
+    known = analyse(program, large)
+    assert not known.only_reads
+    assert known.lines()[-1].startswith("It only reads, but how long it takes is not known before: `")
+    assert known.risks == ()
+
+
+@pytest.mark.parametrize("program", looks())
+def test_an_ordinary_look_at_large_data_is_not_asked_about(program: str, large):
+    assert analyse(program, large).lines()[-1] == READS
+
+
+@pytest.mark.parametrize(
+    ("program", "named"),
+    [
+        ("9**9**9", "9 ** 9 ** 9"),
+        ("sum(range(10**11))", "sum(range(10 ** 11))"),
+        ("len(nums) + len(list(range(10**11)))", "list(range(10 ** 11))"),
+        ("[text * n for n in range(10**9)]", "range(10 ** 9)"),
+        ("'x'.ljust(\n    10**11)", "'x'.ljust(10 ** 11)"),
+    ],
+)
+def test_the_reason_names_the_part_that_is_not_bounded(program: str, named: str):
+    assert analyse(program, notebook()).lines()[-1] == UNBOUNDED.format(named)
+
+
+def test_a_long_program_that_could_change_something_is_described_as_before():
+    for program in ("nums.append(9**9**9)", "bump(sum(range(10**11)))", "[nums.pop() for _ in range(10**11)]"):
+        assert analyse(program, notebook()).lines()[-1] == AFTERWARDS
+
+
+def test_each_operation_of_the_table_has_a_kind_of_work():
+    assert {*operations.KIND_OF.values()} == KINDS.keys()
+
+
+@pytest.mark.parametrize("pattern", ["the", r"\w+", "[a-z]+", r"\d{4}-\d\d", "a|b", "(ab)+", "[]x]*", r"\(a\)+"])
+def test_a_simple_pattern_takes_a_few_steps_for_each_character(pattern: str):
+    assert steps(pattern, 1000) <= 3 * 1001
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["(a+)+", "(a|b)*", "(a?){9}", "((a+))+", r"(a)\1", "(?=a)b", "(?x)a", "(", "a)", "[a", "(?P<x>a*)*", "(?i:a)"],
+)
+def test_a_pattern_that_can_take_exponential_time_has_no_bound(pattern: str):
+    assert steps(pattern, 10) == math.inf
+
+
+def test_the_bound_of_a_pattern_grows_with_each_repetition():
+    assert steps("a*b*c", 10) == 11**3
+    assert steps("a?" * 20 + "b", 10) == 11 * 2**20
+    assert steps("a{2,5}b", 10) == 11 * 4
+
+
+# -- random programs -----------------------------------------------------------------------------------------
+
+
+def check_random_programs(seed: int, count: int) -> None:
+    """Run this many random programs that are called reading, and assert that nothing changes."""
+    namespace = rich_notebook()
+    programs, before, found = ReadingPrograms(seed, namespace), state_of(namespace), 0
+    while found < count:
+        program = programs.program()
+        if not analyse(program, namespace).only_reads:
+            continue
+        found += 1
+        with suppress(Exception, SystemExit, pl.exceptions.PanicException):
+            try:
+                value = eval(compile(program, "<program>", "eval"), namespace)  # noqa: S307
+            except SyntaxError:
+                exec(program, namespace)  # noqa: S102
+            else:
+                repr(value)
+                programs.grow(program, value)
+        for name in [name for name in namespace if name.startswith("__")]:
+            del namespace[name]
+        assert state_of(namespace) == before, program
+
+
+def test_random_programs_that_are_called_reading_change_nothing(scratch, capsys):
+    check_random_programs(0, 300)
+
+
+@pytest.mark.slow
+def test_many_random_programs_that_are_called_reading_change_nothing(scratch, capsys):
+    check_random_programs(1, 5000)
