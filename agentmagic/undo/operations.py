@@ -19,7 +19,7 @@ def word_set(text: str) -> frozenset[str]:
 
 _TABLE = r"""
 add: 1 sub div truediv floordiv mod radd rsub rdiv eq ne lt le gt ge align numpy. 2 add subtract divide mod maximum
-    minimum hypot arctan2
+    minimum hypot arctan2 3 where
 arange: numpy. 3 arange
 array: 1 to_numpy values numpy. 1 array asarray
 bins: 1 value_counts most_common numpy. 2 histogram pandas. 2 cut qcut
@@ -29,7 +29,8 @@ bytes: builtins. 1 bytes
 calendar: 1 asfreq resample pandas. 2 date_range period_range timedelta_range bdate_range polars. 99 date_range
 cells: 1 fillna ffill bfill round abs cummax cummin cumcount diff assign map combine_first fill_null fill_nan cum_max
     cum_min cum_count replace_strict upper lower title capitalize swapcase casefold strip lstrip rstrip removeprefix
-    removesuffix cat to_lowercase to_uppercase strip_chars 2 clip where mask builtins. 1 abs
+    removesuffix cat to_lowercase to_uppercase strip_chars pct_change shift interpolate 2 clip where mask builtins. 1
+    abs
 compare: numpy. 2 logical_and logical_or isclose allclose array_equal isin
 contains: 1 contains fullmatch 2 match
 convert: 1 astype
@@ -39,7 +40,6 @@ csv: 0 to_csv write_csv to_json write_json write_ndjson 1 strftime isoformat cti
     fill shorten indent
 dates: pandas. 1 to_datetime to_timedelta Timestamp Timedelta Period to_numeric
 description: 1 describe
-diagonal: numpy. 1 diag triu tril
 dict: builtins. 1 dict
 distinct: 1 nunique n_unique
 divide: builtins. 2 divmod
@@ -62,7 +62,6 @@ hash: 1 mode unique factorize union intersection difference symmetric_difference
     rolling_max pandas. 1 unique factorize statistics. 2 mode multimode
 hash truth: 1 isin is_in is_unique
 head: 1 head tail limit
-imploded: 1 implode
 items product: 1 prod product math. 99 gcd lcm prod numpy. 2 prod
 iterate: builtins. 1 list tuple reversed iter 99 zip map filter
 keys: 1 keys
@@ -71,10 +70,8 @@ loads: json. 1 loads
 made: numpy. 1 empty zeros ones 2 full
 match: 1 findall extract extractall 2 count_matches extract_all
 matrix: numpy.linalg. 1 inv det eig eigh eigvals svd qr pinv matrix_rank cond 2 solve lstsq
-melted: 1 melt stack explode 99 unpivot pandas. 2 melt
 members: 1 items
 multiply: 1 mul rmul numpy. 2 multiply
-named: 1 reset_index to_frame set_index rename with_row_index
 next: builtins. 2 next
 number: builtins. 1 id ord datetime. 99 datetime date timedelta time datetime.date. 99 today fromisoformat
     fromtimestamp datetime.datetime. 99 now today utcnow strptime fromisoformat fromtimestamp combine pandas.Timestamp.
@@ -83,12 +80,12 @@ numbers: numpy. 1 sqrt exp log log2 log10 log1p expm1 abs absolute sin cos tan a
     square sign floor ceil rint deg2rad rad2deg exp2 nan_to_num 2 round around 3 clip
 objects: 0 encode decode 1 tolist to_list itertuples to_dict hex to_pandas to_dicts rows row iter_rows to_arrow
 pairs: 1 cov corr corrwith numpy. 2 corrcoef cov
-parts: 1 partition_by
-pass: 0 info glimpse 1 autocorr rename_axis pct_change shift to_period to_timestamp to_series month_name day_name
-    interpolate ngroup ohlc diagonal nonzero is_integer bit_count as_integer_ratio to_pydatetime toordinal weekday
-    isoweekday timestamp total_seconds date time timetuple quantize floor ceil isocalendar astimezone wrap group groups
-    groupdict span cast alias suffix prefix strptime to_date to_datetime to_time year month day hour minute second
-    quarter ordinal_day total_days total_hours total_minutes epoch sqrt log exp sign unnest to_struct
+parts: 1 implode partition_by
+pass: 0 info glimpse 1 autocorr rename_axis to_period to_timestamp to_series month_name day_name ngroup ohlc diagonal
+    nonzero is_integer bit_count as_integer_ratio to_pydatetime toordinal weekday isoweekday timestamp total_seconds
+    date time timetuple quantize floor ceil isocalendar astimezone wrap group groups groupdict span cast alias suffix
+    prefix strptime to_date to_datetime to_time year month day hour minute second quarter ordinal_day total_days
+    total_hours total_minutes epoch sqrt log exp sign unnest to_struct
 polars: polars. 99 col lit len when sum mean max min count first last element date datetime duration concat_str
     coalesce struct all exclude format sum_horizontal max_horizontal min_horizontal mean_horizontal any_horizontal
     all_horizontal median std var n_unique corr
@@ -105,7 +102,8 @@ reduction: 1 memory_usage sum mean median std var sem skew kurt kurtosis min max
     nanmean nanmedian nanstd nanvar nanmin nanmax argmax argmin nanargmax nanargmin all any count_nonzero trace
     numpy.linalg. 2 norm
 regex: re. 4 findall search match fullmatch split
-reindex: 1 reindex take
+relabel: 1 reset_index to_frame set_index rename with_row_index flatten ravel 2 swapaxes reshape numpy. 1 ndim shape
+    size transpose ravel nonzero argwhere 2 reshape squeeze
 repeat: 1 zfill expandtabs 2 center ljust rjust pad repeat numpy. 2 split array_split diff tile repeat broadcast_to
 replace: 1 translate 2 replace
 round: builtins. 2 round
@@ -113,18 +111,17 @@ rows: 1 iterrows
 running: 1 cumsum cum_sum cumprod numpy. 2 cumsum cumprod
 series: pandas. 1 Index Categorical 2 Series
 set: builtins. 1 set frozenset
-shape: 1 flatten ravel 2 swapaxes reshape numpy. 1 ndim shape size transpose ravel nonzero argwhere 2 reshape squeeze
-shown: builtins. 1 str repr ascii bin hex oct
+shown: builtins. 1 str repr ascii bin hex oct chr os. 1 getcwd os.path. 99 join basename dirname abspath splitext re. 4
+    escape time. 1 ctime strftime
 slice: builtins. 99 slice
-small: builtins. 1 chr os. 1 getcwd os.path. 99 join basename dirname abspath splitext re. 4 escape time. 1 ctime
-    strftime
 sort: 1 sort_values sort_index rank argsort searchsorted arg_sort top_k bottom_k 2 nlargest nsmallest numpy. 1
     zeros_like ones_like empty_like unique sort argsort flip gradient 2 full_like roll searchsorted digitize setdiff1d
     intersect1d union1d delete append expand_dims trapezoid 3 interp insert
 sorted: builtins. 1 sorted
 spaced: numpy. 3 linspace logspace geomspace
 split: 1 splitlines rpartition 2 split rsplit
-square: numpy. 1 eye identity
+spread: 1 melt stack explode reindex take 99 unpivot pandas. 2 melt
+square: numpy. 1 diag triu tril eye identity
 stacked: numpy. 1 vstack hstack column_stack 2 concatenate stack pandas. 1 concat polars. 99 concat
 statistic: statistics. 2 mean fmean median stdev pstdev variance pvariance quantiles median_low median_high
     harmonic_mean geometric_mean correlation covariance linear_regression
@@ -140,7 +137,6 @@ truth: 1 equals isna isnull notna notnull isalpha isdigit isnumeric isdecimal is
     logical_not pandas. 1 isna isnull notna notnull
 truth of rows: 1 duplicated is_duplicated
 turned: 1 transpose
-where: numpy. 3 where
 whole: builtins. 2 int math. 99 floor ceil trunc isqrt
 widened: 1 unstack pivot pivot_table get_dummies pandas. 1 get_dummies 2 crosstab pivot_table
 """

@@ -56,9 +56,7 @@ def combine(operation: str, left: Extent, right: Extent) -> Bounded:  # noqa: PL
     kind = left.kind if left.kind == right.kind and left.kind in ("text", "list", "flag") else ""
     inner = join([left.inner, right.inner]) if left.inner and right.inner else None
     shape = (left.length + right.length,) if kind in ("text", "list") else () if kind == "flag" else None
-    return left.work + right.work, Extent(
-        kind, shape, left.size + right.size, left.bits + right.bits, inner=inner
-    )
+    return left.work + right.work, Extent(kind, shape, left.size + right.size, left.bits + right.bits, inner=inner)
 
 
 def looped(one: Extent) -> float:
@@ -156,7 +154,15 @@ def broadcast(operation: str, left: Extent, right: Extent) -> Bounded:
     if operation == "Mod" and not holds_numbers(left):
         size = inf
     bits = left.bits + right.bits
-    return left.work + right.work + size, Extent(kind, shape, size, bits, 1.0, unknown(size / max(1.0, cells), bits) if kind != "frame" and size == cells else None, labels=labels)
+    return left.work + right.work + size, Extent(
+        kind,
+        shape,
+        size,
+        bits,
+        1.0,
+        unknown(size / max(1.0, cells), bits) if kind != "frame" and size == cells else None,
+        labels=labels,
+    )
 
 
 def _cell_of(one: Extent) -> Extent:
@@ -192,7 +198,11 @@ def matrix_product(left: Extent, right: Extent) -> Bounded:
     rows, inner = (one[0], one[1]) if len(one) > 1 else (1.0, one[0])
     shape = (*one[:-1], *other[1:])
     cells, is_plain = prod(shape), holds_numbers(left) and holds_numbers(right)
-    work = left.work + right.work + rows * inner * max(1.0, right.width) * (0.01 if is_plain else 1 + left.bits + right.bits)
+    work = (
+        left.work
+        + right.work
+        + rows * inner * max(1.0, right.width) * (0.01 if is_plain else 1 + left.bits + right.bits)
+    )
     if not is_plain or {left.kind, right.kind} != {"array"}:
         return work, unknown(cells * (1 if is_plain else left.bits + right.bits), left.bits + right.bits + 64)
     return work, Extent("array", shape, cells, 64, PLAIN, NUMBER) if shape else NUMBER
@@ -301,7 +311,7 @@ def slice_of(parts: list[Extent | None]) -> Extent:
     first, last = (one.exact if one is not None else None for one in parts[:2])
     first = 0 if parts[0] is None else first
     length = None
-    if isinstance(first, int) and isinstance(last, int) and 0 <= first and 0 <= last:
+    if isinstance(first, int) and isinstance(last, int) and first >= 0 and last >= 0:
         length = max(0, last - first)
     elif parts[1] is None and isinstance(first, int) and first < 0:
         length = -first

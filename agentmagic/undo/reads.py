@@ -14,7 +14,8 @@ from string import Formatter
 from typing import Any
 
 from agentmagic.undo.data_types import is_data, known_kinds, member_of
-from agentmagic.undo.extents import HELD, OTHER, POLARS, Extent, join, measure, repeated, text_of, unknown
+from agentmagic.undo.extents import OTHER, POLARS, Extent, join, measure, repeated, text_of, unknown
+from agentmagic.undo.kinds import KINDS
 from agentmagic.undo.library_members import foreign_names, is_own, places
 from agentmagic.undo.operations import (
     CONSTANTS,
@@ -38,7 +39,6 @@ from agentmagic.undo.operations import (
 from agentmagic.undo.operators import Bounded, attribute_of, combine, item_of, literal_of, looped, negate, slice_of
 from agentmagic.undo.texts import formatted, shown
 from agentmagic.undo.workload import (
-    KINDS,
     MOST_ELEMENTS,
     Given,
     aggregated,
@@ -225,7 +225,9 @@ class _ReadCheck:
                 stars = [isinstance(one, ast.Starred) for one in elts]
                 return self._bounded(literal_of(items, stars), node)
             case ast.Slice():
-                return slice_of([None if part is None else self.data(part) for part in (node.lower, node.upper, node.step)])
+                return slice_of(
+                    [None if part is None else self.data(part) for part in (node.lower, node.upper, node.step)]
+                )
             case _:
                 raise _UnknownOperation
 
@@ -243,7 +245,7 @@ class _ReadCheck:
         keys = self.data(node.key) if isinstance(node, ast.DictComp) else None
         result = repeated(self.data(node.value if isinstance(node, ast.DictComp) else node.elt), length, keys)
         if not isinstance(node, (ast.ListComp, ast.GeneratorExp)):
-            self._work += hashed_again(length, result.bits) * rounds
+            self._work += hashed_again(length, (keys or result).bits) * rounds
         self._local, self._rounds = outer, rounds
         return result
 
@@ -414,7 +416,7 @@ def _constant(path: str) -> Extent:
     is_type = isinstance(member, type) and member in known_kinds()
     _require(path in CONSTANTS or is_type)
     if is_type or path.startswith("re."):
-        return Extent("type" if is_type else "flag")
+        return Extent("type", exact=path) if is_type else Extent("flag")
     return measure(member) if type(member) in known_kinds() else unknown(100)
 
 

@@ -69,7 +69,9 @@ def matching_work(pattern: Extent | None, texts: Extent, length: float) -> float
     source = pattern.exact if isinstance(pattern.exact, str) else pattern.exact.decode("latin-1")
     each = steps(source, length)
     is_linear = each <= length + 1
-    return 100 * len(source) + (texts.size * 0.3 if is_linear else max(1.0, texts.cells if texts.kind != "text" else 1.0) * each * 0.2)
+    return 100 * len(source) + (
+        texts.size * 0.3 if is_linear else max(1.0, texts.cells if texts.kind != "text" else 1.0) * each * 0.2
+    )
 
 
 _TOKEN = re.compile(

@@ -14,9 +14,9 @@ import polars as pl
 import pytest
 
 from agentmagic.undo import operations
+from agentmagic.undo.kinds import KINDS
 from agentmagic.undo.program import AFTERWARDS, READS, UNBOUNDED, analyse
 from agentmagic.undo.texts import steps
-from agentmagic.undo.workload import KINDS
 from tests.undo.harmless_programs import cells
 from tests.undo.hostile_programs import OF_IPYTHON, hostile, notebook, same_settings, state
 from tests.undo.long_programs import large_notebook, long_programs, looks
