@@ -242,7 +242,8 @@ def _of_several(same: list[Any], one_type: type, kind: str) -> tuple[Extent, flo
         one = whole(max(1, max(same).bit_length(), min(same).bit_length()))
         return one, len(same) * one.size
     if one_type in (str, bytes):
-        return text_of(max(map(len, same))), float(sum(map(len, same)))
+        lengths = [*map(len, same)]
+        return text_of(max(lengths)), float(sum(lengths))
     if one_type in (float, complex, bool, type(None)):
         return BOOL if one_type is bool else OTHER if one_type is type(None) else FLOAT, float(len(same))
     if kind in ("list", "dict"):

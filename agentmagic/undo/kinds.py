@@ -6,7 +6,7 @@ from functools import partial
 from math import inf, log2
 from typing import cast
 
-from agentmagic.undo import workload as of_library
+from agentmagic.undo import workload as library
 from agentmagic.undo.extents import (
     BOOL,
     FLOAT,
@@ -26,7 +26,7 @@ from agentmagic.undo.extents import (
 )
 from agentmagic.undo.operators import Bounded, item_of
 from agentmagic.undo.texts import formatted, matching_work, raised, shown, shown_size
-from agentmagic.undo.workload import NONE, Given, Kind, hashed_again
+from agentmagic.undo.workload import NONE, Given, Kind, converted, hashed_again
 
 
 def _value(of: Extent, given: Given, result: Extent, each: float = 1.0) -> Bounded:
@@ -79,7 +79,7 @@ def _counter(of: Extent, given: Given) -> Bounded:
 
 def _sorted(of: Extent, given: Given) -> Bounded:
     work, result = _iterate(of, NONE)
-    return work + given.work + of_library.sort(result, NONE)[0], result
+    return work + given.work + library.sort(result, NONE)[0], result
 
 
 def _sum(of: Extent, given: Given) -> Bounded:
@@ -170,7 +170,7 @@ def _frame(of: Extent, given: Given, kind: str = "frame") -> Bounded:
 
 def _polars(of: Extent, given: Given) -> Bounded:
     size = 1 + of.size + given.size
-    return size, Extent("polars expression", None, size, 128, PLAIN)
+    return size + 50 * converted(Given((of, *given.all))), Extent("polars expression", None, size, 128, PLAIN)
 
 
 def _keys(of: Extent, _given: Given) -> Bounded:
@@ -185,7 +185,7 @@ def _get(of: Extent, given: Given) -> Bounded:
 def _count(of: Extent, given: Given) -> Bounded:
     """Count or find items, or what matches a pattern in each text of a column."""
     if of.is_held:
-        return _match(of, given) if given.args and of.kind not in POLARS else of_library.reduction(of, given)
+        return _match(of, given) if given.args and of.kind not in POLARS else library.reduction(of, given)
     sought = max([1.0, *(one.size for one in given.args[:1])])
     return 2 * (of.work + given.work) + of.length * sought * 0.02, whole(64)
 
@@ -229,7 +229,7 @@ def _match(of: Extent, given: Given) -> Bounded:
 
 
 def _contains(of: Extent, given: Given) -> Bounded:
-    return _match(of, given)[0], of_library.truth(of, NONE)[1]
+    return _match(of, given)[0], library.truth(of, NONE)[1]
 
 
 def _replace(of: Extent, given: Given) -> Bounded:
@@ -240,7 +240,7 @@ def _replace(of: Extent, given: Given) -> Bounded:
         size = (of.size + 1) * new
         return of.work + given.work + size * 0.02, text_of(size)
     regex = given.names.get("regex")
-    patterns = [one for one in (*given.args[:1], regex) if one is not None and one.kind != "bool"] if regex else []
+    patterns = [one for one in (*given.args[:1], regex) if one and one.kind != "bool"] if regex is not None else []
     work = max([0.0, *(matching_work(one, of, of.cell_size) for one in patterns)])
     size = (of.size + of.cells) * new
     work += of.work * sum(one.length for one in given.all if one.kind != "text")  # one pass for each pair
@@ -266,35 +266,32 @@ def _loads(of: Extent, given: Given) -> Bounded:
 
 
 KINDS: Mapping[str, Kind] = {
-    "pass": of_library.passes, "subset": of_library.subset, "equal rows": of_library.equal_rows,
-    "sort": of_library.sort, "cells": of_library.cells, "numbers": of_library.numbers, "truth": of_library.truth,
-    "running": of_library.running, "reduction": of_library.reduction, "items product": of_library.product_of_items,
-    "distinct": of_library.distinct, "description": of_library.description, "pairs": of_library.pairs,
-    "quantile": of_library.quantile, "head": of_library.head, "relabel": of_library.relabel,
-    "convert": of_library.convert, "objects": of_library.objects, "array": of_library.array,
-    "members": of_library.members, "repeat": of_library.repetition, "made": of_library.made,
-    "square": of_library.square, "spaced": of_library.spaced, "arange": of_library.arange,
-    "elements": of_library.elements, "bins": of_library.bins, "calendar": of_library.calendar,
-    "product": of_library.product, "widened": of_library.widened, "spread": of_library.spread,
-    "stacked": of_library.stacked, "matrix": of_library.matrix, "fit": of_library.fit, "groups": of_library.groups,
-    "parts": of_library.parts, "expression": of_library.expression, "hash": partial(of_library.passes, factor=2.5),
-    "hash truth": partial(of_library.truth, factor=2.5),
-    "truth of rows": partial(of_library.equal_rows, is_truth=True), "dates": partial(of_library.convert, factor=500.0),
-    "rows": partial(of_library.objects, factor=200.0), "turned": lambda of, _: of_library.turned(of, of.kind),
-    "add": partial(of_library.operator, operation="Add"), "multiply": partial(of_library.operator, operation="Mult"),
-    "power": partial(of_library.operator, operation="Pow"), "dot": partial(of_library.operator, operation="MatMult"),
-    "divide": partial(of_library.operator, operation="FloorDiv"),
-    "compare": partial(of_library.operator, operation="Eq"), "number": partial(_value, result=NUMBER),
-    "float": partial(_value, result=FLOAT), "bool": partial(_value, result=BOOL),
-    "slice": partial(_value, result=Extent("slice")),
+    "pass": library.passes, "subset": library.subset, "equal rows": library.equal_rows, "sort": library.sort,
+    "rank": library.rank, "cells": library.cells, "numbers": library.numbers, "truth": library.truth,
+    "running": library.running, "reduction": library.reduction, "items product": library.product_of_items,
+    "distinct": library.distinct, "description": library.description, "pairs": library.pairs,
+    "quantile": library.quantile, "head": library.head, "relabel": library.relabel, "convert": library.convert,
+    "objects": library.objects, "array": library.array, "members": library.members, "repeat": library.repetition,
+    "made": library.made, "square": library.square, "spaced": library.spaced, "arange": library.arange,
+    "elements": library.elements, "bins": library.bins, "calendar": library.calendar, "product": library.product,
+    "widened": library.widened, "spread": library.spread, "stacked": library.stacked, "matrix": library.matrix,
+    "fit": library.fit, "groups": library.groups, "parts": library.parts, "expression": library.expression,
+    "hash": partial(library.passes, factor=2.5), "hash truth": partial(library.truth, factor=2.5),
+    "truth of rows": partial(library.equal_rows, is_truth=True), "dates": partial(library.convert, factor=500.0),
+    "rows": partial(library.objects, factor=200.0), "turned": lambda of, _: library.turned(of, of.kind),
+    "add": partial(library.operator, operation="Add"), "multiply": partial(library.operator, operation="Mult"),
+    "power": partial(library.operator, operation="Pow"), "dot": partial(library.operator, operation="MatMult"),
+    "divide": partial(library.operator, operation="FloorDiv"), "compare": partial(library.operator, operation="Eq"),
+    "number": partial(_value, result=NUMBER), "float": partial(_value, result=FLOAT),
+    "bool": partial(_value, result=BOOL), "slice": partial(_value, result=Extent("slice")),
     "files": partial(_value, result=repeated(text_of(100), 1e4), each=1e4), "length": _length, "print": _print,
     "iterate": _iterate, "set": _set, "enumerate": _enumerate, "dict": _dict, "counter": _counter, "sorted": _sorted,
     "sum": _sum, "range": _range, "whole": _whole, "round": _round, "extreme": _extreme, "next": _next,
     "bytes": _bytes, "format": _format, "factorial": _factorial, "statistic": _statistic, "frame": _frame,
-    "series": partial(_frame, kind="series"), "polars": _polars, "keys": _keys, "get": _get, "count": _count, "text": _text, "shown": _shown,
-    "split": _split, "match": _match, "contains": _contains, "replace": _replace, "regex": _regex, "loads": _loads,
-    "csv": partial(_text, factor=20.0), "substitute": partial(_regex, place=1),
+    "series": partial(_frame, kind="series"), "polars": _polars, "keys": _keys, "get": _get, "count": _count,
+    "text": _text, "shown": _shown, "split": _split, "match": _match, "contains": _contains, "replace": _replace,
+    "regex": _regex, "loads": _loads, "csv": partial(_text, factor=20.0), "substitute": partial(_regex, place=1),
     "polars frame": partial(_frame, kind="polars frame"), "polars series": partial(_frame, kind="polars series"),
-    "polars range": lambda of, given: _polars(of_library.arange(of, given)[1], given),
+    "polars range": lambda of, given: _polars(library.arange(of, given)[1], given),
 }  # fmt: skip
 """The kinds of work that the table in `operations` names."""

@@ -59,7 +59,7 @@ frame: pandas. 1 DataFrame MultiIndex
 get: 2 get
 groups: 1 groupby rolling expanding ewm 99 group_by
 hash: 1 mode unique factorize union intersection difference symmetric_difference rolling_mean rolling_sum rolling_min
-    rolling_max pandas. 1 unique factorize statistics. 2 mode multimode
+    rolling_max pandas. 1 unique factorize
 hash truth: 1 isin is_in is_unique
 head: 1 head tail limit
 items product: 1 prod product math. 99 gcd lcm prod numpy. 2 prod
@@ -97,6 +97,7 @@ print: IPython.display. 99 display builtins. 99 print display
 product: 1 merge join numpy. 1 meshgrid 2 polyval outer kron convolve cross pandas. 2 merge
 quantile: 1 quantile numpy. 2 percentile quantile nanpercentile
 range: builtins. 99 range
+rank: 1 rank
 reduction: 1 memory_usage sum mean median std var sem skew kurt kurtosis min max any all idxmin idxmax argmin argmax
     first last trace ptp arg_max arg_min total numpy. 2 sum mean median std var min max amin amax ptp average nansum
     nanmean nanmedian nanstd nanvar nanmin nanmax argmax argmin nanargmax nanargmin all any count_nonzero trace
@@ -114,17 +115,17 @@ set: builtins. 1 set frozenset
 shown: builtins. 1 str repr ascii bin hex oct chr os. 1 getcwd os.path. 99 join basename dirname abspath splitext re. 4
     escape time. 1 ctime strftime
 slice: builtins. 99 slice
-sort: 1 sort_values sort_index rank argsort searchsorted arg_sort top_k bottom_k 2 nlargest nsmallest numpy. 1
-    zeros_like ones_like empty_like unique sort argsort flip gradient 2 full_like roll searchsorted digitize setdiff1d
-    intersect1d union1d delete append expand_dims trapezoid 3 interp insert
+sort: 1 sort_values sort_index argsort searchsorted arg_sort top_k bottom_k 2 nlargest nsmallest numpy. 1 zeros_like
+    ones_like empty_like unique sort argsort flip gradient 2 full_like roll searchsorted digitize setdiff1d intersect1d
+    union1d delete append expand_dims trapezoid 3 interp insert
 sorted: builtins. 1 sorted
 spaced: numpy. 3 linspace logspace geomspace
 split: 1 splitlines rpartition 2 split rsplit
 spread: 1 melt stack explode reindex take 99 unpivot pandas. 2 melt
 square: numpy. 1 diag triu tril eye identity
 stacked: numpy. 1 vstack hstack column_stack 2 concatenate stack pandas. 1 concat polars. 99 concat
-statistic: statistics. 2 mean fmean median stdev pstdev variance pvariance quantiles median_low median_high
-    harmonic_mean geometric_mean correlation covariance linear_regression
+statistic: statistics. 2 mode multimode mean fmean median stdev pstdev variance pvariance quantiles median_low
+    median_high harmonic_mean geometric_mean correlation covariance linear_regression
 subset: 0 collect lazy 1 item copy dropna drop filter select_dtypes squeeze droplevel get_level_values tz_localize
     tz_convert normalize infer_objects convert_dtypes xs nth get_group slice get_column get_columns drop_nulls
     drop_nans truncate field gather_every n_chunks estimated_size clone keep 2 swaplevel

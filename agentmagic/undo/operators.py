@@ -1,8 +1,9 @@
 """Bounds the work of operators, such as `a ** b`, and of reading items and attributes, by the sizes of the operands."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from math import inf, prod
+from typing import cast
 
 from agentmagic.undo.extents import (
     BOOL,
@@ -191,18 +192,19 @@ def _common_shape(left: Extent, right: Extent) -> tuple[tuple[float, ...] | None
 
 def matrix_product(left: Extent, right: Extent) -> Bounded:
     """Return the bound of a product of matrices, rows x columns x columns."""
+    if "frame" in (left.kind, right.kind):
+        (work, left), (more, right) = (turned(one, "array") if one.is_held else (0.0, one) for one in (left, right))
+        product, result = matrix_product(left, right)
+        return work + more + product, result
     one, other = left.shape or (), right.shape or ()
-    if not 1 <= len(one) <= 2 or not 1 <= len(other) <= 2:  # noqa: PLR2004
+    if not one or not other or max(len(one), len(other)) > 2:  # noqa: PLR2004
         size = left.size * right.size
         return size, unknown(size, left.bits + right.bits + 64)
-    rows, inner = (one[0], one[1]) if len(one) > 1 else (1.0, one[0])
+    rows, inner = prod(one[:-1]), one[-1]
     shape = (*one[:-1], *other[1:])
     cells, is_plain = prod(shape), holds_numbers(left) and holds_numbers(right)
-    work = (
-        left.work
-        + right.work
-        + rows * inner * max(1.0, right.width) * (0.01 if is_plain else 1 + left.bits + right.bits)
-    )
+    each = 0.01 if is_plain else 1 + left.bits + right.bits
+    work = left.work + right.work + rows * inner * right.width * each
     if not is_plain or {left.kind, right.kind} != {"array"}:
         return work, unknown(cells * (1 if is_plain else left.bits + right.bits), left.bits + right.bits + 64)
     return work, Extent("array", shape, cells, 64, PLAIN, NUMBER) if shape else NUMBER
@@ -265,7 +267,9 @@ def item_of(of: Extent, key: Extent) -> Bounded:  # noqa: PLR0911  (one arm for 
         shape = of.shape if kind or (key.inner is BOOL and of.shape != ()) else None
         work = of.work * (PLAIN if is_single else 1) + key.work
         return work, replace(of, kind=kind, shape=shape, columns=of.columns if kind else None, labels="", exact=None)
-    size = of.size * max(1.0, key.length if key.shape is not None else key.size)
+    if key.kind == "frame":
+        return of.work + turned(key, "array")[0], unknown(inf)
+    size = of.size * max(1.0, key.cells)
     if of.kind in ("frame", "groups", "polars frame", "polars groups") and key.kind == "list":
         kind, size = of.kind, size if of.kind == "frame" else of.size
         return of.work + size * of.weight * PLAIN, replace(of, kind=kind, shape=None, size=size, columns=None)
@@ -277,11 +281,11 @@ def _columns_of(of: Extent, key: Extent) -> Extent | None:
     if of.columns is None:
         return None
     if key.kind == "text":
-        found = join(of.columns.values()) if key.exact is None else of.columns.get(key.exact)  # type: ignore[arg-type]
-        found = found or OTHER
+        found = join(of.columns.values()) if key.exact is None else of.columns.get(cast("str", key.exact), OTHER)
         return replace(found, kind="groups", labels="") if of.kind == "groups" and found is not OTHER else found
-    if key.kind == "list" and isinstance(key.exact, tuple) and of.kind in ("frame", "groups"):
-        names = {name: of.columns.get(name, OTHER) for name in key.exact}
+    if key.kind == "list" and key.exact and of.kind in ("frame", "groups"):
+        labels = cast("tuple[Hashable, ...]", key.exact)
+        names = {name: of.columns.get(name, OTHER) for name in labels}
         frame = frame_of(of.kind, of.length, names, [*names.values()])
         return replace(frame, labels=of.labels, keys=of.keys)
     return None
@@ -320,7 +324,7 @@ def slice_of(parts: list[Extent | None]) -> Extent:
 
 def _located(of: Extent, key: Extent) -> Bounded:
     """Bound `frame.loc[rows, columns]` and `array[rows, columns]`. `key.exact` has the extents of the places."""
-    keys: tuple[Extent, ...] = key.exact  # type: ignore[assignment]
+    keys = cast("tuple[Extent, ...]", key.exact)
     if of.kind == "array" and of.shape and all(one.kind in ("slice", "int") for one in keys):
         axes = [*zip(of.shape, [*keys, *[Extent("slice")] * 99], strict=False)]
         shape = tuple(axis for axis, one in axes if one.kind == "slice")

@@ -127,10 +127,20 @@ class _ReadCheck:
                     for part in filter(None, (node.test, node.msg)):
                         self.data(part)
                 case ast.Try() if not any(handler.name for handler in node.handlers):
+                    for handler in node.handlers:
+                        self._caught(handler.type)
                     self.block([*node.body, *node.orelse, *node.finalbody])
                     self.block(inner for handler in node.handlers for inner in handler.body)
                 case _:
                     raise _UnknownOperation
+
+    def _caught(self, node: ast.expr | None) -> None:
+        """Check the types of exceptions that a handler names, which are evaluated only when one is raised."""
+        parts = node.elts if isinstance(node, ast.Tuple) else [node]
+        for part in filter(None, parts):
+            name = part.id if isinstance(part, ast.Name) and part.id not in self._namespace else ""
+            kind = vars(builtins).get(name)
+            _require(isinstance(kind, type) and issubclass(kind, BaseException))
 
     def _spend(self, work: float, node: ast.AST) -> None:
         """Add the work of an expression, once for each round of the loops around it."""
@@ -244,9 +254,9 @@ class _ReadCheck:
                 self.data(condition)
         keys = self.data(node.key) if isinstance(node, ast.DictComp) else None
         result = repeated(self.data(node.value if isinstance(node, ast.DictComp) else node.elt), length, keys)
-        if not isinstance(node, (ast.ListComp, ast.GeneratorExp)):
-            self._work += hashed_again(length, (keys or result).bits) * rounds
         self._local, self._rounds = outer, rounds
+        if not isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+            self._spend(hashed_again(length, (keys or result).bits), node)
         return result
 
     # -- calls ---------------------------------------------------------------------------------
@@ -381,7 +391,7 @@ class _ReadCheck:
             case ast.Constant(value=None):
                 pass
             case ast.Attribute(value=ast.Name(id="str") as of, attr=name) if self._path(of) == "builtins.str":
-                _require(name in METHODS)
+                _require(name in METHODS and name != "format")
                 one, *others = values or [OTHER]
                 result = self._kind(name, one, Given(tuple(others)), node)
             case ast.Lambda(args=ast.arguments([], parameters, None, [], [], None, [])):

@@ -137,6 +137,11 @@ def like(of: Extent, size: float, *, is_same: bool = True) -> Extent:
     return Extent(kind, shape, size, of.bits, of.weight, inner, columns=of.columns if of.kind == "groups" else None)
 
 
+def across(of: Extent, axis: Extent | None) -> float:
+    """Return the work of an array of a frame along whose rows a method goes. Several types make objects."""
+    return 0.0 if of.kind != "frame" or axis is None or axis.exact == 0 else turned(of, "array")[0]
+
+
 def passes(of: Extent, given: Given, factor: float = 1.0) -> Bounded:
     """Look at each element once. The result holds nothing but elements of what is given, in another form."""
     held = [one for one in given.all if one.shape != () and one.kind != "text"]
@@ -144,7 +149,8 @@ def passes(of: Extent, given: Given, factor: float = 1.0) -> Bounded:
     of = replace(
         of, weight=max([of.weight, *(one.weight for one in held)]), bits=max(of.bits, *map(_bits, given.all), 1)
     )
-    return factor * (of.work + given.work), like(of, 4 * size, is_same=False)
+    rows = of.length * 1000 if of.kind == "frame" and given.all else 0  # perhaps row by row
+    return factor * (of.work + given.work) + rows, like(of, 4 * size, is_same=False)
 
 
 def _bits(one: Extent) -> float:
@@ -164,6 +170,12 @@ def equal_rows(of: Extent, given: Given, *, is_truth: bool = False) -> Bounded:
     work = given.work + of.work * (2.5 if of.width <= 1 else 1 + 4 * columns / of.width)
     truth = Extent("", (of.length,), of.length, 1, PLAIN, BOOL, labels=of.labels)
     return work, truth if is_truth else subset(of, given)[1]
+
+
+def rank(of: Extent, given: Given) -> Bounded:
+    """Sort each column. Several types make objects."""
+    work, one = turned(of, "array")
+    return work + sort(replace(one, shape=(of.cells,)), given)[0], sort(of, given)[1]
 
 
 def sort(of: Extent, given: Given) -> Bounded:
@@ -192,7 +204,7 @@ def cells(of: Extent, given: Given) -> Bounded:
     if given.names:  # new columns, or other labels
         shape = (of.length, of.width + len(given.names)) if of.kind == "frame" else of.shape
         result = replace(result, shape=shape, labels="" if "freq" in given.names else of.labels)
-    return of.work + given.work + texts, result
+    return of.work + given.work + texts + across(of, given.names.get("axis")), result
 
 
 def numbers(of: Extent, given: Given) -> Bounded:
@@ -217,13 +229,17 @@ def running(of: Extent, given: Given) -> Bounded:
     """Make a sum or product of all items up to each one. Those of texts and long numbers grow."""
     if of.is_plain or of.kind in ("groups", *POLARS):
         return cells(of, given)
+    texts = [one for one in (of.columns or {"": of}).values() if one.inner is None or one.inner.kind == "text"]
+    if of.kind == "frame" and of.weight < 1 and not texts:  # column by column
+        return 2 * of.work + across(of, given.get(0, "axis")), cells(of, NONE)[1]
     size = of.length * (of.size + of.bits * of.length / 64)
     return size, unknown(size, of.bits * of.length)
 
 
 def reduction(of: Extent, given: Given) -> Bounded:
     """Make one value of each row, column or group."""
-    work, axis = of.work + given.work, given.get(0, "axis")
+    axis = given.get(0, "axis")
+    work = of.work + given.work + across(of, axis)
     if of.weight >= 1:  # sums of texts are copied, whole numbers grow
         is_short = of.inner is not None and of.inner.kind in NUMBERS - {"exact"}
         bits = of.bits * of.length
@@ -252,7 +268,8 @@ def product_of_items(of: Extent, given: Given) -> Bounded:
 def distinct(of: Extent, given: Given) -> Bounded:
     """Count distinct values."""
     work, result = reduction(replace(of, size=of.cells, weight=PLAIN, inner=NUMBER), given)
-    return 2 * of.work + work, result
+    rows = of.length * 1000 if across(of, given.get(0, "axis")) else 0
+    return 2 * of.work + work + rows, result
 
 
 def description(of: Extent, given: Given) -> Bounded:

@@ -125,6 +125,7 @@ if df.a.isna().any(): print('missing')
 assert df.a.notna().all(), 'missing values'
 assert len(df) == 3
 import pandas as pd; df.head()
+try: len(df)\nexcept (ValueError, KeyError): print('none')
 import numpy as np; print(np.mean(df['a']))
 s.mean()
 s.max() if len(s) else s.sum()

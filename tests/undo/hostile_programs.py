@@ -683,6 +683,10 @@ ps.scatter(0, 9)
 ps[0] = 9
 try: nums.pop()
 finally: pass
+try: 1 / 0
+except bump(): pass
+try: 1 / 0
+except (KeyError, bump() and ValueError, ZeroDivisionError): pass
 match 5:
     case made: pass
 try: 1 / 0

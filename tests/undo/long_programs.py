@@ -174,6 +174,10 @@ np.polyval(long, long)
 np.isin(long.astype('object'), long.astype('object'))
 # products
 big.stack()
+big @ arr
+arr[big]
+pl.sum_horizontal(long)
+statistics.multimode(line)
 big.melt(id_vars='n')
 big.duplicated()
 big.values[:5]

@@ -128,7 +128,8 @@ class ReadingPrograms:
         self._locals = []
         lines = [self._expression(2) for _ in range(self._random.choice((1, 1, 1, 1, 1, 2)))]
         if self._random.random() < 0.1:
-            lines = [f"if {self._expression(2)}: {lines[0]}"]
+            test, handled = self._expression(2), self._pick("ValueError", "(KeyError, TypeError)", self._expression(1))
+            lines = [self._pick(f"if {test}: {lines[0]}", f"try: {lines[0]}\nexcept {handled}: {test}")]
         return "\n".join(lines)
 
     def _spelling(self, path: str) -> str:
