@@ -27,8 +27,8 @@ bool: builtins. 1 bool any all callable type 2 isinstance issubclass math. 99 is
     exists isfile isdir getsize
 bytes: builtins. 1 bytes
 calendar: 1 asfreq resample pandas. 2 date_range period_range timedelta_range bdate_range polars. 99 date_range
-cells: 1 fillna ffill bfill round abs cummax cummin cumcount diff assign map combine_first fill_null fill_nan cum_max
-    cum_min cum_count replace_strict upper lower title capitalize swapcase casefold strip lstrip rstrip removeprefix
+cells: 1 fillna ffill bfill round abs cumcount diff assign map combine_first fill_null fill_nan cum_max cum_min
+    cum_count replace_strict upper lower title capitalize swapcase casefold strip lstrip rstrip removeprefix
     removesuffix cat to_lowercase to_uppercase strip_chars pct_change shift interpolate 2 clip where mask builtins. 1
     abs
 compare: numpy. 2 logical_and logical_or isclose allclose array_equal isin
@@ -58,7 +58,7 @@ format: builtins. 2 format
 frame: pandas. 1 DataFrame MultiIndex
 get: 2 get
 groups: 1 groupby rolling expanding ewm 99 group_by
-hash: 1 mode unique factorize union intersection difference symmetric_difference rolling_mean rolling_sum rolling_min
+hash: 1 unique factorize union intersection difference symmetric_difference rolling_mean rolling_sum rolling_min
     rolling_max pandas. 1 unique factorize
 hash truth: 1 isin is_in is_unique
 head: 1 head tail limit
@@ -97,7 +97,7 @@ print: IPython.display. 99 display builtins. 99 print display
 product: 1 merge join numpy. 1 meshgrid 2 polyval outer kron convolve cross pandas. 2 merge
 quantile: 1 quantile numpy. 2 percentile quantile nanpercentile
 range: builtins. 99 range
-rank: 1 rank
+rank: 1 mode rank
 reduction: 1 memory_usage sum mean median std var sem skew kurt kurtosis min max any all idxmin idxmax argmin argmax
     first last trace ptp arg_max arg_min total numpy. 2 sum mean median std var min max amin amax ptp average nansum
     nanmean nanmedian nanstd nanvar nanmin nanmax argmax argmin nanargmax nanargmin all any count_nonzero trace
@@ -109,7 +109,7 @@ repeat: 1 zfill expandtabs 2 center ljust rjust pad repeat numpy. 2 split array_
 replace: 1 translate 2 replace
 round: builtins. 2 round
 rows: 1 iterrows
-running: 1 cumsum cum_sum cumprod numpy. 2 cumsum cumprod
+running: 1 cummax cummin cumsum cum_sum cumprod numpy. 2 cumsum cumprod
 series: pandas. 1 Index Categorical 2 Series
 set: builtins. 1 set frozenset
 shown: builtins. 1 str repr ascii bin hex oct chr os. 1 getcwd os.path. 99 join basename dirname abspath splitext re. 4

@@ -115,6 +115,8 @@ def as_array(one: Extent) -> Extent:
     """Return the extent of a value after a function of NumPy made an array of it."""
     if one.kind == "frame":
         return turned(one, "array")[1]
+    if one.is_held and one.inner is not None and one.inner.kind == "text":
+        return replace(one, kind="array", weight=1.0)
     if one.is_held or one.shape == () or one.kind == "text":
         return one
     is_plain = one.inner is not None and one.inner.kind in NUMBERS - {"exact"} and one.bits <= 64  # noqa: PLR2004
@@ -217,7 +219,7 @@ def numbers(of: Extent, given: Given) -> Bounded:
 
 def truth(of: Extent, given: Given, factor: float = 1.0) -> Bounded:
     """Find out a truth for each cell, by itself or with a table of values."""
-    work = factor * cells(of, NONE)[0] + given.work
+    work = factor * (cells(of, NONE)[0] + given.work * (of.width if of.kind == "frame" else 1))
     if not of.is_held:
         return work, BOOL if of.kind in NUMBERS | {"text"} else unknown(of.cells, 1)
     columns = {name: truth(one, NONE)[1] for name, one in of.columns.items()} if of.columns else None
@@ -296,7 +298,7 @@ def quantile(of: Extent, given: Given) -> Bounded:
     """Find the values at some places of the order."""
     work, result = reduction(of, given)
     asked = max([1.0, *(one.length for one in given.all)])
-    return 5 * work + asked * of.width, result if asked <= 1 else like(result, asked * result.size, is_same=False)
+    return 5 * work + 50 * asked * of.width, result if asked <= 1 else like(result, asked * result.size, is_same=False)
 
 
 def head(of: Extent, given: Given) -> Bounded:
