@@ -43,6 +43,7 @@ from agentmagic.undo.workload import (
     Given,
     aggregated,
     as_array,
+    call_work,
     converted,
     hashed_again,
     queried,
@@ -173,7 +174,9 @@ class _ReadCheck:
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 return self._comprehension(node)
             case ast.Subscript(value=of, slice=key):
-                return self._bounded(item_of(self._object(of), self._place(of, key)), node)
+                extent = self._object(of)
+                self._spend(call_work(extent) * 0.2, node)
+                return self._bounded(item_of(extent, self._place(of, key)), node)
             case _:
                 _require(isinstance(node, OPERATORS))
                 return self._operation(node)
@@ -208,11 +211,14 @@ class _ReadCheck:
         """Check an operator or a literal."""
         match node:
             case ast.BinOp(left=left, op=op, right=right):
-                return self._bounded(combine(type(op).__name__, self.data(left), self.data(right)), node)
+                pair = self.data(left), self.data(right)
+                self._spend(call_work(*pair) * 0.5, node)
+                return self._bounded(combine(type(op).__name__, *pair), node)
             case ast.UnaryOp(op=op, operand=operand):
                 return self._bounded(negate(type(op).__name__, self.data(operand)), node)
             case ast.Compare(left=left, ops=ops, comparators=others):
                 values = [self.data(part) for part in (left, *others)]
+                self._spend(call_work(*values) * 0.5, node)
                 pairs = zip(ops, values, values[1:], strict=False)
                 return join([self._bounded(combine(type(op).__name__, one, other), node) for op, one, other in pairs])
             case ast.BoolOp(values=parts) | ast.JoinedStr(values=parts):
@@ -275,6 +281,7 @@ class _ReadCheck:
         _require(isinstance(func, ast.Attribute) and not has_stars)
         of, name = (func.value, func.attr) if isinstance(func, ast.Attribute) else (func, "")
         extent = self._object(of)
+        self._spend(call_work(extent), node)
         if name == "format":
             _require(_is_plain_format(of))
             return self._format(extent, self._given(node, args, name, path), node)
@@ -317,6 +324,7 @@ class _ReadCheck:
             self._spend(converted(given), node)
         if path.startswith("numpy."):
             given = Given(tuple(map(as_array, given.args)), given.names)
+        self._spend({"pandas": 2000, "polars": 500, "numpy": 100}.get(path.partition(".")[0], 0), node)
         result = self._kind(path, *given.without_first(), node)
         if key is None:
             return result

@@ -93,6 +93,12 @@ def times(several: tuple[Extent, ...]) -> float:
     return result
 
 
+def call_work(*objects: Extent) -> float:
+    """Return the work of calling a library, whatever the size of its data: 50 to 500 µs in pandas and polars."""
+    each = {"array": 10.0, "": 100.0}
+    return sum(1000.0 if one.kind in HELD - {"array"} else each.get(one.kind, 0.0) for one in objects)
+
+
 def converted(given: Given) -> float:
     """Return the work of polars to read arguments of other libraries, item by item."""
     return 20 * sum(one.size for one in given.all if one.kind not in POLARS | NUMBERS | {"text", "other"})

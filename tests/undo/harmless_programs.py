@@ -398,4 +398,6 @@ open_orders = df[df.b == 'open']
 def cells() -> tuple[list[str], list[str]]:
     """Return the cells that only read, and the others."""
     reading, _, others = CELLS.strip().partition("-" * 30 + "\n")
-    return list(reading.splitlines()), [one.replace("\\n", "\n") for one in others.splitlines()]
+    return [one.replace("\\n", "\n") for one in reading.splitlines()], [
+        one.replace("\\n", "\n") for one in others.splitlines()
+    ]

@@ -221,6 +221,10 @@ big_matrix @ big_matrix
 np.dot(big_matrix, big_matrix)
 wide.set_index('k').loc[[0] * 10**5]
 [one for one in long.tolist() for two in long.tolist()]
+[pf.sort('a').width for _ in article]
+[df.a.mean() for _ in range(10**5)]
+[np.mean(nums) for _ in range(10**6)]
+[pd.Series(nums) for _ in range(10**5)]
 [sum(nums) for nums in [long.tolist()] * 10**4]
 sorted([long.tolist()] * 10**4, key=sum)
 statistics.quantiles(nums, n=10**10)
