@@ -1,5 +1,6 @@
 """The kinds of work of built-in functions and of texts, and the names of all kinds of work."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,7 @@ from agentmagic.undo import workload as library
 from agentmagic.undo.extents import (
     BOOL,
     FLOAT,
+    HELD,
     NUMBER,
     NUMBERS,
     OTHER,
@@ -27,6 +29,15 @@ from agentmagic.undo.extents import (
 from agentmagic.undo.operators import Bounded, item_of
 from agentmagic.undo.texts import formatted, matching_work, raised, shown, shown_size
 from agentmagic.undo.workload import NONE, Given, Kind, converted, hashed_again
+
+_PERIODS = {
+    "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "D": 86400, "B": 86400,
+    "W": 6e5, "w": 6e5, "ME": 2.4e6, "MS": 2.4e6, "M": 2.4e6, "mo": 2.4e6, "QE": 7e6, "QS": 7e6, "Q": 7e6, "q": 7e6,
+    "YE": 3e7, "YS": 3e7, "Y": 3e7, "y": 3e7,
+}  # fmt: skip
+"""Lengths of the periods that texts such as "2h" name in pandas and polars, in seconds, rounded down."""
+_YEAR, _YEARS = 3.2e7, 10_000
+"""Seconds of a year, and the years that a calendar can span if its ends are not known."""
 
 
 def _value(of: Extent, given: Given, result: Extent, each: float = 1.0) -> Bounded:
@@ -190,6 +201,63 @@ def _count(of: Extent, given: Given) -> Bounded:
     return 2 * (of.work + given.work) + of.length * sought * 0.02, whole(64)
 
 
+def _calendar(of: Extent, given: Given) -> Bounded:
+    """Make a row for each period of a calendar: `periods` of them, or those of 10,000 years."""
+    periods, freq = given.names.get("periods"), given.get(9, "freq", "rule", "every", "interval")
+    freq = given.args[-1] if freq is None and of.kind in HELD and given.args else freq
+    seconds = 86400.0 if freq is None else _seconds(freq)
+    years = [int(year[0]) for one in (of, *given.all) if (year := re.match(r"\d{4}(?!\d)", str(one.exact)))]
+    span = _YEAR * (max(years) - min(years) + 1 if len(years) > 1 else _YEARS)
+    rows = periods.most if periods is not None else span / seconds if seconds else inf
+    if of.kind in HELD:
+        return of.work + rows, replace(library.like(of, of.size + rows * of.width, is_same=False), kind="groups")
+    return rows, Extent("series", (rows,), rows, 64, PLAIN, NUMBER)
+
+
+def _seconds(period: Extent) -> float:
+    """Return the length of a period such as "2h" in seconds, or 0 if it is not known."""
+    found = re.fullmatch(r"(\d*)([A-Za-z]+)(-[A-Z]+)?", str(period.exact))
+    return max(1, int(found[1] or 1)) * _PERIODS.get(found[2], 0) if found else 0.0
+
+
+# -- groups and expressions ----------------------------------------------------------------------------------
+
+
+def _groups(of: Extent, given: Given) -> Bounded:
+    """Split the rows into groups or windows."""
+    kind = "polars groups" if of.kind == "polars frame" else of.kind if of.kind in POLARS else "groups"
+    return 2 * of.work + given.work, replace(of, kind=kind, labels="", exact=None)
+
+
+def _parts(of: Extent, given: Given) -> Bounded:
+    """Make a frame of each group, 100 µs each, or a list of all values, which can stand in each row."""
+    work, result = library.passes(of, given)
+    return work + of.length * 1000, replace(result, size=inf) if of.kind == "polars expression" else result
+
+
+def _expression(of: Extent, given: Given) -> Bounded:
+    """Combine expressions of polars: each of their operations goes over all rows."""
+    operations = 1 + sum(1 + one.size for one in given.all)
+    if of.kind in ("polars frame", "polars groups"):
+        size = of.size * operations
+        return size * of.weight, Extent("polars frame", None, size, 128, of.weight)
+    size = operations + of.size
+    return size, Extent("polars expression" if of.kind == "polars expression" else "", None, size, 128, PLAIN)
+
+
+def aggregated(of: Extent, rounds: float, *, by_column: bool) -> Bounded:
+    """Return the bound of methods that go over a frame, series or its groups some times, or over one column each."""
+    several = of.columns.values() if by_column and of.columns is not None else [of]
+    work = max([1.0, *(library.reduction(one, NONE)[0] for one in several)]) * max(1.0, rounds)
+    return work * (3 if of.kind == "groups" else 1) + 1000, library.like(of, of.size * max(1.0, rounds), is_same=False)
+
+
+def queried(of: Extent, parts: float) -> Bounded:
+    """Return the bound of an expression that pandas evaluates for each row."""
+    each = max([PLAIN, *(one.weight for one in of.columns.values())]) if of.columns else of.weight
+    return of.work + of.length * parts * each, library.subset(of, NONE)[1]
+
+
 # -- texts ---------------------------------------------------------------------------------------------------
 
 
@@ -273,9 +341,9 @@ KINDS: Mapping[str, Kind] = {
     "quantile": library.quantile, "head": library.head, "relabel": library.relabel, "convert": library.convert,
     "objects": library.objects, "array": library.array, "members": library.members, "repeat": library.repetition,
     "made": library.made, "square": library.square, "spaced": library.spaced, "arange": library.arange,
-    "elements": library.elements, "bins": library.bins, "calendar": library.calendar, "product": library.product,
+    "elements": library.elements, "bins": library.bins, "calendar": _calendar, "product": library.product,
     "widened": library.widened, "spread": library.spread, "stacked": library.stacked, "matrix": library.matrix,
-    "fit": library.fit, "groups": library.groups, "parts": library.parts, "expression": library.expression,
+    "fit": library.fit, "groups": _groups, "parts": _parts, "expression": _expression,
     "hash": partial(library.passes, factor=2.5), "hash truth": partial(library.truth, factor=2.5),
     "truth of rows": partial(library.equal_rows, is_truth=True), "dates": partial(library.convert, factor=500.0),
     "rows": partial(library.objects, factor=200.0), "turned": lambda of, _: library.turned(of, of.kind),

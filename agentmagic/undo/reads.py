@@ -15,7 +15,7 @@ from typing import Any
 
 from agentmagic.undo.data_types import is_data, known_kinds, member_of
 from agentmagic.undo.extents import OTHER, POLARS, Extent, join, measure, repeated, text_of, unknown
-from agentmagic.undo.kinds import KINDS
+from agentmagic.undo.kinds import KINDS, aggregated, queried
 from agentmagic.undo.library_members import foreign_names, is_own, places
 from agentmagic.undo.operations import (
     CONSTANTS,
@@ -35,18 +35,16 @@ from agentmagic.undo.operations import (
     PARTS,
     REDUCTIONS,
     TAKE_ANY_KEYWORD,
-)  # fmt: skip
+)
 from agentmagic.undo.operators import Bounded, attribute_of, combine, item_of, literal_of, looped, negate, slice_of
 from agentmagic.undo.texts import formatted, shown
 from agentmagic.undo.workload import (
     MOST_ELEMENTS,
     Given,
-    aggregated,
     as_array,
     call_work,
     converted,
     hashed_again,
-    queried,
 )
 
 

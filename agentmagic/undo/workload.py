@@ -31,14 +31,6 @@ from agentmagic.undo.texts import raised
 
 MOST_ELEMENTS = 10_000_000
 """Work above which a program is asked about: ten million elements where nothing better is known, 1 to 3 s."""
-_PERIODS = {
-    "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "D": 86400, "B": 86400,
-    "W": 6e5, "w": 6e5, "ME": 2.4e6, "MS": 2.4e6, "M": 2.4e6, "mo": 2.4e6, "QE": 7e6, "QS": 7e6, "Q": 7e6, "q": 7e6,
-    "YE": 3e7, "YS": 3e7, "Y": 3e7, "y": 3e7,
-}  # fmt: skip
-"""Lengths of the periods that texts such as "2h" name in pandas and polars, in seconds, rounded down."""
-_YEAR, _YEARS = 3.2e7, 10_000
-"""Seconds of a year, and the years that a calendar can span if its ends are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,25 +416,6 @@ def bins(of: Extent, given: Given) -> Bounded:
     return 5 * of.work + given.work + asked * 100, result
 
 
-def calendar(of: Extent, given: Given) -> Bounded:
-    """Make a row for each period of a calendar: `periods` of them, or those of 10,000 years."""
-    periods, freq = given.names.get("periods"), given.get(9, "freq", "rule", "every", "interval")
-    freq = given.args[-1] if freq is None and of.kind in HELD and given.args else freq
-    seconds = 86400.0 if freq is None else _seconds(freq)
-    years = [int(year[0]) for one in (of, *given.all) if (year := re.match(r"\d{4}(?!\d)", str(one.exact)))]
-    span = _YEAR * (max(years) - min(years) + 1 if len(years) > 1 else _YEARS)
-    rows = periods.most if periods is not None else span / seconds if seconds else inf
-    if of.kind in HELD:
-        return of.work + rows, replace(like(of, of.size + rows * of.width, is_same=False), kind="groups")
-    return rows, Extent("series", (rows,), rows, 64, PLAIN, NUMBER)
-
-
-def _seconds(period: Extent) -> float:
-    """Return the length of a period such as "2h" in seconds, or 0 if it is not known."""
-    found = re.fullmatch(r"(\d*)([A-Za-z]+)(-[A-Z]+)?", str(period.exact))
-    return max(1, int(found[1] or 1)) * _PERIODS.get(found[2], 0) if found else 0.0
-
-
 def product(of: Extent, given: Given) -> Bounded:
     """Combine each row with each other one, unless `validate` allows one match for a row only."""
     if of.kind == "text":  # `join` of texts
@@ -509,41 +482,3 @@ def operator(of: Extent, given: Given, operation: str) -> Bounded:
     if operation == "Eq" and max(one.weight for one in (of, *others)) >= 1:  # each object may be sought in all
         work += of.size * given.size
     return 2 * work, list_of([result, result]) if operation == "FloorDiv" and of.kind in NUMBERS else result
-
-
-# -- groups and expressions ----------------------------------------------------------------------------------
-
-
-def groups(of: Extent, given: Given) -> Bounded:
-    """Split the rows into groups or windows."""
-    kind = "polars groups" if of.kind == "polars frame" else of.kind if of.kind in POLARS else "groups"
-    return 2 * of.work + given.work, replace(of, kind=kind, labels="", exact=None)
-
-
-def parts(of: Extent, given: Given) -> Bounded:
-    """Make a frame of each group, 100 µs each, or a list of all values, which can stand in each row."""
-    work, result = passes(of, given)
-    return work + of.length * 1000, replace(result, size=inf) if of.kind == "polars expression" else result
-
-
-def expression(of: Extent, given: Given) -> Bounded:
-    """Combine expressions of polars: each of their operations goes over all rows."""
-    operations = 1 + sum(1 + one.size for one in given.all)
-    if of.kind in ("polars frame", "polars groups"):
-        size = of.size * operations
-        return size * of.weight, Extent("polars frame", None, size, 128, of.weight)
-    size = operations + of.size
-    return size, Extent("polars expression" if of.kind == "polars expression" else "", None, size, 128, PLAIN)
-
-
-def aggregated(of: Extent, rounds: float, *, by_column: bool) -> Bounded:
-    """Return the bound of methods that go over a frame, series or its groups some times, or over one column each."""
-    several = of.columns.values() if by_column and of.columns is not None else [of]
-    work = max([1.0, *(reduction(one, NONE)[0] for one in several)]) * max(1.0, rounds)
-    return work * (3 if of.kind == "groups" else 1) + 1000, like(of, of.size * max(1.0, rounds), is_same=False)
-
-
-def queried(of: Extent, parts: float) -> Bounded:
-    """Return the bound of an expression that pandas evaluates for each row."""
-    each = max([PLAIN, *(one.weight for one in of.columns.values())]) if of.columns else of.weight
-    return of.work + of.length * parts * each, subset(of, NONE)[1]
