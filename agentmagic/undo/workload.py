@@ -288,7 +288,7 @@ def pairs(of: Extent, given: Given) -> Bounded:
     if of.kind == "series" and any(one.labels != of.labels for one in given.all if one.is_held):
         return of.length * given.size, FLOAT
     lines = of.width if of.kind in ("frame", "series") else max(of.length, of.width) if len(of.shape) > 1 else 2.0
-    work = (of.work + given.work) * (lines + 1) * PLAIN
+    work = (of.work + given.work) * (lines + 1) * PLAIN + reduction(of, NONE)[0] * (of.kind != "frame")
     return work, Extent("", (lines, lines), lines * lines, 64, PLAIN, FLOAT) if of.kind != "series" else FLOAT
 
 

@@ -172,6 +172,11 @@ np.array_split(long, 10**9)
 np.triu(long)
 np.polyval(long, long)
 np.isin(long.astype('object'), long.astype('object'))
+np.cov(big.town)
+np.isin(big.town, big.town)
+big.rank()
+big.mode()
+big.cummax(1)
 # products
 big.stack()
 big @ arr
