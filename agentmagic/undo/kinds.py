@@ -335,7 +335,8 @@ def _loads(of: Extent, given: Given) -> Bounded:
 
 KINDS: Mapping[str, Kind] = {
     "pass": library.passes, "subset": library.subset, "equal rows": library.equal_rows, "sort": library.sort,
-    "rank": library.rank, "cells": library.cells, "numbers": library.numbers, "truth": library.truth,
+    "rank": library.rank, "cells": library.cells, "shifted": library.shifted, "numbers": library.numbers,
+    "truth": library.truth,
     "running": library.running, "reduction": library.reduction, "items product": library.product_of_items,
     "distinct": library.distinct, "description": library.description, "pairs": library.pairs,
     "quantile": library.quantile, "head": library.head, "relabel": library.relabel, "convert": library.convert,

@@ -27,10 +27,9 @@ bool: builtins. 1 bool any all callable type 2 isinstance issubclass math. 99 is
     exists isfile isdir getsize
 bytes: builtins. 1 bytes
 calendar: 1 asfreq resample pandas. 2 date_range period_range timedelta_range bdate_range polars. 99 date_range
-cells: 1 fillna ffill bfill round abs cumcount diff assign map combine_first fill_null fill_nan cum_max cum_min
-    cum_count replace_strict upper lower title capitalize swapcase casefold strip lstrip rstrip removeprefix
-    removesuffix cat to_lowercase to_uppercase strip_chars pct_change shift interpolate 2 clip where mask builtins. 1
-    abs
+cells: 1 fillna ffill bfill round abs cumcount assign map combine_first fill_null fill_nan cum_max cum_min cum_count
+    replace_strict upper lower title capitalize swapcase casefold strip lstrip rstrip removeprefix removesuffix cat
+    to_lowercase to_uppercase strip_chars interpolate 2 clip where mask builtins. 1 abs
 compare: numpy. 2 logical_and logical_or isclose allclose array_equal isin
 contains: 1 contains fullmatch 2 match
 convert: 1 astype
@@ -81,11 +80,11 @@ numbers: numpy. 1 sqrt exp log log2 log10 log1p expm1 abs absolute sin cos tan a
 objects: 0 encode decode 1 tolist to_list itertuples to_dict hex to_pandas to_dicts rows row iter_rows to_arrow
 pairs: 1 cov corr corrwith numpy. 2 corrcoef cov
 parts: 1 implode partition_by
-pass: 0 info glimpse 1 autocorr rename_axis to_period to_timestamp to_series month_name day_name ngroup ohlc diagonal
-    nonzero is_integer bit_count as_integer_ratio to_pydatetime toordinal weekday isoweekday timestamp total_seconds
-    date time timetuple quantize floor ceil isocalendar astimezone wrap group groups groupdict span cast alias suffix
-    prefix strptime to_date to_datetime to_time year month day hour minute second quarter ordinal_day total_days
-    total_hours total_minutes epoch sqrt log exp sign unnest to_struct
+pass: 0 info glimpse 1 rename_axis to_period to_timestamp to_series month_name day_name ngroup ohlc diagonal nonzero
+    is_integer bit_count as_integer_ratio to_pydatetime toordinal weekday isoweekday timestamp total_seconds date time
+    timetuple quantize floor ceil isocalendar astimezone wrap group groups groupdict span cast alias suffix prefix
+    strptime to_date to_datetime to_time year month day hour minute second quarter ordinal_day total_days total_hours
+    total_minutes epoch sqrt log exp sign unnest to_struct
 polars: polars. 99 col lit len when sum mean max min count first last element date datetime duration concat_str
     coalesce struct all exclude format sum_horizontal max_horizontal min_horizontal mean_horizontal any_horizontal
     all_horizontal median std var n_unique corr
@@ -112,6 +111,7 @@ rows: 1 iterrows
 running: 1 cummax cummin cumsum cum_sum cumprod numpy. 2 cumsum cumprod
 series: pandas. 1 Index Categorical 2 Series
 set: builtins. 1 set frozenset
+shifted: 1 diff pct_change shift autocorr
 shown: builtins. 1 str repr ascii bin hex oct chr os. 1 getcwd os.path. 99 join basename dirname abspath splitext re. 4
     escape time. 1 ctime strftime
 slice: builtins. 99 slice

@@ -207,6 +207,14 @@ def cells(of: Extent, given: Given) -> Bounded:
     return of.work + given.work + texts + across(of, given.names.get("axis")), result
 
 
+def shifted(of: Extent, given: Given) -> Bounded:
+    """Shift all cells by one number of rows. Groups are shifted one by one, several numbers one after the other."""
+    work, result = cells(of, given)
+    if any(one.shape != () and one.kind not in ("text", *POLARS) for one in given.all):
+        return inf, result
+    return work + (of.length * given.numbers if of.kind == "groups" else 0), result
+
+
 def numbers(of: Extent, given: Given) -> Bounded:
     """Calculate a number for each number."""
     work, result = cells(of, given)
