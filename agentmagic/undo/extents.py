@@ -1,7 +1,7 @@
 """What is certain of a value before a program runs: its kind, and upper bounds of its sizes.
 
 Sizes of variables are read from lengths, shapes and numbers of bytes. This runs no code of the user, because
-`data_types.is_data` has checked all types before.
+`data_types.is_data` has checked all types before. Whatever is in doubt is infinite.
 """
 
 import sys
@@ -9,7 +9,6 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
 from math import inf, prod
 from typing import Any, cast
 
@@ -17,8 +16,6 @@ from agentmagic.undo.data_types import MOST_CELLS, known_kinds
 
 PLAIN, OF_TEXT = 0.1, 0.11
 """Work for one number, and for one text, that NumPy, pandas or polars hold in their own memory."""
-_MOST_PLACES = 10
-"""Length of a literal up to which the extent of each of its items is known."""
 _MOST_TEXTS = 2_000_000
 """Length of a column up to which its longest text is found."""
 _MOST_COLUMNS = 3000
@@ -28,8 +25,7 @@ _MOST_TEXT_COLUMNS = 300
 
 NUMBERS = frozenset({"int", "bool", "float", "number", "exact"})
 POLARS = frozenset({"polars frame", "polars series", "polars expression", "polars groups"})
-PANDAS = frozenset({"frame", "series", "groups"})
-HELD = PANDAS | POLARS | {"array"}
+HELD = POLARS | {"frame", "series", "groups", "array"}
 """Kinds whose contents a data library holds."""
 
 
@@ -40,9 +36,9 @@ class Extent:
     `kind` is certain, or "" if unknown. `shape` has upper bounds of the length of each axis; None if their number is
     unknown. `size` bounds the number of elements inside, with the characters of texts. `bits` bounds whole numbers.
     `weight` is the work for one element; below 1, the value is certainly held by a data library, without Python
-    objects. `inner` holds for each item, `keys` for each key. `columns` holds for each column of a frame whose column
-    labels are unique, or for each key or place of a short container. Two values with the same `labels` have the same
-    row labels. `exact` is the value of a constant.
+    objects. `inner` holds for each item, `keys` for each key of a dict, `columns` for each column of a frame whose
+    column labels are unique. Two values with the same `labels` have the same row labels. `exact` is the value of a
+    constant.
     """
 
     kind: str = ""
@@ -69,12 +65,17 @@ class Extent:
     @property
     def width(self) -> float:
         """An upper bound of the number of columns."""
-        return self.size if self.shape is None else prod(self.shape[1:])
+        return self.size if self.shape is None else max(1.0, prod(self.shape[1:]))
+
+    @property
+    def cell_size(self) -> float:
+        """An upper bound of the size of one cell."""
+        return self.size if self.inner is None else self.inner.size
 
     @property
     def work(self) -> float:
         """The work of looking at each element once."""
-        return 1.0 if self.kind == "range" else 1 + self.size * (0.02 if self.kind == "text" else self.weight)
+        return 1 + self.size * (0.02 if self.kind == "text" else self.weight)
 
     @property
     def is_held(self) -> bool:
@@ -82,20 +83,20 @@ class Extent:
         return self.weight < 1 or self.kind in HELD
 
     @property
-    def bound(self) -> float:
-        """An upper bound of the absolute value of a whole number, or of those inside."""
-        if isinstance(self.exact, (int, float)):
-            return abs(self.exact) if -1e300 < self.exact < 1e300 else inf  # noqa: PLR2004
-        return 2.0**self.bits if self.bits < 1000 else inf  # noqa: PLR2004
-
-    @property
     def is_plain(self) -> bool:
         """Whether a data library holds the contents, and all are machine numbers."""
         return self.weight < 1 and self.inner is not None and self.inner.kind in NUMBERS
 
-    def without_polars(self) -> "Extent":
-        """Return the extent of a value that may belong to another library."""
-        return replace(self, kind="") if self.kind in POLARS else self
+    @property
+    def most(self) -> float:
+        """An upper bound of the absolute value of a whole number, or of those inside; 0 for a text or None."""
+        if self.kind in ("text", "other"):
+            return 0.0
+        if isinstance(self.exact, (int, float)):
+            return abs(self.exact) if -1e300 < self.exact < 1e300 else inf  # noqa: PLR2004
+        if self.shape != () and self.inner is not None:
+            return self.inner.most
+        return 2.0**self.bits if self.bits < 1000 else inf  # noqa: PLR2004
 
     def item(self) -> "Extent":
         """Return what is certain of an item over which a loop goes."""
@@ -104,7 +105,7 @@ class Extent:
         if self.kind == "dict" and self.keys is not None:
             return self.keys
         if self.shape is not None and len(self.shape) > 1 and self.kind == "array":
-            return replace(self, shape=self.shape[1:], size=self.size, labels="", exact=None)
+            return replace(self, shape=self.shape[1:], labels="", exact=None)
         if self.inner is not None and self.kind not in ("frame", "polars frame", "groups", "polars groups"):
             return self.inner
         return unknown(self.size, self.bits)
@@ -118,13 +119,9 @@ def unknown(size: float = 1.0, bits: float = 64.0) -> Extent:
 FLOAT, NUMBER, BOOL, OTHER = Extent("float"), Extent("number"), Extent("bool", bits=1), Extent("other", bits=1)
 
 
-_FIXED: Mapping[type, Extent] = {float: FLOAT, complex: FLOAT, bool: BOOL, type(None): OTHER}
-
-
-def whole(most: float) -> Extent:
-    """Return the extent of a whole number from 0 to `most`, such as a length."""
-    bits = inf if most == inf else max(1, int(most).bit_length())
-    return Extent("int", size=1 + bits / 64, bits=bits)
+def whole(bits: float, kind: str = "int") -> Extent:
+    """Return the extent of a whole number of so many bits."""
+    return Extent(kind, size=1 + bits / 64, bits=max(1.0, bits))
 
 
 def text_of(length: float) -> Extent:
@@ -135,25 +132,15 @@ def text_of(length: float) -> Extent:
 def list_of(items: Iterable[Extent]) -> Extent:
     """Return the extent of a container with these items."""
     items = [*items]
-    inner, columns = join(items), dict[Hashable, Extent](enumerate(items)) if len(items) <= _MOST_PLACES else None
-    size = 1 + sum(item.size + 1 for item in items)
-    return Extent("list", (len(items),), size, inner.bits, inner=inner, columns=columns)
+    inner = join(items)
+    return Extent("list", (len(items),), 1 + sum(item.size + 1 for item in items), inner.bits, inner=inner)
 
 
-def dict_of(keys: Iterable[Extent], values: Iterable[Extent], *, stars: bool = False) -> Extent:
-    """Return the extent of a dict. With `stars`, some values are dicts whose items it takes over."""
-    keys, values = [*keys], [*values]
-    size = 1 + sum(one.size + 1 for one in (*keys, *values))
-    bits = max([1.0, *(one.bits for one in (*keys, *values))])
-    if stars:
-        return Extent("dict", (size,), size, bits, inner=unknown(size, bits), keys=unknown(size, bits))
-    return Extent("dict", (len(values),), size, bits, inner=join(values), keys=join(keys))
-
-
-def repeated(inner: Extent, length: float, kind: str = "list", keys: Extent | None = None) -> Extent:
-    """Return the extent of a container with `length` items, each at most as large as `inner`."""
+def repeated(inner: Extent, length: float, keys: Extent | None = None) -> Extent:
+    """Return the extent of a container with `length` items, each at most as large as `inner`; with keys, of a dict."""
     size = 1 + length * (1 + inner.size + (keys.size if keys else 0))
-    return Extent(kind, (length,), size, inner.bits, inner=inner, keys=keys)
+    bits = max(inner.bits, keys.bits if keys else 1)
+    return Extent("dict" if keys else "list", (length,), size, bits, inner=inner, keys=keys)
 
 
 def join(extents: Iterable[Extent]) -> Extent:
@@ -166,19 +153,18 @@ def join(extents: Iterable[Extent]) -> Extent:
         return first
     shapes = [one.shape for one in extents if one.shape is not None]
     has_shape = len(shapes) == len(extents) and len({len(shape) for shape in shapes}) == 1
-    inner = [one.inner for one in extents if one.inner is not None]
-    keys = [one.keys for one in extents if one.keys is not None]
-    size = max(max(one.size, one.length) for one in extents)
-    is_light = all(one.weight < 1 for one in extents)
-    weight = max(one.size * one.weight for one in extents) / size if is_light and size < inf else 1.0
+    inner, keys = [one.inner for one in extents], [one.keys for one in extents]
+    size, weight = max(max(one.size, one.length) for one in extents), max(one.weight for one in extents)
+    if weight < 1 and size < inf:
+        weight = max(one.size * one.weight for one in extents) / size
     return Extent(
         first.kind if all(one.kind == first.kind for one in extents) else "",
-        tuple(map(max, *shapes)) if has_shape and len(shapes) > 1 else None,
+        tuple(map(max, *shapes)) if has_shape else None,
         size,
         max(one.bits for one in extents),
-        weight if weight < 1 else max(one.weight for one in extents),
-        join(inner) if len(inner) == len(extents) else None,
-        join(keys) if len(keys) == len(extents) else None,
+        weight,
+        None if None in inner else join(filter(None, inner)),
+        None if None in keys else join(filter(None, keys)),
     )
 
 
@@ -213,37 +199,28 @@ def _of_scalar(value: Any) -> Extent:  # noqa: PLR0911  (one arm for each kind)
         case bool():
             return BOOL
         case int():
-            bits = max(1, value.bit_length())
-            return Extent("int", size=1 + bits / 64, bits=bits, exact=value)
-        case float():
-            return replace(FLOAT, exact=value)
-        case complex():
-            return FLOAT
+            return replace(whole(max(1, value.bit_length())), exact=value)
+        case float() | complex():
+            return replace(FLOAT, exact=value if isinstance(value, float) else None)
         case str() | bytes():
             return replace(text_of(len(value)), exact=value)
         case range():
-            most = max(abs(value.start), abs(value.stop)).bit_length()
-            length = max(0, (value.stop - value.start) // value.step + 1)
-            return Extent(
-                "range",
-                (_as_float(length),),
-                _as_float(length),
-                most,
-                inner=Extent("int", size=1 + most / 64, bits=most),
-            )
+            return range_of(value)
         case Decimal():
             _, digits, exponent = value.as_tuple()
-            bits = 4 * (len(digits) + (abs(exponent) if isinstance(exponent, int) else 0) + 30)
-            return Extent("exact", size=1 + bits / 64, bits=bits)
+            return whole(4 * (len(digits) + (abs(exponent) if isinstance(exponent, int) else 0) + 30), "exact")
         case Fraction():
-            bits = value.numerator.bit_length() + value.denominator.bit_length()
-            return Extent("exact", size=1 + bits / 64, bits=bits)
+            return whole(value.numerator.bit_length() + value.denominator.bit_length(), "exact")
         case _:
             return OTHER if value is None or value is ... or type(value) is object else NUMBER
 
 
-def _as_float(number: int) -> float:
-    return float(number) if number.bit_length() < 1000 else inf  # noqa: PLR2004
+def range_of(value: range) -> Extent:
+    """Return the extent of a range, whose size is the work of going through it."""
+    most = max(abs(value.start), abs(value.stop)).bit_length()
+    number = max(0, (value.stop - value.start) // value.step + 1)
+    length = float(number) if number.bit_length() < 1000 else inf  # noqa: PLR2004
+    return Extent("range", (length,), max(1.0, length), max(1, most), inner=whole(max(1, most)))
 
 
 def _of_items(items: list[Any], kind: str) -> Extent:
@@ -251,10 +228,6 @@ def _of_items(items: list[Any], kind: str) -> Extent:
     size, found = 1.0 + len(items), list[Extent]()
     kinds, types = known_kinds(), set(map(type, items))
     for one_type in types:
-        if (fixed := _FIXED.get(one_type)) is not None:  # needs no list of its own
-            found.append(fixed)
-            size += len(items)
-            continue
         same = items if len(types) == 1 else [item for item in items if type(item) is one_type]
         one, total = _of_several(same, one_type, kinds.get(one_type, ""))
         found.append(one)
@@ -266,24 +239,18 @@ def _of_items(items: list[Any], kind: str) -> Extent:
 def _of_several(same: list[Any], one_type: type, kind: str) -> tuple[Extent, float]:
     """Return what holds for each of several values of one type, and the sum of their sizes."""
     if one_type is int:
-        bits = max(1, max(same).bit_length(), min(same).bit_length())
-        return Extent("int", size=1 + bits / 64, bits=bits), len(same) * (1 + bits / 64)
+        one = whole(max(1, max(same).bit_length(), min(same).bit_length()))
+        return one, len(same) * one.size
     if one_type in (str, bytes):
         lengths = [*map(len, same)]
         return text_of(max(lengths)), float(sum(lengths))
-    longest = float(max(map(len, same))) if kind in ("list", "dict") else 0.0
-    if kind == "list":
-        inner = _of_items([item for one in same for item in one], "list")
-        return repeated(inner.inner or OTHER, longest), inner.size + len(same)
-    if kind == "dict":
+    if one_type in (float, complex, bool, type(None)):
+        return BOOL if one_type is bool else OTHER if one_type is type(None) else FLOAT, float(len(same))
+    if kind in ("list", "dict"):
         keys = _of_items([key for one in same for key in one], "list")
-        values = _of_items([value for one in same for value in one.values()], "list")
-        one = repeated(values.inner or OTHER, longest, "dict", keys.inner)
-        first = same[0].keys()
-        if len(first) <= _MOST_PLACES and all(other.keys() == first for other in same):
-            columns = {key: _of_items([other[key] for other in same], "list").inner or OTHER for key in first}
-            return replace(one, columns=columns), keys.size + values.size
-        return one, keys.size + values.size
+        values = _of_items([value for one in same for value in one.values()], "list") if kind == "dict" else keys
+        one = repeated(values.inner or OTHER, float(max(map(len, same))), keys.inner if kind == "dict" else None)
+        return one, keys.size + (values.size if kind == "dict" else len(same))
     several = [measure(item) for item in same]
     return join(several), sum(one.size for one in several)
 
@@ -293,45 +260,53 @@ def _of_array(value: Any) -> Extent:
     if value.dtype.hasobject:
         return replace(_of_items(value.ravel().tolist(), "array"), shape=shape)
     if value.dtype.kind in "SUV":
-        letters = value.dtype.itemsize
+        letters = float(value.dtype.itemsize)
         return Extent("array" if shape else "text", shape or (letters,), value.size * letters, inner=text_of(letters))
     if not shape:
-        return _of_number(value.item()) if value.dtype.kind in "iu" else FLOAT if value.dtype.kind in "fc" else NUMBER
-    inner = _of_dtype(value.dtype)
-    return Extent("array", shape, float(value.size), inner.bits, PLAIN, inner)
+        is_whole = value.dtype.kind in "iu"
+        return replace(NUMBER, exact=value.item()) if is_whole else FLOAT if value.dtype.kind in "fc" else NUMBER
+    return _column(shape, _of_dtype(value.dtype), kind="array")
 
 
-def _of_number(value: int) -> Extent:
-    return Extent("number", bits=max(1, value.bit_length()), exact=value)
+def _column(
+    shape: tuple[float, ...], inner: Extent, size: float | None = None, weight: float = PLAIN, kind: str = "series"
+) -> Extent:
+    return Extent(kind, shape, prod(shape) if size is None else size, inner.bits, weight, inner)
 
 
 def _of_dtype(dtype: Any) -> Extent:
     kind = getattr(dtype, "kind", "")
-    if kind in "iu" and kind:
-        return replace(NUMBER, bits=min(64, 8 * getattr(dtype, "itemsize", 8)))
     return BOOL if kind == "b" else FLOAT if kind in ("f", "c") else NUMBER
 
 
 def _of_series(value: Any, name: str = "") -> Extent:
     kind = cast("type[Any]", type(value))
-    length, labels = float(len(value)), f"rows of {name}" if name and hasattr(kind, "index") else ""
+    length = float(len(value))
     if hasattr(kind, "levels"):  # a MultiIndex, whose labels are tuples
-        levels = [_of_series(level) for level in value.levels]
-        inner = list_of(join([level.inner or OTHER]) for level in levels)
-        return Extent("series", (length,), length * inner.size, inner.bits, inner=inner)
-    dtype = value.dtype
+        inner = list_of([_of_series(level).inner or OTHER for level in value.levels])
+        return _column((length,), inner, length * inner.size, 1.0)
+    column = _of_column(value, value.dtype, length)
+    return replace(column, labels=f"rows of {name}" if name and hasattr(kind, "index") else "")
+
+
+def _of_column(value: Any, dtype: Any, length: float) -> Extent:
+    """Return the extent of a column of pandas of this dtype."""
     if hasattr(dtype, "categories"):
         inner = _of_series(dtype.categories).inner or OTHER
-        return Extent("series", (length,), length * inner.size, inner.bits, OF_TEXT, inner, labels=labels)
-    if str(dtype) == "object" or _is_of_python(dtype):
+        return _column((length,), inner, length * inner.size, OF_TEXT)
+    if str(dtype) == "object" or getattr(dtype, "storage", "") == "python":
         items = _of_items(value.tolist(), "series") if length <= MOST_CELLS else unknown(inf)
-        return replace(items, kind="series", shape=(length,), labels=labels)
+        return replace(items, kind="series", shape=(length,))
     if hasattr(dtype, "storage") or hasattr(dtype, "pyarrow_dtype"):  # texts, or what Arrow holds
         total, longest = _of_texts(value)
         inner = text_of(longest) if hasattr(dtype, "storage") else unknown(1 + longest, 128)
-        weight = OF_TEXT * (length + total / 20 + 1) / (length + total + 1)
-        return Extent("series", (length,), length + total, inner.bits, weight, inner, labels=labels)
-    return _of_plain(dtype, length, labels)
+        return _texts(length, total, inner)
+    return _column((length,), _of_dtype(dtype))
+
+
+def _texts(length: float, total: float, inner: Extent, kind: str = "series") -> Extent:
+    """Return the extent of a column of texts with these many bytes, each of which is less work than a text."""
+    return _column((length,), inner, length + total, OF_TEXT * (length + total / 20 + 1) / (length + total + 1), kind)
 
 
 def _of_texts(value: Any) -> tuple[float, float]:
@@ -344,67 +319,50 @@ def _of_texts(value: Any) -> tuple[float, float]:
     return float(compute.sum(lengths).as_py() or 0), float(compute.max(lengths).as_py() or 0)
 
 
-def _is_of_python(dtype: Any) -> bool:
-    return getattr(dtype, "storage", "") == "python"
-
-
-@lru_cache(64)
-def _of_plain(dtype: Any, rows: float, labels: str) -> Extent:
-    inner = _of_dtype(dtype)
-    return Extent("series", (rows,), rows, inner.bits, PLAIN, inner, labels=labels)
-
-
 def _of_frame(value: Any, name: str) -> Extent:
-    rows, labels = float(len(value.index)), f"rows of {name}" if name else ""
-    index, columns, texts = _of_series(value.index), list[Extent](), 0
+    rows, index, columns, texts = float(len(value.index)), _of_series(value.index), list[Extent](), 0
     if value.shape[1] > _MOST_COLUMNS:
         return unknown(inf)
     for place, dtype in enumerate(value.dtypes):
         is_plain = not any(hasattr(dtype, part) for part in ("storage", "pyarrow_dtype", "categories"))
         if is_plain and str(dtype) != "object":
-            columns.append(_of_plain(dtype, rows, labels))
+            columns.append(_column((rows,), _of_dtype(dtype)))
             continue
         texts += 1
-        column = value.iloc[:, place] if texts <= _MOST_TEXT_COLUMNS else None
-        columns.append(unknown(inf) if column is None else replace(_of_series(column), labels=labels))
-    names = _of_series(value.columns)
-    total = index.size + names.size + sum(column.size for column in columns)
-    work = index.size * PLAIN + names.size + sum(column.size * column.weight for column in columns)
-    inner = join(column.inner or unknown(column.size) for column in columns)
-    by_name = dict(zip(value.columns.tolist(), columns, strict=True))
-    return Extent(
-        "frame",
-        (rows, float(len(columns))),
-        total,
-        max([64.0, *(column.bits for column in columns)]),
-        max(PLAIN, min(1.0, work / total)) if max([PLAIN, *(one.weight for one in columns)]) < 1 else 1.0,
-        inner,
-        names.inner,
-        by_name if len(by_name) == len(columns) else None,
-        labels,
-    )
+        is_read = texts <= _MOST_TEXT_COLUMNS
+        columns.append(_of_series(value.iloc[:, place]) if is_read else unknown(inf))
+    columns = [replace(column, labels=f"rows of {name}" if name else "") for column in columns]
+    frame = frame_of("frame", rows, dict(zip(value.columns.tolist(), columns, strict=True)), columns)
+    names, labels = _of_series(value.columns), columns[0].labels if columns else ""
+    size, weight = frame.size + index.size + names.size, max(frame.weight, index.weight)
+    return replace(frame, size=size, weight=weight, keys=names.inner, labels=labels)
+
+
+def frame_of(kind: str, rows: float, by_name: Mapping[Hashable, Extent], columns: list[Extent]) -> Extent:
+    """Return the extent of a frame with these columns. `by_name` has fewer if some names stand twice."""
+    size = sum(one.size for one in columns)
+    work = sum(one.size * one.weight for one in columns)
+    weight = 1.0 if any(one.weight >= 1 for one in columns) else max(PLAIN, work / size) if size else PLAIN
+    inner = join(one.inner or unknown(one.size, one.bits) for one in columns)
+    bits = max([64.0, *(one.bits for one in columns)])
+    several = by_name if len(by_name) == len(columns) else None
+    return Extent(kind, (rows, float(len(columns))), size + 1, bits, weight, inner, columns=several)
 
 
 def _of_polars(value: Any) -> Extent:
     if not hasattr(value, "dtypes"):
         return _of_polars_series(value)
-    columns = value.get_columns()
-    several = {column.name: _of_polars_series(column) for column in columns[:_MOST_TEXT_COLUMNS]}
-    size = float(value.estimated_size()) if len(several) < len(columns) else sum(one.size for one in several.values())
-    inner = join(one.inner or OTHER for one in several.values()) if len(several) == len(columns) else None
-    shape = (float(value.height), float(value.width))
-    total = 1 + size + sum(len(name) for name in value.columns)
-    return Extent("polars frame", shape, total, 128, PLAIN, inner, text_of(total), several)
+    columns = [_of_polars_series(column) for column in value.get_columns()]
+    frame = frame_of("polars frame", float(value.height), dict(zip(value.columns, columns, strict=True)), columns)
+    return replace(frame, size=frame.size + sum(map(len, value.columns)))
 
 
 def _of_polars_series(value: Any) -> Extent:
-    length, name = float(len(value)), str(value.dtype.base_type())
+    shape, name = (float(len(value)),), str(value.dtype.base_type())
     if name == "String":
         total = float(value.estimated_size())
-        longest = float(value.str.len_bytes().max() or 0) if length <= _MOST_TEXTS else total
-        weight = OF_TEXT * (length + total / 20 + 1) / (length + total + 1)
-        return Extent("polars series", (length,), length + total, 128, weight, text_of(longest))
-    is_nested = value.dtype.is_nested() or name in ("Binary", "Decimal", "Int128")
-    size = length + (value.estimated_size() if is_nested else 0)
-    inner = unknown(size, 128) if is_nested else FLOAT if name.startswith("Float") else NUMBER
-    return Extent("polars series", (length,), size, 128, PLAIN, inner)
+        longest = float(value.str.len_bytes().max() or 0) if len(value) <= _MOST_TEXTS else total
+        return _texts(shape[0], total, text_of(longest), "polars series")
+    is_nested = value.dtype.is_nested() or name in ("Binary", "Decimal", "Int128", "Categorical", "Enum")
+    inner = unknown(1 + value.estimated_size(), 128) if is_nested else FLOAT if name.startswith("Float") else NUMBER
+    return _column(shape, inner, shape[0] + (inner.size if is_nested else 0), kind="polars series")

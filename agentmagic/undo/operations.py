@@ -6,7 +6,8 @@ receives the result are in no table.
 """
 
 import ast
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator
 
 from agentmagic.undo.data_types import TYPES
 
@@ -16,42 +17,157 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def _limits(rows: Mapping[int, str], prefix: str = "") -> dict[str, int]:
-    return {f"{prefix}{name}": most for most, names in rows.items() for name in names.split()}
+_TABLE = r"""
+add: 1 sub div truediv floordiv mod radd rsub rdiv eq ne lt le gt ge align numpy. 2 add subtract divide mod maximum
+    minimum hypot arctan2 3 where
+arange: numpy. 3 arange
+array: 1 to_numpy values numpy. 1 array asarray
+bins: 1 value_counts most_common numpy. 2 histogram pandas. 2 cut qcut
+bool: builtins. 1 bool any all callable type 2 isinstance issubclass math. 99 isnan isinf isfinite isclose os.path. 99
+    exists isfile isdir getsize
+bytes: builtins. 1 bytes
+calendar: 1 asfreq resample pandas. 2 date_range period_range timedelta_range bdate_range polars. 99 date_range
+cells: 1 fillna ffill bfill round abs cumcount assign map combine_first fill_null fill_nan cum_max cum_min cum_count
+    replace_strict upper lower title capitalize swapcase casefold strip lstrip rstrip removeprefix removesuffix cat
+    to_lowercase to_uppercase strip_chars interpolate 2 clip where mask builtins. 1 abs
+compare: numpy. 2 logical_and logical_or isclose allclose array_equal isin
+contains: 1 contains fullmatch 2 match
+convert: 1 astype
+count: 1 count size bit_length len null_count len_chars len_bytes 2 find rfind index rindex
+counter: collections. 1 Counter
+csv: 0 to_csv write_csv to_json write_json write_ndjson 1 strftime isoformat ctime json. 1 dumps textwrap. 2 dedent
+    fill shorten indent
+dates: pandas. 1 to_datetime to_timedelta Timestamp Timedelta Period to_numeric
+description: 1 describe
+dict: builtins. 1 dict
+distinct: 1 nunique n_unique
+divide: builtins. 2 divmod
+dot: 1 dot numpy. 2 dot matmul inner
+elements: 1 elements numpy. 2 bincount
+enumerate: builtins. 99 enumerate
+equal rows: 1 drop_duplicates
+expression: 99 select with_columns agg over when then otherwise
+extreme: builtins. 99 min max
+factorial: math. 99 factorial comb perm
+files: os. 1 listdir
+fit: numpy. 3 polyfit
+float: builtins. 1 float complex hash math. 99 modf frexp sqrt exp log log2 log10 log1p expm1 sin cos tan asin acos
+    atan atan2 sinh cosh tanh fabs hypot dist degrees radians fsum pow fmod copysign erf gamma lgamma cbrt exp2
+format: builtins. 2 format
+frame: pandas. 1 DataFrame MultiIndex
+get: 2 get
+groups: 1 groupby rolling expanding ewm 99 group_by
+hash: 1 unique factorize union intersection difference symmetric_difference rolling_mean rolling_sum rolling_min
+    rolling_max pandas. 1 unique factorize
+hash truth: 1 isin is_in is_unique
+head: 1 head tail limit
+items product: 1 prod product math. 99 gcd lcm prod numpy. 2 prod
+iterate: builtins. 1 list tuple reversed iter 99 zip map filter
+keys: 1 keys
+length: builtins. 1 len
+loads: json. 1 loads
+made: numpy. 1 empty zeros ones 2 full
+match: 1 findall extract extractall 2 count_matches extract_all
+matrix: numpy.linalg. 1 inv det eig eigh eigvals svd qr pinv matrix_rank cond 2 solve lstsq
+members: 1 items
+multiply: 1 mul rmul numpy. 2 multiply
+next: builtins. 2 next
+number: builtins. 1 id ord datetime. 99 datetime date timedelta time datetime.date. 99 today fromisoformat
+    fromtimestamp datetime.datetime. 99 now today utcnow strptime fromisoformat fromtimestamp combine pandas.Timestamp.
+    1 now today time. 1 time perf_counter monotonic process_time
+numbers: numpy. 1 sqrt exp log log2 log10 log1p expm1 abs absolute sin cos tan arcsin arccos arctan sinh cosh tanh
+    square sign floor ceil rint deg2rad rad2deg exp2 nan_to_num 2 round around 3 clip
+objects: 0 encode decode 1 tolist to_list itertuples to_dict hex to_pandas to_dicts rows row iter_rows to_arrow
+pairs: 1 cov corr corrwith numpy. 2 corrcoef cov
+parts: 1 implode partition_by
+pass: 0 info glimpse 1 rename_axis to_period to_timestamp to_series month_name day_name ngroup ohlc diagonal nonzero
+    is_integer bit_count as_integer_ratio to_pydatetime toordinal weekday isoweekday timestamp total_seconds date time
+    timetuple quantize floor ceil isocalendar astimezone wrap group groups groupdict span cast alias suffix prefix
+    strptime to_date to_datetime to_time year month day hour minute second quarter ordinal_day total_days total_hours
+    total_minutes epoch sqrt log exp sign unnest to_struct
+polars: polars. 99 col lit len when sum mean max min count first last element date datetime duration concat_str
+    coalesce struct all exclude format sum_horizontal max_horizontal min_horizontal mean_horizontal any_horizontal
+    all_horizontal median std var n_unique corr
+polars frame: polars. 99 DataFrame
+polars range: polars. 99 arange int_range
+polars series: polars. 99 Series
+power: 1 pow builtins. 2 pow numpy. 2 power
+print: IPython.display. 99 display builtins. 99 print display
+product: 1 merge join numpy. 1 meshgrid 2 polyval outer kron convolve cross pandas. 2 merge
+quantile: 1 quantile numpy. 2 percentile quantile nanpercentile
+range: builtins. 99 range
+rank: 1 mode rank
+reduction: 1 memory_usage sum mean median std var sem skew kurt kurtosis min max any all idxmin idxmax argmin argmax
+    first last trace ptp arg_max arg_min total numpy. 2 sum mean median std var min max amin amax ptp average nansum
+    nanmean nanmedian nanstd nanvar nanmin nanmax argmax argmin nanargmax nanargmin all any count_nonzero trace
+    numpy.linalg. 2 norm
+regex: re. 4 findall search match fullmatch split
+relabel: 1 reset_index to_frame set_index rename with_row_index flatten ravel 2 swapaxes reshape numpy. 1 ndim shape
+    size transpose ravel nonzero argwhere 2 reshape squeeze
+repeat: 1 zfill expandtabs 2 center ljust rjust pad repeat numpy. 2 split array_split diff tile repeat broadcast_to
+replace: 1 translate 2 replace
+round: builtins. 2 round
+rows: 1 iterrows
+running: 1 cummax cummin cumsum cum_sum cumprod numpy. 2 cumsum cumprod
+series: pandas. 1 Index Categorical 2 Series
+set: builtins. 1 set frozenset
+shifted: 1 diff pct_change shift autocorr
+shown: builtins. 1 str repr ascii bin hex oct chr os. 1 getcwd os.path. 99 join basename dirname abspath splitext re. 4
+    escape time. 1 ctime strftime
+slice: builtins. 99 slice
+sort: 1 sort_values sort_index argsort searchsorted arg_sort top_k bottom_k 2 nlargest nsmallest numpy. 1 zeros_like
+    ones_like empty_like unique sort argsort flip gradient 2 full_like roll searchsorted digitize setdiff1d intersect1d
+    union1d delete append expand_dims trapezoid 3 interp insert
+sorted: builtins. 1 sorted
+spaced: numpy. 3 linspace logspace geomspace
+split: 1 splitlines rpartition 2 split rsplit
+spread: 1 melt stack explode reindex take 99 unpivot pandas. 2 melt
+square: numpy. 1 diag triu tril eye identity
+stacked: numpy. 1 vstack hstack column_stack 2 concatenate stack pandas. 1 concat polars. 99 concat
+statistic: statistics. 2 mode multimode mean fmean median stdev pstdev variance pvariance quantiles median_low
+    median_high harmonic_mean geometric_mean correlation covariance linear_regression
+subset: 0 collect lazy 1 item copy dropna drop filter select_dtypes squeeze droplevel get_level_values tz_localize
+    tz_convert normalize infer_objects convert_dtypes xs nth get_group slice get_column get_columns drop_nulls
+    drop_nans truncate field gather_every n_chunks estimated_size clone keep 2 swaplevel
+substitute: re. 4 sub
+sum: builtins. 2 sum
+text: 0 to_string to_html to_markdown to_latex 99 format pprint. 1 pformat pprint pp
+truth: 1 equals isna isnull notna notnull isalpha isdigit isnumeric isdecimal isalnum isspace isupper islower istitle
+    isidentifier isascii isprintable issubset issuperset isdisjoint is_null is_not_null is_nan is_first_distinct
+    starts_with ends_with is_empty has_nulls 2 startswith endswith between is_between numpy. 1 isnan isfinite isinf
+    logical_not pandas. 1 isna isnull notna notnull
+truth of rows: 1 duplicated is_duplicated
+turned: 1 transpose
+whole: builtins. 2 int math. 99 floor ceil trunc isqrt
+widened: 1 unstack pivot pivot_table get_dummies pandas. 1 get_dummies 2 crosstab pivot_table
+"""
+"""All methods and functions that change nothing, by their kind of work, which `workload` bounds.
+
+A word with a point at its end is the module of the functions behind it; methods stand in front of all modules. A number
+is the largest number of positional arguments of the names behind it: a further argument can be the place of the result.
+"""
 
 
-METHODS = _limits({
-    0: "to_string to_csv to_json to_html to_markdown to_latex info write_csv write_json write_ndjson collect "
-    "glimpse encode decode lazy",
-    1: "sum mean median mode std var sem skew kurt kurtosis min max prod product count any all idxmin idxmax argmin "
-    "argmax item first last autocorr cov corr corrwith nunique equals head tail copy describe value_counts unique "
-    "sort_values sort_index reset_index set_index dropna fillna ffill bfill isna isnull notna notnull isin "
-    "duplicated drop_duplicates drop rename rename_axis round abs cumsum cumprod cummax cummin cumcount diff "
-    "pct_change shift rank quantile astype reindex melt stack unstack explode pivot pivot_table merge assign sub "
-    "mul div truediv floordiv mod pow radd rsub rmul rdiv eq ne lt le gt ge dot map to_frame filter transpose "
-    "select_dtypes squeeze droplevel get_level_values tz_localize tz_convert normalize to_period to_timestamp "
-    "to_series union intersection difference symmetric_difference infer_objects convert_dtypes memory_usage argsort "
-    "searchsorted factorize combine_first align take xs month_name day_name asfreq interpolate groupby rolling "
-    "expanding ewm resample to_numpy tolist to_list items iterrows itertuples keys to_dict size nth ngroup ohlc "
-    "get_group trace ptp flatten ravel diagonal nonzero is_integer bit_count as_integer_ratio to_pydatetime upper "
-    "lower title capitalize swapcase casefold strip lstrip rstrip join zfill removeprefix removesuffix expandtabs "
-    "translate hex splitlines rpartition isalpha isdigit isnumeric isdecimal isalnum isspace isupper islower "
-    "istitle isidentifier isascii isprintable bit_length toordinal weekday isoweekday timestamp total_seconds date "
-    "time timetuple quantize floor ceil isocalendar strftime isoformat ctime astimezone values most_common elements "
-    "total issubset issuperset isdisjoint contains len findall get_dummies wrap group groups groupdict span cat "
-    "slice fullmatch extract extractall to_pandas to_dicts rows row iter_rows get_column get_columns to_arrow "
-    "n_unique null_count drop_nulls drop_nans is_null is_not_null is_nan fill_null fill_nan top_k bottom_k cum_sum "
-    "cum_max cum_min cum_count limit cast alias suffix prefix is_in is_duplicated is_unique is_first_distinct "
-    "len_chars len_bytes to_lowercase to_uppercase strip_chars starts_with ends_with strptime to_date to_datetime "
-    "to_time year month day hour minute second quarter ordinal_day truncate total_days total_hours total_minutes "
-    "epoch field implode arg_max arg_min arg_sort sqrt log exp sign gather_every n_chunks estimated_size is_empty "
-    "has_nulls clone partition_by unnest keep with_row_index to_struct rolling_mean rolling_sum rolling_min "
-    "rolling_max replace_strict",
-    2: "get split rsplit replace find rfind index rindex startswith endswith center ljust rjust pad count_matches "
-    "between clip nlargest nsmallest where mask repeat swapaxes reshape is_between extract_all match swaplevel",
-    99: "format select with_columns group_by agg over when then otherwise unpivot",
-})  # fmt: skip
-"""Allowed methods, by the largest number of positional arguments. A further argument can be the place of the result."""
+def _parsed() -> Iterator[tuple[str, str, int]]:
+    """Yield the path of each function or the name of each method, its kind of work and its most arguments."""
+    kind = module = most = ""
+    for word in re.findall(r"^[\w ]+:|\S+", _TABLE, re.MULTILINE):
+        if word.endswith(":"):
+            kind, module = word[:-1], ""
+        elif word.endswith("."):
+            module = word
+        elif word.isdigit():
+            most = word
+        else:
+            yield f"{module}{word}", kind, int(most)
+
+
+KIND_OF = {path: kind for path, kind, _ in _parsed()}
+"""The kind of work of each method, by name, and of each function, by path."""
+METHODS = {path: most for path, _, most in _parsed() if "." not in path}
+"""Allowed methods, by the largest number of positional arguments."""
+FUNCTIONS = {path: most for path, _, most in _parsed() if "." in path}
+"""Allowed functions, by the largest number of positional arguments."""
 OF_POLARS = frozenset({"sort", "reverse"})
 """Methods that change nothing in polars, but change values of other types, such as lists."""
 OF_POLARS_FRAME = word_set(
@@ -100,62 +216,6 @@ REDUCTIONS = word_set(
 )
 """Methods that a text can name in `agg`, `transform` and `aggfunc`."""
 
-FUNCTIONS = {
-    **_limits({
-        1: "len abs str float bool complex hash id any all repr ascii chr ord bin hex oct list tuple reversed iter "
-        "sorted dict set frozenset type callable bytes",
-        2: "int round pow divmod isinstance issubclass format sum next",
-        99: "range enumerate zip map filter min max print display slice",
-    }, "builtins."),
-    "IPython.display.display": 99,
-    **_limits({
-        1: "DataFrame Index MultiIndex to_datetime to_numeric to_timedelta get_dummies isna isnull notna notnull "
-        "unique concat Categorical factorize Timestamp Timedelta Period",
-        2: "Series merge crosstab cut qcut date_range period_range timedelta_range bdate_range pivot_table melt",
-    }, "pandas."),
-    **_limits({
-        1: "array asarray empty zeros ones eye identity zeros_like ones_like empty_like vstack hstack column_stack "
-        "unique sort argsort sqrt exp log log2 log10 log1p expm1 abs absolute sin cos tan arcsin arccos arctan sinh "
-        "cosh tanh square sign floor ceil rint isnan isfinite isinf logical_not deg2rad rad2deg exp2 nan_to_num "
-        "meshgrid diag ndim shape size transpose ravel nonzero argwhere flip triu tril gradient",
-        2: "full full_like concatenate stack round around cumsum cumprod diff dot matmul outer inner cross kron "
-        "histogram percentile quantile nanpercentile corrcoef cov polyval reshape tile repeat roll searchsorted "
-        "digitize bincount isin setdiff1d intersect1d union1d logical_and logical_or add subtract multiply divide "
-        "power mod maximum minimum isclose convolve hypot arctan2 sum mean median std var min max amin amax prod "
-        "ptp average nansum nanmean nanmedian nanstd nanvar nanmin nanmax argmax argmin nanargmax nanargmin all any "
-        "count_nonzero trace allclose array_equal delete append split array_split broadcast_to expand_dims squeeze "
-        "trapezoid",
-        3: "where clip arange linspace logspace geomspace interp polyfit insert",
-    }, "numpy."),
-    **_limits({1: "inv det eig eigh eigvals svd qr pinv matrix_rank cond", 2: "norm solve lstsq"}, "numpy.linalg."),
-    **_limits({
-        99: "DataFrame Series col lit len when concat sum mean max min count first last element date datetime "
-        "duration concat_str coalesce struct all exclude date_range arange int_range format sum_horizontal "
-        "max_horizontal min_horizontal mean_horizontal any_horizontal all_horizontal median std var n_unique corr",
-    }, "polars."),
-    **_limits({
-        99: "sqrt exp log log2 log10 log1p expm1 sin cos tan asin acos atan atan2 sinh cosh tanh floor ceil trunc "
-        "fabs factorial gcd lcm comb perm hypot dist degrees radians isnan isinf isfinite isclose fsum prod pow "
-        "fmod modf frexp isqrt copysign erf gamma lgamma cbrt exp2",
-    }, "math."),
-    **_limits({
-        2: "mean fmean median mode stdev pstdev variance pvariance quantiles median_low median_high harmonic_mean "
-        "geometric_mean multimode correlation covariance linear_regression",
-    }, "statistics."),
-    **_limits({99: "datetime date timedelta time"}, "datetime."),
-    **_limits({99: "now today utcnow strptime fromisoformat fromtimestamp combine"}, "datetime.datetime."),
-    **_limits({99: "today fromisoformat fromtimestamp"}, "datetime.date."),
-    **_limits({1: "now today"}, "pandas.Timestamp."),
-    **_limits({1: "dumps loads"}, "json."),
-    **_limits({4: "findall split sub escape search match fullmatch"}, "re."),
-    "collections.Counter": 1,
-    **_limits({1: "time perf_counter monotonic process_time ctime strftime"}, "time."),
-    **_limits({1: "getcwd listdir"}, "os."),
-    **_limits({99: "join basename dirname abspath splitext exists isfile isdir getsize"}, "os.path."),
-    **_limits({1: "pformat pprint pp"}, "pprint."),
-    **_limits({2: "dedent fill shorten indent"}, "textwrap."),
-}  # fmt: skip
-"""Allowed functions, by the largest number of positional arguments."""
 CONSTANTS = word_set(
     "re.IGNORECASE re.I re.MULTILINE re.DOTALL math.pi math.e math.tau math.inf math.nan numpy.pi numpy.e numpy.inf "
     "numpy.nan numpy.newaxis numpy.euler_gamma pandas.NA pandas.NaT string.ascii_lowercase string.ascii_uppercase "
@@ -173,6 +233,12 @@ REPORTED_MODULES = {
 KEYS = word_set("len str int float abs repr bool ord sum min max")
 """Built-in functions that may be passed to `sorted`, `min`, `max`, `map` and `filter`."""
 
+GROUPED = word_set(
+    "mean sum median std var min max count size first last nunique any all prod sem skew kurt cumsum cumprod cummin "
+    "cummax cumcount ngroup rank quantile nth head tail shift diff fillna ffill bfill value_counts idxmin idxmax "
+    "describe corr cov corrwith len n_unique agg over select filter rolling"
+)
+"""Methods of groups that pandas and polars compute for all groups at once, or whose work is bounded by group."""
 OPERATORS = (
     ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp, ast.JoinedStr, ast.FormattedValue, ast.Starred,
     ast.Slice, ast.List, ast.Tuple, ast.Set, ast.Dict,
@@ -180,10 +246,3 @@ OPERATORS = (
 SIGNS = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
 OF_QUERY = (ast.Compare, ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Name, ast.Constant, ast.List, ast.Tuple, *SIGNS)
 """Syntax nodes allowed in a text that pandas evaluates: comparisons of and calculations with columns."""
-
-GROUPED = word_set(
-    "mean sum median std var min max count size first last nunique any all prod sem skew kurt cumsum cumprod cummin "
-    "cummax cumcount ngroup rank quantile nth head tail shift diff fillna ffill bfill value_counts idxmin idxmax "
-    "describe corr cov corrwith len n_unique agg over select filter rolling"
-)
-"""Methods of groups that pandas and polars compute for all groups at once, or whose work is bounded by group."""

@@ -14,16 +14,16 @@ from string import Formatter
 from typing import Any
 
 from agentmagic.undo.data_types import is_data, known_kinds, member_of
-from agentmagic.undo.extents import OTHER, POLARS, Extent, dict_of, join, measure, repeated, text_of, unknown
-from agentmagic.undo.function_work import FUNCTION_WORK
+from agentmagic.undo.extents import OTHER, POLARS, Extent, join, measure, repeated, text_of, unknown
+from agentmagic.undo.kinds import KINDS, aggregated, queried
 from agentmagic.undo.library_members import foreign_names, is_own, places
-from agentmagic.undo.method_work import METHOD_WORK, aggregated, queried
 from agentmagic.undo.operations import (
     CONSTANTS,
     FUNCTIONS,
     GROUPED,
     KEYS,
     KEYWORDS,
+    KIND_OF,
     METHODS,
     MODULES,
     NAMESPACES,
@@ -35,20 +35,16 @@ from agentmagic.undo.operations import (
     PARTS,
     REDUCTIONS,
     TAKE_ANY_KEYWORD,
-)  # fmt: skip
-from agentmagic.undo.operator_work import combine, compare, literal_of, negate
-from agentmagic.undo.part_work import attribute_of, item_of, located, sliced
+)
+from agentmagic.undo.operators import Bounded, attribute_of, combine, item_of, literal_of, looped, negate, slice_of
+from agentmagic.undo.texts import formatted, shown
 from agentmagic.undo.workload import (
     MOST_ELEMENTS,
-    Bounded,
     Given,
+    as_array,
     call_work,
     converted,
-    format_of,
-    formatted,
     hashed_again,
-    looped,
-    shown,
 )
 
 
@@ -176,11 +172,9 @@ class _ReadCheck:
             case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
                 return self._comprehension(node)
             case ast.Subscript(value=of, slice=key):
-                is_located = isinstance(of, ast.Attribute) and of.attr in ("loc", "iloc", "at", "iat")
-                find = located if is_located or isinstance(key, ast.Tuple) else item_of
                 extent = self._object(of)
                 self._spend(call_work(extent) * 0.2, node)
-                return self._bounded(find(extent, self.data(key)), node)
+                return self._bounded(item_of(extent, self._place(of, key)), node)
             case _:
                 _require(isinstance(node, OPERATORS))
                 return self._operation(node)
@@ -191,6 +185,15 @@ class _ReadCheck:
             return self.data(node)
         _require(node.attr in PARTS or _is_column(node.attr))
         return self._bounded(attribute_of(self._object(node.value), node.attr), node)
+
+    def _place(self, of: ast.expr, key: ast.expr) -> Extent:
+        """Check the key of an item. The places of `loc[rows, columns]` are a tuple of their extents."""
+        places = key.elts if isinstance(key, ast.Tuple) else [key]
+        is_tuple = isinstance(of, ast.Attribute) and of.attr in ("loc", "iloc", "at", "iat")
+        keys = [self.data(one.value if isinstance(one, ast.Starred) else one) for one in places]
+        if any(isinstance(one, ast.Starred) for one in places):
+            return Extent("tuple", None, exact=(unknown(inf),))
+        return Extent("tuple", exact=tuple(keys)) if is_tuple or len(places) != 1 else keys[0]
 
     def _variable(self, name: str) -> Extent:
         if name not in self._variables:
@@ -215,8 +218,7 @@ class _ReadCheck:
                 values = [self.data(part) for part in (left, *others)]
                 self._spend(call_work(*values) * 0.5, node)
                 pairs = zip(ops, values, values[1:], strict=False)
-                results = [self._bounded(compare(type(op).__name__, one, other), node) for op, one, other in pairs]
-                return join(results)
+                return join([self._bounded(combine(type(op).__name__, one, other), node) for op, one, other in pairs])
             case ast.BoolOp(values=parts) | ast.JoinedStr(values=parts):
                 values = [self.data(part) for part in parts]
                 return join(values) if isinstance(node, ast.BoolOp) else text_of(sum(one.size for one in values))
@@ -229,13 +231,15 @@ class _ReadCheck:
                 return self._bounded(formatted(self.data(value), form), node)
             case ast.Dict(keys=keys, values=parts):
                 items = [self.data(part) for part in parts]
-                return dict_of([OTHER if key is None else self.data(key) for key in keys], items, stars=None in keys)
+                names = [self.data(key) for key in keys if key is not None]
+                several = repeated(join(items), float(len(items)), join(names))
+                return several if None not in keys else unknown(sum(2 * one.size for one in (*items, *names)))
             case ast.List(elts=elts) | ast.Tuple(elts=elts) | ast.Set(elts=elts):
                 items = [self.data(one.value if isinstance(one, ast.Starred) else one) for one in elts]
                 stars = [isinstance(one, ast.Starred) for one in elts]
                 return self._bounded(literal_of(items, stars), node)
             case ast.Slice():
-                return sliced(
+                return slice_of(
                     [None if part is None else self.data(part) for part in (node.lower, node.upper, node.step)]
                 )
             case _:
@@ -252,14 +256,11 @@ class _ReadCheck:
             self._local = {**self._local, **_bound_names(loop.target, values.item())}
             for condition in loop.ifs:
                 self.data(condition)
-        if isinstance(node, ast.DictComp):
-            key, value = self.data(node.key), self.data(node.value)
-            result = repeated(value, length, "dict", keys=key)
-        else:
-            key, result = None, repeated(self.data(node.elt), length)
+        keys = self.data(node.key) if isinstance(node, ast.DictComp) else None
+        result = repeated(self.data(node.value if isinstance(node, ast.DictComp) else node.elt), length, keys)
         self._local, self._rounds = outer, rounds
         if not isinstance(node, (ast.ListComp, ast.GeneratorExp)):
-            self._spend(hashed_again(length, result.bits if key is None else key.bits), node)
+            self._spend(hashed_again(length, (keys or result).bits), node)
         return result
 
     # -- calls ---------------------------------------------------------------------------------
@@ -281,41 +282,53 @@ class _ReadCheck:
         self._spend(call_work(extent), node)
         if name == "format":
             _require(_is_plain_format(of))
-            given = self._given(node, args, name, path)
-            return self._bounded(format_of(of.value if isinstance(of, ast.Constant) else "", given), node)
-        if extent.kind not in POLARS and name in ("agg", "aggregate", "transform", "query", "eval"):
-            if name in ("query", "eval"):
-                return self._bounded(queried(extent, self._query(node)), node)
-            by_column = (
-                bool(node.keywords) or isinstance(node.args[0], ast.Dict) if node.args or node.keywords else False
-            )
+            return self._format(extent, self._given(node, args, name, path), node)
+        if extent.kind not in POLARS and name in ("query", "eval"):
+            return self._bounded(queried(extent, self._query(node)), node)
+        if extent.kind not in POLARS and name in ("agg", "aggregate", "transform"):
+            parts = [*args, *(argument.value for argument in node.keywords)]
+            by_column = bool(node.keywords) or any(isinstance(part, ast.Dict) for part in parts)
             return self._bounded(aggregated(extent, self._aggregate(node), by_column=by_column), node)
         most = 99 if extent.kind in POLARS and name in OF_POLARS else METHODS.get(name)
         _require(most is not None and len(args) <= most)
-        given = self._given(node, args, name, path)
-        if extent.kind in POLARS:
+        return self._kind(name if name in METHODS else "sort_values", extent, self._given(node, args, name, path), node)
+
+    def _format(self, text: Extent, given: Given, node: ast.Call) -> Extent:
+        """Bound `text.format(values)`: each value can be shown in each field."""
+        several = [self._bounded(formatted(one, text), node).size for one in given.all]
+        return text_of(text.size + sum(several) * str(text.exact).count("{"))
+
+    def _kind(self, path: str, of: Extent, given: Given, node: ast.AST) -> Extent:
+        """Bound a method or function in the table."""
+        if of.kind in POLARS:
             self._spend(converted(given), node)
-        if extent.kind == "groups" and name not in GROUPED:
-            self._spend(looped(extent) * 3, node)
-        result = self._bounded(METHOD_WORK[name](extent, given), node)
-        return result if _returns_polars(extent.kind, name, given) else result.without_polars()
+        if of.kind == "groups" and path not in GROUPED:
+            self._spend(3 * looped(of), node)
+        result = self._bounded(KINDS[KIND_OF[path]](of, given), node)
+        if result.kind not in POLARS or path.startswith("polars.") or _returns_polars(of.kind, path, given):
+            return result
+        return replace(result, kind="")
 
     def _function(self, node: ast.Call, path: str, name: str) -> Extent:
-        args = node.args
+        args, key = node.args, None
         if path in ("builtins.map", "builtins.filter") and args:
-            given = self._given(node, args[1:], name, path)
-            values = [one.item() for one in given.args]
-            _, items = FUNCTION_WORK[path](given)
-            rounds = max([1.0, *(one.length for one in given.args)])
-            made = self._key(args[0], values, rounds)
-            return repeated(made, rounds) if name == "map" and made is not None else items
+            args, key = args[1:], args[0]
         given = self._given(node, args, name, path)
-        if path == "builtins.print" and any(isinstance(argument, ast.Starred) for argument in args):
-            given = Given((*given.args, unknown(sum(one.length for one in given.args))), given.names)
-        elif name not in ("zip", "max", "min") and any(isinstance(argument, ast.Starred) for argument in args):
-            self._spend(inf, node)
+        if any(isinstance(argument, ast.Starred) for argument in args):
+            _require(path.startswith("builtins."))
+            several = unknown(sum(one.size + one.length for one in given.args), max(one.bits for one in given.args))
+            given = Given((several,) * 2, given.names)
+        if path.startswith("polars."):
+            self._spend(converted(given), node)
+        if path.startswith("numpy."):
+            given = Given(tuple(map(as_array, given.args)), given.names)
         self._spend({"pandas": 2000, "polars": 500, "numpy": 100}.get(path.partition(".")[0], 0), node)
-        return self._bounded(FUNCTION_WORK[path](given), node)
+        result = self._kind(path, *given.without_first(), node)
+        if key is None:
+            return result
+        rounds = max([1.0, *(one.length for one in given.args)])
+        made = self._key(key, [one.item() for one in given.args], rounds)
+        return repeated(made, rounds) if name == "map" and made is not None else result
 
     def _given(self, node: ast.Call, args: list[ast.expr], name: str, path: str) -> Given:
         """Check the arguments of a call."""
@@ -384,16 +397,17 @@ class _ReadCheck:
             case ast.Constant(value=None):
                 pass
             case ast.Attribute(value=ast.Name(id="str") as of, attr=name) if self._path(of) == "builtins.str":
-                _require(name in METHODS)
+                _require(name in METHODS and name != "format")
                 one, *others = values or [OTHER]
-                result = self._bounded(METHOD_WORK[name](one, Given(tuple(others))), node)
+                result = self._kind(name, one, Given(tuple(others)), node)
             case ast.Lambda(args=ast.arguments([], parameters, None, [], [], None, [])):
                 named = zip((parameter.arg for parameter in parameters), [*values, *[OTHER] * 99], strict=False)
                 self._local = {**self._local, **dict(named)}
                 result = self.data(node.body)
             case _:
                 _require(isinstance(node, ast.Name) and node.id in KEYS and self._path(node) == f"builtins.{node.id}")
-                result = self._bounded(FUNCTION_WORK[self._path(node)](Given(tuple(values))), node)
+                one, *others = values or [OTHER]
+                result = self._kind(self._path(node), one, Given(tuple(others)), node)
         self._local, self._rounds = outer, before
         return result
 
@@ -418,7 +432,7 @@ def _constant(path: str) -> Extent:
     is_type = isinstance(member, type) and member in known_kinds()
     _require(path in CONSTANTS or is_type)
     if is_type or path.startswith("re."):
-        return Extent("type" if is_type else "flag")
+        return Extent("type", exact=path) if is_type else Extent("flag")
     return measure(member) if type(member) in known_kinds() else unknown(100)
 
 
@@ -436,10 +450,8 @@ def _bound_names(target: ast.expr, item: Extent) -> dict[str, Extent]:
             return {name: item}
         case ast.Tuple(elts=elts) | ast.List(elts=elts):
             names = dict[str, Extent]()
-            for place, part in enumerate(elts):
-                inner = (item.columns or {}).get(place) if item.kind == "list" else None
-                inner = None if any(isinstance(one, ast.Starred) for one in elts) else inner
-                names |= _bound_names(part, item.item() if inner is None else inner)
+            for part in elts:
+                names |= _bound_names(part, item.item())
             return names
         case ast.Starred(value=value):
             return _bound_names(value, unknown(item.size, item.bits))

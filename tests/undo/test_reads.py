@@ -14,10 +14,9 @@ import polars as pl
 import pytest
 
 from agentmagic.undo import operations
-from agentmagic.undo.backtracking import steps
-from agentmagic.undo.function_work import FUNCTION_WORK
-from agentmagic.undo.method_work import METHOD_WORK
+from agentmagic.undo.kinds import KINDS
 from agentmagic.undo.program import AFTERWARDS, READS, UNBOUNDED, analyse
+from agentmagic.undo.texts import steps
 from tests.undo.harmless_programs import cells
 from tests.undo.hostile_programs import OF_IPYTHON, hostile, notebook, same_settings, state
 from tests.undo.long_programs import large_notebook, long_programs, looks
@@ -198,9 +197,8 @@ def test_a_long_program_that_could_change_something_is_described_as_before():
         assert analyse(program, notebook()).lines()[-1] == AFTERWARDS
 
 
-def test_each_operation_of_the_tables_has_a_kind_of_work():
-    assert {*operations.METHODS, *operations.OF_POLARS} - METHOD_WORK.keys() == {"format"}  # bounded by its text
-    assert operations.FUNCTIONS.keys() == FUNCTION_WORK.keys()
+def test_each_operation_of_the_table_has_a_kind_of_work():
+    assert {*operations.KIND_OF.values()} == KINDS.keys()
 
 
 @pytest.mark.parametrize("pattern", ["the", r"\w+", "[a-z]+", r"\d{4}-\d\d", "a|b", "(ab)+", "[]x]*", r"\(a\)+"])
