@@ -196,18 +196,16 @@ def matrix_product(left: Extent, right: Extent) -> Bounded:
         (work, left), (more, right) = (turned(one, "array") if one.is_held else (0.0, one) for one in (left, right))
         product, result = matrix_product(left, right)
         return work + more + product, result
+    if not (holds_numbers(left) and holds_numbers(right)):  # texts can be repeated, whole numbers can grow
+        return inf, unknown(inf)
     one, other = left.shape or (), right.shape or ()
     if not one or not other or max(len(one), len(other)) > 2:  # noqa: PLR2004
-        size = left.size * right.size
-        return size, unknown(size, left.bits + right.bits + 64)
-    rows, inner = prod(one[:-1]), one[-1]
+        return left.size * right.size, unknown(left.size * right.size)
     shape = (*one[:-1], *other[1:])
-    cells, is_plain = prod(shape), holds_numbers(left) and holds_numbers(right)
-    each = 0.01 if is_plain else 1 + left.bits + right.bits
-    work = left.work + right.work + rows * inner * right.width * each
-    if not is_plain or {left.kind, right.kind} != {"array"}:
-        return work, unknown(cells * (1 if is_plain else left.bits + right.bits), left.bits + right.bits + 64)
-    return work, Extent("array", shape, cells, 64, PLAIN, NUMBER) if shape else NUMBER
+    work = left.work + right.work + prod(one) * right.width * 0.01
+    if {left.kind, right.kind} != {"array"}:
+        return work, unknown(prod(shape))
+    return work, Extent("array", shape, prod(shape), 64, PLAIN, NUMBER) if shape else NUMBER
 
 
 def _format(left: Extent, right: Extent) -> Bounded:
