@@ -29,7 +29,7 @@ def polars_rows():
         (lambda: [{"word": "a", "odd": Odd()}], ["odd"]),
         (lambda: [{"word": "a", "index": 1, "#": 2}], ["row index"]),
         (lambda: [{"word": "<b>\x1b[31m" * 99}], ["<b>"]),
-        (lambda: pandas.DataFrame({"word": ["a"], **{f"c{n}": [n] for n in range(40)}}), ["29 columns are left out"]),
+        (lambda: pandas.DataFrame({"word": ["a"], **{f"c{n}": [n] for n in range(40)}}), ["30 columns are left out"]),
         (lambda: pandas.DataFrame({"word": [f"w{n}" for n in range(99)]}), ["w9", "The first 10 of 99 rows."]),
         (lambda: pandas.DataFrame({"word": ["a", None]}), ["is missing in this row"]),
         (lambda: pandas.DataFrame({"word": []}), ["0 rows"]),
