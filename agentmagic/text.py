@@ -261,6 +261,11 @@ def join_names(names: Collection[str], most: int = 20) -> str:
     return f"{text} ({most} of {len(names)})" if len(names) > most else text
 
 
+def word_set(text: str) -> frozenset[str]:
+    """Return the words of a text, such as a row of a table of names, as a set."""
+    return frozenset(text.split())
+
+
 def clip(text: str, most: int, mark: str = "…") -> str:
     """Return the text, cut to at most `most` characters, with the mark at the end if it was cut."""
     return text if len(text) <= most else text[: max(most - len(mark), 0)] + mark[:most]

@@ -10,8 +10,8 @@ from importlib import import_module
 from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
 from typing import Any, cast
 
+from agentmagic.text import word_set
 from agentmagic.undo.object_states import HEAP_TYPE, UNSET, NoCopy, ObjectState, dict_of
-from agentmagic.undo.operations import word_set
 from agentmagic.undo.own import OUTSIDE, is_own
 
 _ABC: Any = import_module("_abc")

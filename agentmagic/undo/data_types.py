@@ -139,3 +139,14 @@ def _is_plain(dtype: Any) -> bool:
 
 def _is_known_zone(zone: object) -> bool:
     return zone is None or root_package(type(zone).__module__) in ("datetime", "zoneinfo", "pytz", "dateutil")
+
+
+def keeps_binding(value: object, path: str, module_name: str) -> bool:
+    """Return whether an import from a loaded module would leave a name bound to `value`, its present value.
+
+    `path` is the dotted path of what is imported.
+    """
+    module, _, name = path.rpartition(".")
+    return (
+        module_name in sys.modules and value is not None and value is (sys.modules.get(path) or member_of(module, name))
+    )

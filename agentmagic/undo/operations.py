@@ -9,13 +9,8 @@ import ast
 import re
 from collections.abc import Iterator
 
+from agentmagic.text import word_set
 from agentmagic.undo.data_types import TYPES
-
-
-def word_set(text: str) -> frozenset[str]:
-    """Return the words of a text, such as a row of a table of names, as a set."""
-    return frozenset(text.split())
-
 
 _TABLE = r"""
 add: 1 sub div truediv floordiv mod radd rsub rdiv eq ne lt le gt ge align numpy. 2 add subtract divide mod maximum

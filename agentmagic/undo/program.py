@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from agentmagic.runtime.exits import NAMES as EXITS
-from agentmagic.text import single_line
+from agentmagic.text import single_line, word_set
 from agentmagic.undo import data_types, risks
-from agentmagic.undo.operations import word_set
-from agentmagic.undo.reads import OnlyReads, keeps_binding, reading_of
+
+if TYPE_CHECKING:
+    from agentmagic.undo.reads import OnlyReads
 
 TOOL_NAMESPACES = ("tools", "agent_tools")
 """Names through which a program calls the tools of the turn as functions. A variable of the user hides its name."""
@@ -90,7 +91,7 @@ class Program:
     names: frozenset[str] | None = None
     calls: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
-    reading: OnlyReads | None = None
+    reading: "OnlyReads | None" = None
 
     @property
     def only_reads(self) -> bool:
@@ -128,7 +129,10 @@ def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
         tree = walk.parse(code)
         walk.visit(tree)
         is_quiet = not (walk.writes or walk.removes or walk.risks or walk.has_ipython_lines)
-        reading = reading_of(tree, namespace or {}, walk.is_exit) if is_quiet else None
+        if is_quiet:
+            from agentmagic.undo.reads import reading_of  # late, because most turns run no program
+
+            reading = reading_of(tree, namespace or {}, walk.is_exit)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         walk.is_open = True
         walk.risks["cannot be read as Python"] = None
@@ -451,7 +455,7 @@ class _Walk:
             name = alias.asname or (alias.name if module else alias.name.partition(".")[0])
             self._paths[name] = f"{module}.{alias.name}" if module else alias.name if alias.asname else name
             self.is_open |= self._paths[name] == "sys.modules"
-            if keeps_binding(self.namespace.get(name), self._paths[name], path):
+            if data_types.keeps_binding(self.namespace.get(name), self._paths[name], path):
                 self.possible_names.add(name)
             else:
                 self._bind(name)

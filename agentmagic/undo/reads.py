@@ -6,7 +6,6 @@ A program only reads if all its operations are in the tables of `operations`, an
 
 import ast
 import builtins
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf, isnan
@@ -75,17 +74,6 @@ def reading_of(tree: ast.Module, namespace: Mapping[str, Any], is_exit: Callable
     if any(name.startswith("_") or name in METHODS or name in PARTS for name in foreign_names()):
         return None
     return OnlyReads(check.unbounded)
-
-
-def keeps_binding(value: object, path: str, module_name: str) -> bool:
-    """Return whether an import from a loaded module would leave a name bound to `value`, its present value.
-
-    `path` is the dotted path of what is imported.
-    """
-    module, _, name = path.rpartition(".")
-    return (
-        module_name in sys.modules and value is not None and value is (sys.modules.get(path) or member_of(module, name))
-    )
 
 
 def _require(condition: object) -> None:

@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import cast
 
 from agentmagic.secrets import is_secret_name
-from agentmagic.text import clip, exact
-from agentmagic.undo.operations import word_set
+from agentmagic.text import clip, exact, word_set
 
 LONGEST = 100
 """Largest number of characters shown of an argument."""

@@ -371,7 +371,7 @@ def long_programs() -> list[str]:
 
 def looks() -> list[str]:
     """Return ordinary looks at large data."""
-    return LOOKS.strip().splitlines()
+    return [*LOOKS.strip().splitlines()]
 
 
 def large_notebook() -> dict[str, Any]:
