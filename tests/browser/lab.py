@@ -343,6 +343,8 @@ class Lab:
             "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
             "IPYTHONDIR": "ipython",
             "XDG_STATE_HOME": "state",
+            "AGENTMAGIC_CACHE": "cache",  # without the local model, which may have been downloaded on this machine
+            "HF_HOME": "huggingface",
         }
         own = {name: str(self._own / place) for name, place in places.items()}
         others = {name: value for name, value in os.environ.items() if not name.startswith(PERSONAL)}
