@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, aclosing, nullcontext
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
+from random import Random
 from typing import Any, cast
 
 from tenacity import (
@@ -14,9 +15,7 @@ from tenacity import (
     retry_if_exception,
     stop_after_attempt,
     wait_exponential,
-    wait_random,
 )
-from tenacity.wait import wait_base
 
 from agentmagic import traces
 from agentmagic.agent import RetrySettings
@@ -40,6 +39,7 @@ from agentmagic.providers.traffic import ModelExchange
 from agentmagic.runtime.timeouts import Deadline, await_with_grace, is_cancelling
 from agentmagic.secrets import redact
 
+_JITTER = Random()  # noqa: S311  (not a secret; the generator of `random` belongs to the user's program)
 REPROMPTS = 2
 """How often a request is sent again after an empty answer, or after an answer that cannot be read."""
 
@@ -251,9 +251,9 @@ def _waits_at_gate(error: ProviderError) -> bool:
     return isinstance(error, RateLimited) or (isinstance(error, Unavailable) and error.status in _OVERLOADED)
 
 
-def _backoff(settings: RetrySettings) -> wait_base:
-    jitter = wait_random(0, min(1.0, settings.longest_wait))
-    return wait_exponential(multiplier=settings.first_wait, max=settings.longest_wait) + jitter
+def _backoff(settings: RetrySettings) -> Callable[[RetryCallState], float]:
+    exponential = wait_exponential(multiplier=settings.first_wait, max=settings.longest_wait)
+    return lambda state: exponential(state) + _JITTER.uniform(0, min(1.0, settings.longest_wait))
 
 
 def _wait(settings: RetrySettings, state: RetryCallState) -> float:

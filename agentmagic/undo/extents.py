@@ -315,7 +315,10 @@ def _of_texts(value: Any) -> tuple[float, float]:
     size = float(getattr(getattr(value, "array", value), "nbytes", inf))
     if compute is None or len(value) > _MOST_TEXTS or not hasattr(value.dtype, "storage"):
         return size, size
-    lengths = compute.binary_length(getattr(value, "array", value).__arrow_array__())
+    try:
+        lengths = compute.binary_length(getattr(value, "array", value).__arrow_array__())
+    except NotImplementedError:  # an array of another type, such as one of categories
+        return size, size
     return float(compute.sum(lengths).as_py() or 0), float(compute.max(lengths).as_py() or 0)
 
 

@@ -189,7 +189,7 @@ class _ReadCheck:
             _require(is_data(value))
             try:
                 self._variables[name] = measure(value, name)
-            except RecursionError:
+            except Exception:  # noqa: BLE001  (a library of another version may raise anything, and data can be deep)
                 raise _UnknownOperation from None
         return self._variables[name]
 
