@@ -1,4 +1,5 @@
 import asyncio
+import random
 import re
 import threading
 import time
@@ -77,6 +78,14 @@ ADD = calls(("add", {"a": 1, "b": 2}))
 @pytest.fixture
 def no_waits(monkeypatch):
     monkeypatch.setattr(retry, "_backoff", lambda _settings: wait_none())
+
+
+def test_the_wait_before_a_retry_draws_no_random_number_of_the_users_program():
+    state = random.getstate()
+    settings = RetrySettings(first_wait=0, longest_wait=0.001)
+    outcome = run(Session(Agent(Faulty(Unavailable("It is down."), answer="Here."), retry=settings)), "Hi")
+    assert outcome.final_text == "Here."
+    assert random.getstate() == state
 
 
 # -- steps ---------------------------------------------------------------------------------------
