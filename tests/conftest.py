@@ -55,6 +55,7 @@ NEEDS = {
     "serve/test_hostile_clients.py": "mcp",
     "replay/test_maps.py": "pandas",
     "undo": "numpy",
+    "values/test_columns.py": "polars",
     "values/test_describe.py": "pandas",
     "values/test_descriptions.py": "polars",
     "values/test_frames.py": "polars",
