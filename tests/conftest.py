@@ -24,6 +24,7 @@ NEEDS = {
     "browser": "playwright",
     "export/test_notebook_html.py": "nbconvert",
     "jupyter": "ipykernel",
+    "loop/test_inner_turn.py": "mcp",
     "mapping": "polars",
     "test_classroom.py": "openai",
     "test_doctor.py": "ipykernel",
