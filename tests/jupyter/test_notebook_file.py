@@ -57,7 +57,7 @@ def kernel(monkeypatch, path, running="cell-1"):
 def talk(known):
     """Hold a conversation: its folder, with one file."""
     folder = known.place().folder
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "agent.jsonl").touch()
     known.remember()
     return folder
