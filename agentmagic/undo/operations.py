@@ -157,11 +157,12 @@ def _parsed() -> Iterator[tuple[str, str, int]]:
             yield f"{module}{word}", kind, int(most)
 
 
-KIND_OF = {path: kind for path, kind, _ in _parsed()}
+_ROWS = tuple(_parsed())
+KIND_OF = {path: kind for path, kind, _ in _ROWS}
 """The kind of work of each method, by name, and of each function, by path."""
-METHODS = {path: most for path, _, most in _parsed() if "." not in path}
+METHODS = {path: most for path, _, most in _ROWS if "." not in path}
 """Allowed methods, by the largest number of positional arguments."""
-FUNCTIONS = {path: most for path, _, most in _parsed() if "." in path}
+FUNCTIONS = {path: most for path, _, most in _ROWS if "." in path}
 """Allowed functions, by the largest number of positional arguments."""
 OF_POLARS = frozenset({"sort", "reverse"})
 """Methods that change nothing in polars, but change values of other types, such as lists."""
