@@ -17,7 +17,7 @@ from typing import Any, cast
 from agentmagic.text import a_type
 from agentmagic.undo.object_states import UNSET, Fixed, NoCopy, ObjectState, Randomness, dict_of
 from agentmagic.undo.own import is_own
-from agentmagic.undo.package_states import settings_of
+from agentmagic.undo.package_states import put_variables, settings_of
 
 LARGEST_PICKLE = 2**20
 """Largest pickle, in bytes, that is made of an object of an unknown type."""
@@ -63,9 +63,7 @@ class _Environment(ObjectState):
     """The state of `os.environ`: the environment variables of the process."""
 
     def restore(self) -> None:
-        for name in self.thing.keys() - self.data.keys():
-            del self.thing[name]
-        self.thing.update(self.data)
+        put_variables(self.thing, self.data)
 
 
 class _Traits(ObjectState):

@@ -166,7 +166,7 @@ def _polars_options(polars: Any) -> Any:
 
 def _put_polars_options(polars: Any, state: Any) -> None:
     options, environment, runtime = state
-    _put_variables(environment, lambda name: name.startswith(_OF_POLARS))
+    put_variables(os.environ, environment, lambda name: name.startswith(_OF_POLARS))
     polars.Config.load(options)
     if runtime:
         sys.modules["polars.config"]._restore_runtime_vars(runtime)  # noqa: SLF001  (`load` leaves these out)
@@ -188,16 +188,19 @@ def _environment(_: Any) -> Any:
 
 
 def _put_environment(_: Any, state: Any) -> None:
-    _put_variables(state[0], _is_of_environment)
+    put_variables(os.environ, state[0], _is_of_environment)
     if time.tzname != state[1]:
         time.tzset()  # reads the variable TZ
 
 
-def _put_variables(variables: Mapping[str, str], is_of_row: Callable[[str], bool]) -> None:
-    for name in os.environ.keys() - variables.keys():
-        if is_of_row(name):
-            del os.environ[name]
-    os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
+def put_variables(
+    environment: Any, variables: Mapping[Any, Any], is_of_row: Callable[[Any], bool] | None = None
+) -> None:
+    """Set the environment variables in `os.environ` or `os.environb`; with `is_of_row`, only those of a row."""
+    for name in environment.keys() - variables.keys():
+        if is_of_row is None or is_of_row(name):
+            del environment[name]
+    environment.update({name: value for name, value in variables.items() if environment.get(name) != value})
 
 
 def _put_path(module: Any, state: Any) -> None:
