@@ -16,7 +16,6 @@ from PIL import Image
 from agentmagic.values import pictures
 from agentmagic.values.pictures import EDGE, LARGEST, NoPicture, describe_figure, is_picture, picture, shown_image
 
-NOISE = np.random.default_rng(1).integers(0, 255, (4000, 4000, 3), dtype=np.uint8)
 FRAME = pd.DataFrame({"day": [1, 2], "sold": [3, 4]})
 
 
@@ -82,7 +81,8 @@ def test_a_figure_becomes_an_image_of_a_bounded_size(make, size):
 
 
 def test_an_image_of_4000_by_4000_pixels_is_scaled_in_time():
-    image = Image.fromarray(NOISE)
+    noise = np.random.default_rng(1).integers(0, 255, (4000, 4000, 3), dtype=np.uint8)
+    image = Image.fromarray(noise)
     began = time.perf_counter()
     assert opened(image).size == (EDGE, EDGE)
     assert time.perf_counter() - began < 2
@@ -90,17 +90,17 @@ def test_an_image_of_4000_by_4000_pixels_is_scaled_in_time():
 
 
 @pytest.mark.parametrize(
-    ("value", "why"),
+    ("make", "why"),
     [
-        (go.Figure(go.Bar(y=[1])), "plotly draws with the package kaleido, which is not installed"),
-        (Drawing(None), "it draws itself as nothing"),
-        (Image.new("1", (20_000, 20_000)), "it has 20,000 x 20,000 pixels"),
-        (3, "it is no figure"),
+        (lambda: go.Figure(go.Bar(y=[1])), "plotly draws with the package kaleido, which is not installed"),
+        (lambda: Drawing(None), "it draws itself as nothing"),
+        (lambda: Image.new("1", (20_000, 20_000)), "it has 20,000 x 20,000 pixels"),
+        (lambda: 3, "it is no figure"),
     ],
 )
-def test_a_figure_that_cannot_be_drawn_says_why(value, why):
+def test_a_figure_that_cannot_be_drawn_says_why(make, why):
     with pytest.raises(NoPicture, match=why):
-        picture(value, "fig")
+        picture(make(), "fig")
 
 
 def test_a_figure_that_takes_too_long_is_given_up(monkeypatch):
