@@ -192,13 +192,14 @@ class MainThread:
         One signal is not enough: if it comes just before a blocking call, such as `time.sleep`, Python handles it only
         after that call.
         """
-        if self._target is not job or self._current is not job:
-            return
-        main = threading.main_thread().ident
-        if main is not None and hasattr(signal, "pthread_kill"):
-            signal.pthread_kill(main, signal.SIGINT)
-        else:
-            signal.raise_signal(signal.SIGINT)
+        with self._condition:  # The job cannot end meanwhile: the signal would then stop whatever comes after it.
+            if self._target is not job or self._current is not job:
+                return
+            main = threading.main_thread().ident
+            if main is not None and hasattr(signal, "pthread_kill"):
+                signal.pthread_kill(main, signal.SIGINT)
+            else:
+                signal.raise_signal(signal.SIGINT)
         loop.call_later(REPEAT_INTERRUPT, self._send_interrupt, job, loop)
 
     def drain(self) -> None:
@@ -347,7 +348,8 @@ class MainThread:
             with replace_callbacks():
                 self._current.run()
         finally:
-            self._current = outer
+            with self._condition:
+                self._current = outer
         return True
 
     def _catch_interrupts(self) -> Callable[[], object]:

@@ -318,6 +318,38 @@ def test_a_job_given_up_while_it_runs_is_interrupted(main, monkeypatch, lost):
 
 
 @pytest.mark.posix
+def test_a_job_that_ends_as_it_is_interrupted_is_not_over_before_the_signal_came(main, monkeypatch):
+    """A signal that comes later would stop what the main thread does next, such as the loop of a kernel."""
+    send, ending, over, late = signal.pthread_kill, threading.Event(), threading.Event(), []
+
+    def send_late(thread, number):
+        ending.set()
+        late.append(over.wait(0.2))
+        send(thread, number)
+
+    monkeypatch.setattr(signal, "pthread_kill", send_late)
+
+    async def start_and_give_up():
+        started, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        def work():
+            loop.call_soon_threadsafe(started.set)
+            ending.wait()
+
+        job = asyncio.ensure_future(main.run(work))
+        await started.wait()
+        await give_up(job)
+
+    turn = engine().submit(start_and_give_up())
+    while not main._jobs:
+        pass
+    main.drain()
+    over.set()
+    turn.result(PATIENCE)
+    assert late == [False]
+
+
+@pytest.mark.posix
 def test_the_first_interrupt_tells_who_serves_and_the_second_stops_waiting(main):
     told = []
     never = Future()
