@@ -270,33 +270,34 @@ def test_the_documentation_lists_what_is_watched():
 # -- random programs -------------------------------------------------------------------------------------
 
 
-PARTS = [(PackageNotebook, first) for first in range(0, 900, 50)] + [(DocstringNotebook, n) for n in range(0, 300, 50)]
-"""Notebooks with the first of 50 seeds each."""
-FAST = 50, 50
-"""Numbers of programs of each kind that are not left to the slow tests, which have the other 1,100."""
+SEEDS = {PackageNotebook: 900, DocstringNotebook: 300}
+FAST, PART = 10, 50
+"""Numbers of seeds of each kind of notebook that are not left to the slow tests, and of a test of those."""
 
 
-def check_part(kinds: type[Notebook], first: int) -> None:
+def check_seeds(kind: type[Notebook], seeds: range) -> None:
     base = read_states()
-    for seed in range(first, first + 50):
-        check(kinds(seed))
+    for seed in seeds:
+        check(kind(seed))
         for row in TABLE:
             row.put(sys.modules[row.module], base[row.name])
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("kinds", "first"), [part for part in PARTS if part[1] < FAST[part[0] is DocstringNotebook]])
-def test_undo_of_random_programs_that_import_packages_is_never_silently_wrong(kinds, first, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", SEEDS)
+def test_undo_of_random_programs_that_import_packages_is_never_silently_wrong(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    check_part(kinds, first)
+    check_seeds(kind, range(FAST))
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("kinds", "first"), [part for part in PARTS if part[1] >= FAST[part[0] is DocstringNotebook]])
-def test_undo_of_many_programs_that_import_packages_is_never_silently_wrong(kinds, first, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "first"), [(kind, first) for kind, count in SEEDS.items() for first in range(FAST, count, PART)]
+)
+def test_undo_of_many_programs_that_import_packages_is_never_silently_wrong(kind, first, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    check_part(kinds, first)
+    check_seeds(kind, range(first, min(first + PART, SEEDS[kind])))
 
 
 @pytest.mark.parametrize(
