@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import threading
 import weakref
 
 import pytest
@@ -157,6 +158,9 @@ def test_a_copy_of_a_served_session_is_not_served_and_one_that_was_ended_can_go(
     gone = weakref.ref(session)
     del session, made
     engine().call(_nothing())
+    for thread in threading.enumerate():  # that of the call may still be on its way out
+        if thread.name == "agentmagic-tool":
+            thread.join(PATIENCE)
     gc.collect()
     assert gone() is None
 
