@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -45,13 +46,19 @@ class _Manager(KernelManager):
         return KernelSpec(argv=argv, display_name="test", language="python")
 
 
-@dataclass
+@dataclass(repr=False)
 class Cell:
     """A cell that was sent: its messages so far, and its reply once that came."""
 
     request: str
     messages: list[dict[str, Any]] = field(default_factory=list)
     reply: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        """Return what a failed test shows of the cell: its last printed text, kinds of messages, and how it ended."""
+        kinds = [kind for kind, _ in groupby(message["msg_type"] for message in self.messages)]
+        ended = self.reply and {key: self.reply["content"].get(key) for key in ("status", "ename", "evalue")}
+        return f"<Cell {self.stream[-60:]!r} {' '.join(kinds[-8:])} {ended}>"
 
     @property
     def ok(self) -> bool:
