@@ -88,10 +88,12 @@ class LiveCall:
     async def wait_until_begun(self) -> None:
         """Wait until the agent asks for permission for this call, makes it over MCP, runs it, or has finished it.
 
+        A call inside this one is a sign that this one runs: it is carried out by the code that waits here.
+
         Some agents report that a call runs before they ask for permission, so such a report counts only if no request
         follows it within `QUIET` seconds, or before another call has its result.
         """
-        while not (self.requests or self.desk or self.result or self.runs_beside):
+        while not (self.requests or self.desk or self.result or self.runs_beside or self.late):
             if not await self.wait_for_change(bounds.QUIET if self.runs else None) and self.runs:
                 return
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from agentmagic import Agent, Policy, Rule, Session, tool
+from agentmagic.acp import bounds
 from agentmagic.classroom import class_settings
 from agentmagic.errors import InvalidOutput, ProviderError, TurnTimeout, UsageError
 from agentmagic.events import (
@@ -194,11 +195,18 @@ def test_our_tools_are_called_over_mcp_once_each(claude: Session, way: str) -> N
     assert calls == ["double", "pay"]
 
 
-def test_a_report_without_a_mark_stands_beside_the_call_of_our_tool(session: Session) -> None:
+@pytest.mark.parametrize(("quiet", "beside"), [(60, True), (0, False)])
+def test_a_report_without_a_mark_stands_beside_the_call_of_our_tool_or_around_it_if_that_comes_later(
+    session: Session, monkeypatch: pytest.MonkeyPatch, quiet: float, beside: bool
+) -> None:
+    monkeypatch.setattr(bounds, "QUIET", quiet)
     run = asked(session, '!call pay {"n": 3}')
     assert [(event.call.name, event.server) for event in of_kind(run, ApprovalAsked)] == [("pay", "notebook")]
     calls = [(call.name, dict(call.arguments)) for message in result_of(run).history_delta for call in message.calls]
-    assert calls == [("other", {"title": "Call pay", "n": 3}), ("pay", {"n": 3})]
+    inside = [(event.call.name, dict(event.call.arguments)) for event in of_kind(run, InnerCall)]
+    reported, ours = ("other", {"title": "Call pay", "n": 3}), ("pay", {"n": 3})
+    assert (calls, inside) == (([reported, ours], []) if beside else ([reported], [ours]))
+    assert result_of(run).final_text == "got paid 3 "
 
 
 @pytest.mark.posix
