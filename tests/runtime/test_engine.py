@@ -266,6 +266,19 @@ async def give_up(job):
     await asyncio.wait([job])
 
 
+async def give_up_running(main, function):
+    """Run a function in the main thread, and give it up once it has begun."""
+    started, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def work():
+        loop.call_soon_threadsafe(started.set)
+        function()
+
+    job = asyncio.ensure_future(main.run(work))
+    await started.wait()
+    await give_up(job)
+
+
 def test_a_job_given_up_before_it_runs_is_never_done(main):
     done = []
     began, given_up = threading.Event(), threading.Event()
@@ -302,18 +315,7 @@ def test_a_job_given_up_while_it_runs_is_interrupted(main, monkeypatch, lost):
 
     monkeypatch.setattr(signal, "pthread_kill", send_or_lose)
 
-    async def start_and_give_up():
-        started, loop = asyncio.Event(), asyncio.get_running_loop()
-
-        def sleep():
-            loop.call_soon_threadsafe(started.set)
-            slept.append(time.sleep(60))
-
-        job = asyncio.ensure_future(main.run(sleep))
-        await started.wait()
-        await give_up(job)
-
-    serving(start_and_give_up())
+    serving(give_up_running(main, lambda: slept.append(time.sleep(60))))
     assert slept == []
 
 
@@ -329,18 +331,7 @@ def test_a_job_that_ends_as_it_is_interrupted_is_not_over_before_the_signal_came
 
     monkeypatch.setattr(signal, "pthread_kill", send_late)
 
-    async def start_and_give_up():
-        started, loop = asyncio.Event(), asyncio.get_running_loop()
-
-        def work():
-            loop.call_soon_threadsafe(started.set)
-            ending.wait()
-
-        job = asyncio.ensure_future(main.run(work))
-        await started.wait()
-        await give_up(job)
-
-    turn = engine().submit(start_and_give_up())
+    turn = engine().submit(give_up_running(main, ending.wait))
     while not main._jobs:
         pass
     main.drain()
