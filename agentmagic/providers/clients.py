@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from agentmagic import settings
 from agentmagic.classroom import class_settings
-from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken
+from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken, Unavailable
 from agentmagic.messages import Usage
 from agentmagic.providers.base import ModelEvent, Provider, Request
 from agentmagic.providers.failures import (
@@ -34,6 +34,7 @@ from agentmagic.providers.failures import (
 )
 from agentmagic.providers.proxies import RouteFault, async_client, network, sync_client
 from agentmagic.providers.rate_limits import note_limits, note_sent
+from agentmagic.providers.refused_parts import RefusedParts, names_part
 from agentmagic.providers.streams import DONE, read_events, read_json
 from agentmagic.providers.traffic import HttpExchange, exchange_of, note_request
 from agentmagic.providers.wire import object_of, objects_of, text_of
@@ -191,6 +192,7 @@ class RemoteModel(Generic[K, C]):
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         self.model = model
         self._without: dict[str, dict[str, str]] = {}  # the refused fields, by the address of the server
+        self._refused: dict[str, RefusedParts] = {}  # by the address of the server too
         self._base_url = base_url
         self._api_key = api_key
         self._lease = ClientLease(self._find, self._connect, _close)
@@ -230,9 +232,27 @@ class RemoteModel(Generic[K, C]):
         """The fields that this server has refused, each with the field to send in its place, or "" if none exists."""
         return self._without.setdefault(self.base_url, {})
 
+    @property
+    def refused(self) -> RefusedParts:
+        """The parts of histories that this server has refused."""
+        return self._refused.setdefault(self.base_url, RefusedParts())
+
     def body(self, request: Request) -> dict[str, Any]:
         """Return the JSON that is sent for a request."""
         raise NotImplementedError
+
+    @contextmanager
+    def _sending(self, request: Request) -> Generator[dict[str, Any]]:
+        """Yield the body of a request, which the `with` block sends, and learn which parts of it the server refuses."""
+        body = self.body(request)
+        try:
+            yield body
+        except (BadRequest, Unavailable) as failure:
+            is_refusal = isinstance(failure, BadRequest) and failure.status in _REFUSALS
+            if not failure.begun and not failure.mended and (is_refusal or names_part(str(failure))):
+                failure.mended = self.refused.learn(str(failure), request, body)
+            raise
+        self.refused.accept(request)
 
     @property
     def key_digest(self) -> str:
@@ -282,6 +302,9 @@ class RemoteModel(Generic[K, C]):
         if isinstance(failure, AuthenticationFailed):
             self._lease.forget()  # the next request looks for the key again: the user can have set another one
         if isinstance(failure, BadRequest) and failure.status in _REFUSALS:
+            failure.mended = self.refused.follow_cure(str(failure), has_tools=bool(body.get("tools")))
+            if failure.mended:
+                return failure
             fields = ((name, pattern) for name, pattern in self.refusable.items() if name in body.keys() - self.without)
             field = next((name for name, pattern in fields if pattern.search(str(failure))), "")
             name, other = (field, "") if field else find_refused_field(str(failure) if error is None else error, body)
@@ -329,6 +352,7 @@ class RemoteModel(Generic[K, C]):
                     async for event in self._settle(reads, decoder):
                         yield event
         except ProviderError as failure:
+            failure.begun = begun
             if not begun:
                 self._note_refusal(failure, body)
             raise

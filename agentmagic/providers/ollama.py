@@ -282,14 +282,13 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request. The size of the context window (`num_ctx`) is added later."""
-        return wire.omit_fields(encode(request, self.model, self._memo), self.without)
+        return wire.omit_fields(encode(self.refused.fit(request), self.model, self._memo), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
-        body = self.body(request)
         decoder = Decoder(self.model)
-        response = await self._open(body)
-        with self._reading():
+        with self._sending(request) as body, self._reading():
+            response = await self._open(body)
             async with aclosing(response), aclosing(self._events(response, decoder, body, read_objects)) as events:
                 await self._check(response, body)
                 async for event in events:

@@ -66,14 +66,14 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
-        return omit_fields(encode(request, self.model, self._memo, self.without), self.without)
+        return omit_fields(encode(self.refused.fit(request), self.model, self._memo, self.without), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
         decoder = Decoder(self.model, fetched_pages(part for message in request.messages for part in message.parts))
-        body = self.body(request)
-        messages = body["messages"]
-        with adding_usage(decoder):  # if a later response of this answer fails, the earlier responses are still billed
+        # If a later response of this answer fails, the earlier responses are still billed.
+        with self._sending(request) as body, adding_usage(decoder):
+            messages = body["messages"]
             for _ in range(_PAUSES):
                 response = await self.open("post", "/v1/messages", body, beta=is_beta(body))
                 async with aclosing(self._events(response, decoder, body)) as events:

@@ -60,16 +60,16 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
-        return omit_fields(encode(request, self.model, self._memo), self.without)
+        return omit_fields(encode(self.refused.fit(request), self.model, self._memo), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
-        body = self.body(request)
-        decoder = Decoder(self.model, circulates=CIRCULATES in body.get("toolConfig", {}))
-        response = await self._post(lambda client: client.post(self.model, write_body(body)), body)
-        async with aclosing(self._events(response, decoder, body)) as events:
-            async for event in events:
-                yield event
+        with self._sending(request) as body:
+            decoder = Decoder(self.model, circulates=CIRCULATES in body.get("toolConfig", {}))
+            response = await self._post(lambda client: client.post(self.model, write_body(body)), body)
+            async with aclosing(self._events(response, decoder, body)) as events:
+                async for event in events:
+                    yield event
 
     def batches(self) -> GeminiBatches | None:
         """Return the batch API of this model, or None on Vertex AI. A server that only imitates Gemini may lack it."""

@@ -16,7 +16,7 @@ from agentmagic.classroom import class_settings
 from agentmagic.errors import BadRequest, ContextTooLong, MissingExtra, ProviderError
 from agentmagic.messages import Citation, Media, Usage
 from agentmagic.providers import failures
-from agentmagic.providers.base import ModelEvent, ModelSettings, OutputSchema
+from agentmagic.providers.base import ModelEvent, ModelSettings, OutputSchema, Request
 from agentmagic.providers.clients import Decoder, RemoteModel, http_client, listed_names
 from agentmagic.providers.failures import Fault, Vendor, connection_broken, sentence, unreachable, usable_key
 from agentmagic.providers.hosted import MOST_CITATIONS, citation
@@ -169,15 +169,16 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
     keyless: ClassVar[bool] = False
     """Whether requests are sent without a key to servers other than OpenAI's, if no key is set."""
 
-    async def events(self, path: str, body: Json, decoder: Decoder) -> AsyncGenerator[ModelEvent, None]:
-        """Post a request body to the API's `path`, and yield the model events of the answer, chunk by chunk.
+    async def events(self, path: str, request: Request, decoder: Decoder) -> AsyncGenerator[ModelEvent, None]:
+        """Post a request to the API's `path`, and yield the model events of the answer, chunk by chunk.
 
         Every failure is a ProviderError. If the iteration is cancelled or closed, the connection is closed.
         """
-        response = await self.open("post", path, body)
-        async with aclosing(self._events(response, decoder, body)) as events:
-            async for event in events:
-                yield event
+        with self._sending(request) as body:
+            response = await self.open("post", path, body)
+            async with aclosing(self._events(response, decoder, body)) as events:
+                async for event in events:
+                    yield event
 
     async def open(
         self, method: Literal["get", "post"], path: str, body: Json | None = None, *, file: bytes | None = None
