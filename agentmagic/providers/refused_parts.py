@@ -301,7 +301,9 @@ class RefusedParts:
         """Set how many pictures a request can have, from a refusal. Return whether this is news and can help."""
         asked = sum(1 for message in prompt for _ in _images(message))
         count = asked + sum(1 for message in earlier for _ in _images(message))
-        allowed = [int(number) for number in re.findall(r"(?<![\w.])\d{1,4}(?![\w.])", words) if int(number) < count]
+        allowed = [
+            int(number) for number in re.findall(r"(?<![\w.])\d{1,4}(?![\w.])", words) if 0 < int(number) < count
+        ]
         most = 0 if _NO_IMAGES.search(words) else max(allowed, default=1)
         if count <= most or asked > most or (self._most_images is not None and self._most_images <= most):
             return False
