@@ -431,7 +431,7 @@ def _is_named(part: object, strings: Collection[str]) -> bool:
             data = base64_of(part)
             return any(text.endswith(data) for text in strings)
         case ("text", str(text)):
-            return bool(text) and text in strings
+            return bool(text) and any(text in string for string in strings)  # some APIs take all texts in one string
         case ("call", str(call_id), str()):
             return call_id in strings
         case _:
