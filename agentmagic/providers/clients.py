@@ -21,6 +21,7 @@ from agentmagic import settings
 from agentmagic.classroom import class_settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken, Unavailable
 from agentmagic.messages import Usage
+from agentmagic.providers.addresses import adding_query, shown, split_query, tidy, without_ending
 from agentmagic.providers.base import ModelEvent, Provider, Request
 from agentmagic.providers.failures import (
     connection_broken,
@@ -188,6 +189,8 @@ class RemoteModel(Generic[K, C]):
     own_url: ClassVar[str] = ""
     example: ClassVar[str] = "https://host"
     refusable: ClassVar[Mapping[str, re.Pattern[str]]] = {}
+    added: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")
+    """The end of a path that the client adds by itself, so that it is taken off an address which has it already."""
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         self.model = model
@@ -208,7 +211,7 @@ class RemoteModel(Generic[K, C]):
     @property
     def base_url(self) -> str:
         """The address that requests are sent to. It is the constructor's `base_url`, or else from the environment."""
-        return (self._base_url or settings.variable(self.row.base_url) or self.own_url).strip()
+        return tidy(self._base_url or settings.variable(self.row.base_url) or "") or self.own_url
 
     @property
     def reached_at(self) -> str:
@@ -225,7 +228,7 @@ class RemoteModel(Generic[K, C]):
     @property
     def who(self) -> str:
         """The name of the server in error messages."""
-        return self.vendor if self.is_own else self.base_url
+        return self.vendor if self.is_own else shown(self.base_url)
 
     @property
     def without(self) -> dict[str, str]:
@@ -282,7 +285,10 @@ class RemoteModel(Generic[K, C]):
 
     def _find(self) -> K:
         """Return the address and the key. Raises BadRequest, AuthenticationMissing and AuthenticationFailed."""
-        return cast("K", (usable_url(self.reached_at, self.row.base_url, self.example), self._find_key()))
+        return cast("K", (self._usable_url(), self._find_key()))
+
+    def _usable_url(self) -> str:
+        return without_ending(usable_url(self.reached_at, self.row.base_url, self.example), self.added)
 
     def _find_key(self) -> str:
         return usable_key(self.vendor, self._api_key, self.row.keys)
@@ -420,8 +426,12 @@ def _close(client: Any) -> Awaitable[None]:
     return client.aclose() if hasattr(client, "aclose") else client.close()
 
 
-def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) -> "httpx2.AsyncClient":
+def http_client(
+    kind: "type[httpx2.AsyncClient] | None" = None, *, address: str = "", **options: Any
+) -> "httpx2.AsyncClient":
     """Return a new HTTP client that limits the size of responses; `options` are those of httpx2.
+
+    If `address` has a query, it is added to each request to that server.
 
     If a teacher or administrator allows only some addresses, redirects are not followed, because a redirect could
     lead to a server that is not allowed.
@@ -432,6 +442,8 @@ def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) 
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
     follows = class_settings().addresses is None
     client = async_client(kind, timeout=timeout, limits=limits, follow_redirects=follows, **options)
+    if query := split_query(address)[1]:
+        client.event_hooks["request"].append(adding_query(query, httpx2.URL(address).host))
     client.event_hooks["request"] += [_keep_keys, note_request, note_sent]
     client.event_hooks["response"][:0] = [_limit, note_limits]
     return client

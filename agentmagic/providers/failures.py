@@ -106,6 +106,11 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
         case None:
             summary = f"The answer broke off, {who} reports {fault.code or 'an error'}"
             return StreamBroken, summary if fault.message else f"{summary}: it gave no reason", RETRY_ADVICE
+        case HTTPStatus.NOT_FOUND if "model" not in fault.message.lower() and model not in fault.message:
+            advice = (
+                f"Check the base URL ({vendor.base_url}), which often ends in /v1, and the name {model!r}.{vendor.hint}"
+            )
+            return BadRequest, f"{who} has nothing at this address (404)", advice
         case HTTPStatus.NOT_FOUND:
             advice = f"Check the name, and the base URL ({vendor.base_url}).{vendor.hint}"
             return BadRequest, f"{who} has no model {model!r}", advice

@@ -7,6 +7,7 @@ https://github.com/ollama/ollama/blob/main/docs/api.md
 """
 
 import json
+import re
 import time
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import aclosing, suppress
@@ -18,6 +19,7 @@ from agentmagic.classroom import class_settings
 from agentmagic.errors import BadRequest, ContextTooLong, MissingExtra, ProviderError, UnknownModel
 from agentmagic.messages import Content, Media, Message, ProviderData, Reasoning, ToolCall, ToolDef, Usage, as_text
 from agentmagic.providers import failures, wire
+from agentmagic.providers.addresses import join, split_query, tidy, without_ending
 from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merge
 from agentmagic.providers.clients import RemoteModel, http_client, listed_names
 from agentmagic.providers.endings import read_ending
@@ -48,6 +50,7 @@ KEPT_SECONDS = 240.0
 _last_used: dict[tuple[str, str], float] = {}
 """The monotonic time when a model was last used by any session, by the server's address and the model's name."""
 
+_ADDED = re.compile(r"/(?:api|v1)(?:/(?:chat|generate|chat/completions))?$")
 _IMAGES = ("image/png", "image/jpeg", "image/webp")
 _TOO_LONG = ("context length", "context size", "exceeds the available context")
 
@@ -57,7 +60,7 @@ def host(value: str | None = None) -> str:
 
     Missing parts, such as the port, are added in the same way as Ollama does.
     """
-    text = (value or settings.variable(HOST) or "").strip().rstrip("/")
+    text = without_ending(tidy(value or settings.variable(HOST) or ""), _ADDED).rstrip("/")
     scheme, separator, rest = text.rpartition("://")
     scheme = scheme or "http"
     where, _, path = rest.partition("/")
@@ -76,7 +79,7 @@ def list_installed() -> list[str]:
     """
     if not class_settings().allows_address(host()):
         return []
-    return listed_names(f"{host()}/api/tags", ("models", "name"), LISTING_SECONDS)
+    return listed_names(join(host(), "/api/tags"), ("models", "name"), LISTING_SECONDS)
 
 
 PROVIDERS = (
@@ -345,4 +348,5 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
         url, key = access
         if find_spec("httpx2") is None:
             raise MissingExtra("The Ollama provider", PROVIDER)
-        return http_client(base_url=url, headers={"Authorization": f"Bearer {key}"} if key else {})
+        base, _ = split_query(url)
+        return http_client(address=url, base_url=base, headers={"Authorization": f"Bearer {key}"} if key else {})

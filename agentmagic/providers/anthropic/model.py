@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentmagic.errors import BadRequest
 from agentmagic.messages import HostedTool
+from agentmagic.providers.addresses import split_query
 from agentmagic.providers.anthropic import BASE_URL, PROVIDERS
 from agentmagic.providers.anthropic.batches import AnthropicBatches
 from agentmagic.providers.anthropic.decoder import Decoder, refusal
@@ -46,6 +47,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
     row = PROVIDERS[0]
     vendor = "Anthropic"
     own_url = "https://api.anthropic.com"
+    added = re.compile(r"/v1(?:/messages)?$")
     refusable = {  # noqa: RUF012  (declared as a class variable by the base)
         FORCED_CHOICE: re.compile(r"tool_choice"),
         FORM: re.compile(r"output_config(?!\.effort)|output_format|json_schema", re.IGNORECASE),
@@ -126,4 +128,6 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
 
         url, key = access
         # The SDK must not retry: the agent loop retries, and shows that to the user.
-        return AsyncAnthropic(base_url=url, api_key=key, max_retries=0, http_client=http_client(), open_telemetry=False)
+        base, _ = split_query(url)
+        client = http_client(address=url)
+        return AsyncAnthropic(base_url=base, api_key=key, max_retries=0, http_client=client, open_telemetry=False)
