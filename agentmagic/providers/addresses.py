@@ -15,12 +15,14 @@ _AROUND = " \t\r\n\"'`<>"
 """Characters that come along when an address is copied from a text or a file."""
 
 
-def tidy(url: str) -> str:
-    """Return an address without blanks, quotes or brackets around it, and without a fragment.
+def bare(url: str) -> str:
+    """Return an address without blanks, quotes or brackets around it, and without a fragment."""
+    return url.strip(_AROUND).partition("#")[0]
 
-    An address of this machine may lack the scheme, which is `http` then.
-    """
-    url = url.strip(_AROUND).partition("#")[0]
+
+def tidy(url: str) -> str:
+    """Return an address as `bare` does. An address of this machine may lack the scheme, which is `http` then."""
+    url = bare(url)
     return f"http://{url}" if url and "://" not in url and is_loopback(f"http://{url}") else url
 
 

@@ -19,7 +19,7 @@ from agentmagic.classroom import class_settings
 from agentmagic.errors import BadRequest, ContextTooLong, MissingExtra, ProviderError, UnknownModel
 from agentmagic.messages import Content, Media, Message, ProviderData, Reasoning, ToolCall, ToolDef, Usage, as_text
 from agentmagic.providers import failures, wire
-from agentmagic.providers.addresses import join, split_query, tidy, without_ending
+from agentmagic.providers.addresses import bare, join, split_query, without_ending
 from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merge
 from agentmagic.providers.clients import RemoteModel, http_client, listed_names
 from agentmagic.providers.endings import read_ending
@@ -60,7 +60,7 @@ def host(value: str | None = None) -> str:
 
     Missing parts, such as the port, are added in the same way as Ollama does.
     """
-    text = without_ending(tidy(value or settings.variable(HOST) or ""), _ADDED).rstrip("/")
+    text = without_ending(bare(value or settings.variable(HOST) or ""), _ADDED).rstrip("/")
     scheme, separator, rest = text.rpartition("://")
     scheme = scheme or "http"
     where, _, path = rest.partition("/")
