@@ -73,7 +73,7 @@ class _Order:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _PartKind:
     """A kind of parts that servers refuse: the words of such refusals, the keys of a message's parts, the notice."""
 
     words: re.Pattern[str]
@@ -153,24 +153,24 @@ _ORDERS = (
         "The server refuses two messages of one role in a row; they are sent as one.",
     ),
 )
-_PICTURES = _Kind(
+_PICTURES = _PartKind(
     re.compile(r"\bimages?\b|image_url|picture|inline_?data|multi-?modal|vision|pixels?\b", re.IGNORECASE),
     _images,
     "The server refused a picture of the conversation; it is named in text from now on.",
 )
 _KINDS = (
     _PICTURES,
-    _Kind(
+    _PartKind(
         re.compile(r"\bpdf\b|\bdocuments?\b|\bfiles?\b|\baudio\b|\bvideo\b|mime.?type", re.IGNORECASE),
         _files,
         "The server refused a file of the conversation; it is named in text from now on.",
     ),
-    _Kind(
+    _PartKind(
         re.compile(rf"thinking|thought|signature|encrypted|reasoning|{_LOST_ITEM.pattern}", re.IGNORECASE),
         _private_keys,
         "The server refused the thoughts of earlier answers; they are left out from now on.",
     ),
-    _Kind(
+    _PartKind(
         re.compile(r"tool_?(?:use|call|result)|function.?(?:call|response)", re.IGNORECASE),
         _call_keys,
         "The server refused an earlier tool call; the call and its result are sent as text from now on.",
@@ -283,7 +283,12 @@ class RefusedParts:
         self._trial = None
 
     def _refuse(
-        self, kind: _Kind, words: str, earlier: Sequence[Message], prompt: Sequence[Message], strings: Collection[str]
+        self,
+        kind: _PartKind,
+        words: str,
+        earlier: Sequence[Message],
+        prompt: Sequence[Message],
+        strings: Collection[str],
     ) -> bool:
         """Note that parts of a kind are refused, those that the refusal names or else all. Return whether it is new."""
         if kind is _PICTURES and (_NO_IMAGES.search(words) or _TOO_MANY.search(words)):
