@@ -51,7 +51,6 @@ from agentmagic.loop.turn_context import OuterTurn, TurnContext
 from agentmagic.messages import Message, Text, ToolCall, ToolDef, Usage, user
 from agentmagic.plan import PlanOptions
 from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Preparing
-from agentmagic.providers.endings import unclear_notice
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import GRACE, Deadline, await_with_grace
 from agentmagic.secrets import redact
@@ -71,11 +70,6 @@ CLOSING_PROMPT = (
 )
 NO_CLOSING = "The limit of steps was reached before an answer was found."
 CUT_CALL = "Not run: the message was cut off at the model's limit of output. Call again, with shorter arguments."
-CUT_SHORT = "The answer was cut off at the limit of output. Be much shorter."
-CUT_VALUE = (
-    "The answer was cut off at the model's limit of output, so it does not have the form that was asked for. Raise "
-    "max_output_tokens, or ask for less at once."
-)
 CUT_ANSWER = "The answer was cut off at the model's limit of output. Ask it to go on, or ask for less at once."
 
 
@@ -386,17 +380,15 @@ class TurnLoop:
         answer = self.fold.messages[-1]
         if response.cut:
             self.warn(CUT_ANSWER)
-        elif response.unclear:
-            self.warn(unclear_notice(response.reason))
-        prompt = self._repair(response) or await self._hook(answer)
+        prompt = self._repair() or await self._hook(answer)
         if prompt:
             self.emit(PromptAdded(user(prompt)))
         return bool(prompt)
 
-    def _repair(self, response: ModelFinished) -> str | None:
+    def _repair(self) -> str | None:
         """Read the value of the answer if a schema is set; if it does not fit, return a message for the model.
 
-        Raises InvalidOutput if the answer still does not fit after REPAIRS such messages, or after one if it was cut.
+        Raises InvalidOutput if the answer still does not fit after REPAIRS such messages.
         """
         schema, self.value = self.turn.agent.output_schema, None
         if schema is None:
@@ -404,13 +396,10 @@ class TurnLoop:
         try:
             self.value = self._read(schema)
         except InvalidOutput as error:
-            if response.cut and self.repairs:
-                raise InvalidOutput(CUT_VALUE) from None
             if self.repairs == REPAIRS:
                 raise
             self.repairs += 1
-            words = CUT_SHORT if response.cut else str(error)
-            return f"{words} Send the whole answer again, as JSON of that form."
+            return f"{error} Send the whole answer again, as JSON of that form."
         return None
 
     def _read(self, schema: OutputSchema) -> Any:

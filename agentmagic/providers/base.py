@@ -242,8 +242,7 @@ class ModelFinished:
     length limit, so that its last part can be incomplete. `once` is False if the provider generated several times for
     this response, so that `usage` counts the conversation more than once. `last` is True if the turn ends after the
     tool calls of this response, without another answer. `model` is the provider's name of the model that answered, or
-    "" if it is unknown. `refused` is True if the provider marks the text as a refusal, and not as an answer. `unclear`
-    is True if the reason is a word that we do not know, so that the answer may not be whole.
+    "" if it is unknown. `refused` is True if the provider marks the text as a refusal, and not as an answer.
     """
 
     type: ClassVar[str] = "model_finished"
@@ -255,7 +254,6 @@ class ModelFinished:
     last: bool = field(default=False, repr=False)
     model: str = field(default="", repr=False, compare=False)
     refused: bool = field(default=False, repr=False)
-    unclear: bool = field(default=False, repr=False)
 
 
 ModelEvent = PartStarted | PartDelta | PartFinished | ModelFinished

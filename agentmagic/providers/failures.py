@@ -144,11 +144,6 @@ def stream_broken(why: str) -> StreamBroken:
     return StreamBroken(redact(f"The answer broke off: {sentence(why)} {RETRY_ADVICE}"))
 
 
-def filter_error() -> BadRequest:
-    """Return the error for an answer that the provider's content filter stopped, at its beginning or in the middle."""
-    return BadRequest("The provider withheld the answer: its content filter stopped it. Word the request differently.")
-
-
 def connection_broken(who: str, error: BaseException) -> StreamBroken:
     """Return the error for a response whose connection broke."""
     proxy = None

@@ -22,7 +22,6 @@ from agentmagic.providers import failures, wire
 from agentmagic.providers.addresses import bare, join, split_query, without_ending
 from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merge
 from agentmagic.providers.clients import RemoteModel, http_client, listed_names
-from agentmagic.providers.endings import read_ending
 from agentmagic.providers.failures import Fault, Vendor, quote, unreachable, usable_key
 from agentmagic.providers.streams import AFTER_END, read_objects
 from agentmagic.providers.wire import Json, Memo, clean, count_of, object_of, objects_of, text_of
@@ -125,9 +124,7 @@ class Decoder:
             reason = text_of(line.get("done_reason")) or "stop"  # older versions of Ollama do not send a reason
             input_tokens, output_tokens = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
             self.usage_so_far = Usage(input_tokens, 0, output_tokens, requests=1)
-            ending = read_ending(reason)
-            flags = {"cut": ending == "cut", "unclear": ending == "unknown"}
-            yield ModelFinished(self.usage_so_far, reason, model=text_of(line.get("model")), **flags)
+            yield ModelFinished(self.usage_so_far, reason, reason == "length", model=text_of(line.get("model")))
 
     def close(self, *, done: bool = False) -> tuple[ModelEvent, ...]:  # noqa: ARG002  (this API has no `[DONE]`)
         """Check that the answer is complete, and return no events. Raises StreamBroken if it is not complete."""

@@ -212,7 +212,6 @@ _FORMS: dict[str, dict[str, Test]] = {
         "once_": _BOOL,
         "last_": _BOOL,
         "refused_": _BOOL,
-        "unclear_": _BOOL,
         "error_": _ERROR,
         "stopped_": _BOOL,
         "ms_": _RUNS,

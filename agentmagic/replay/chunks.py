@@ -75,7 +75,6 @@ class Answer:
                 self._end |= {} if event.once else {"once": False}
                 self._end |= {"last": True} if event.last else {}
                 self._end |= {"refused": True} if event.refused else {}
-                self._end |= {"unclear": True} if event.unclear else {}
                 self._end["usage"] = usage_list(event.usage)
 
     def fail(self, error: BaseException, name: str) -> None:
@@ -261,8 +260,7 @@ def model_events(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelE
         yield PartDelta(current, piece)
     if "usage" in answer:
         end = (answer.get("reason", ""), answer.get("cut", False), answer.get("once", True), answer.get("last", False))
-        flags = {name: answer.get(name, False) for name in ("refused", "unclear")}
-        yield ModelFinished(usage_of(answer["usage"]), *end, **flags)
+        yield ModelFinished(usage_of(answer["usage"]), *end, refused=answer.get("refused", False))
 
 
 def unroll(line: str) -> Iterator[str]:

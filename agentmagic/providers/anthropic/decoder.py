@@ -21,7 +21,6 @@ from agentmagic.providers.anthropic.server_blocks import (
     unknown_block,
 )
 from agentmagic.providers.base import ModelEvent, ModelFinished
-from agentmagic.providers.endings import ending_of, read_ending
 from agentmagic.providers.failures import Fault, Vendor, error_for, quote, stream_broken
 from agentmagic.providers.hosted import MOST_CITATIONS, part_events
 from agentmagic.providers.streams import AFTER_END, SETTLE
@@ -58,6 +57,9 @@ _TOO_LONG = re.compile(r"prompt is too long|exceeds? (?:the )?context|context (?
 _QUOTA_WORDS = re.compile(r"credit balance|usage limits?|spend(?:ing)? limit", re.IGNORECASE)
 _QUOTA_CODES = frozenset({"enforced_spend_limit_reached", "contract_spend_limit_reached"})
 _PAYMENT_REQUIRED = 402
+
+_LENGTH = frozenset({"max_tokens", "model_context_window_exceeded"})
+"""Stop reasons of an answer that reached a length limit."""
 
 _KINDS: Mapping[str, PartKind] = {
     "text": "text",
@@ -293,8 +295,6 @@ class Decoder:
             why = why.rstrip(".") or "it does not say why"
             message = f"Claude declined to answer{f' ({category})' if category else ''}"
             raise BadRequest(f"{message}: {why}. Word the request differently.")
-        if self._reason:
-            read_ending(self._reason)
 
     def _end(self) -> Iterator[ModelEvent]:
         for place in tuple(self._open):
@@ -307,9 +307,8 @@ class Decoder:
             return
         self._ended, self.rest = True, AFTER_END
         once = self._usage.requests == 1
-        reason = self._reason or "end_turn"
-        is_cut, unclear = (ending_of(reason) == one for one in ("cut", "unknown"))
-        yield ModelFinished(self._usage, reason, is_cut, once, model=self._answerer, unclear=unclear)
+        is_cut = self._reason in _LENGTH
+        yield ModelFinished(self._usage, self._reason or "end_turn", is_cut, once, model=self._answerer)
 
 
 def _kind(data: Json) -> PartKind:

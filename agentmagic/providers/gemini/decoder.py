@@ -17,7 +17,6 @@ from agentmagic.errors import (
 )
 from agentmagic.messages import Citation, ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished
-from agentmagic.providers.endings import ending_of
 from agentmagic.providers.failures import Fault, Vendor, error_for, quote, stream_broken
 from agentmagic.providers.gemini import BASE_URL, KEYS
 from agentmagic.providers.gemini.encoder import PROVIDER, is_before_3
@@ -191,8 +190,7 @@ class Decoder:
             for part in metadata_parts(self._grounding, self._urls, PROVIDER, self._mint):
                 yield from self._writer.whole(part)
         usage = replace(_usage(self._usage), searches=self._searches())
-        cut, unclear = (ending_of(self._reason) == one for one in ("cut", "unknown"))
-        yield ModelFinished(usage, self._reason, cut, model=self._answerer, unclear=unclear)
+        yield ModelFinished(usage, self._reason, self._reason == "MAX_TOKENS", model=self._answerer)
 
     @property
     def _only_metadata(self) -> bool:
@@ -268,9 +266,7 @@ def _check_reason(reason: str, detail: object) -> None:
         case "MISSING_THOUGHT_SIGNATURE":
             advice = "Start a new session, or undo a turn."
             raise BadRequest(f"Gemini misses a thought signature in the history {ending}. {advice}")
-        case _ if ending_of(reason) == "withheld":
-            raise _blocked_error("its answer", reason, detail)
-        case _ if ending_of(reason) == "broken":
+        case "OTHER":
             raise StreamBroken(f"Gemini stopped without saying why {ending}. Ask again.")
         case _:
             return

@@ -12,7 +12,6 @@ from typing import Any, cast
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import HostedCall, HostedResult, ProviderData, Reasoning, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished
-from agentmagic.providers.endings import read_ending
 from agentmagic.providers.failures import stream_broken
 from agentmagic.providers.hosted import (
     MOST_CITATIONS,
@@ -25,7 +24,7 @@ from agentmagic.providers.hosted import (
     pages,
     text_content,
 )
-from agentmagic.providers.openai.client import is_search_model, read_citations, read_usage
+from agentmagic.providers.openai.client import filter_error, is_search_model, read_citations, read_usage
 from agentmagic.providers.streams import SETTLE
 from agentmagic.providers.wire import (
     Json,
@@ -46,6 +45,22 @@ from agentmagic.providers.wire import (
 
 PROVIDER = "openai-chat"
 """The provider's name in the data that the history keeps for it."""
+
+_LENGTH_REASONS = frozenset(
+    ("length", "max_tokens", "model_length", "max_output_tokens", "model_context_window_exceeded"),
+)
+"""Finish reasons of an answer that reached a length limit; compatible servers send all but the first."""
+
+_FILTER_REASONS = frozenset(
+    (
+        *("content_filter", "content_filtered", "sensitive", "blacklist", "safety", "refusal", "recitation"),
+        *("prohibited_content", "guardrail_intervened"),
+    ),
+)
+"""Finish reasons of an answer that a filter withheld; compatible servers send all but the first."""
+
+_FAILURE_REASONS = frozenset({"error", "insufficient_system_resource", "network_error", "abort"})
+"""Finish reasons of compatible servers that failed to finish the answer."""
 
 
 @dataclass(slots=True)
@@ -145,22 +160,23 @@ class Decoder:
         """
         if done and self._began and not self._reason:
             self._reason = "tool_calls" if self._calls else "stop"
-        if not self._reason:
-            raise stream_broken("the response ended before it was complete")
-        ending = read_ending(self._reason)
+        reason = self._reason.lower()
+        if not reason or reason in _FAILURE_REASONS:
+            raise stream_broken(f"the response ended before it was complete{f' ({reason})' if reason else ''}")
+        if reason.partition(":")[0] in _FILTER_REASONS:  # Google's endpoint sends "content_filter: SAFETY"
+            raise filter_error()
         yield from self._texts.take(self._writer.finish())
         yield from self._texts.close(read_citations(self._texts.text, clean_data(self._annotations)))
         for part in _executed_tools(self._extra.get("executed_tools"), ProviderData(PROVIDER, {"model": self._model})):
             yield from self._writer.whole(part)
         self._calls += filter(None, map(self._call_in_text, self._writer.calls))
-        cut = ending == "cut"
+        cut = reason in _LENGTH_REASONS
         for call in self._calls:
             yield from self._end_call(call, cut=cut)
         if self._extra:  # an empty reasoning part, which is not displayed, keeps the non-standard fields to send back
             data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
             yield from self._writer.whole(Reasoning("", data))
-        flags = {"refused": self._refused, "unclear": ending == "unknown"}
-        yield ModelFinished(self._figures(), self._reason, cut, model=self._answerer, **flags)
+        yield ModelFinished(self._figures(), self._reason, cut, model=self._answerer, refused=self._refused)
 
     def _figures(self) -> Usage:
         """Return the usage: the tokens and the number of billed searches.

@@ -28,7 +28,6 @@ from agentmagic.messages import (
     as_text,
 )
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request, merge
-from agentmagic.providers.endings import read_ending
 from agentmagic.providers.failures import Fault, stream_broken
 from agentmagic.providers.hosted import as_plain_text, part_events
 from agentmagic.providers.openai import PROVIDERS, server_items
@@ -42,6 +41,7 @@ from agentmagic.providers.openai.client import (
     OpenAIClient,
     data_url,
     error_for,
+    filter_error,
     form,
     honoured_names,
     read_usage,
@@ -105,9 +105,6 @@ _DELTAS: dict[str, PartKind] = {
 _ENDS_OF_DELTAS: dict[str, PartKind] = {f"{kind.removesuffix('delta')}done": part for kind, part in _DELTAS.items()}
 _CLOSING = frozenset({"response.completed", "response.incomplete", "response.done"})
 """The events that end a response; compatible servers send the last one."""
-
-_UNDER_WAY = frozenset({"", "in_progress", "queued"})
-"""The status in the last event of compatible servers that do not change it at the end."""
 
 _PARAGRAPH = "\n\n"
 
@@ -270,10 +267,13 @@ class Decoder:
     def _end(self, response: Json, *, cut: bool) -> Iterator[ModelEvent]:
         details = object_of(response.get("incomplete_details"))
         reason = text_of(details.get("reason") or response.get("status"))
+        if reason == "content_filter":
+            raise filter_error()
         if reason == "failed":
             raise _failure(object_of(response.get("error")))
-        ending = "whole" if reason in _UNDER_WAY else read_ending(reason)
-        unclear, cut = ending == "unknown", ending == "cut" or (cut and ending != "unknown")
+        if reason == "cancelled":
+            raise stream_broken("the response was cancelled before it was complete")
+        cut = cut or reason in ("incomplete", "max_output_tokens")
         self._take(clean_data(response).get("output"))
         for item in self._items:
             if item.kind == "tool_call" and not item.is_whole:
@@ -284,7 +284,7 @@ class Decoder:
         usage = _figures(response, [item.data for item in self._items])
         refused = self._refused or any(_is_refusal(item.data) for item in self._items)
         model = text_of(response.get("model"))
-        yield ModelFinished(usage, reason or "completed", cut, model=model, refused=refused, unclear=unclear)
+        yield ModelFinished(usage, reason or "completed", cut, model=model, refused=refused)
 
     def _take(self, output: object) -> None:
         """Update the known output items from those in the closing event (`output`); add items that are new.
