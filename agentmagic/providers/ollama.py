@@ -21,6 +21,7 @@ from agentmagic.providers import failures, wire
 from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merge
 from agentmagic.providers.clients import RemoteModel, http_client, listed_names
 from agentmagic.providers.failures import Fault, Vendor, quote, unreachable, usable_key
+from agentmagic.providers.finish_reasons import ending_of
 from agentmagic.providers.streams import AFTER_END, read_objects
 from agentmagic.providers.wire import Json, Memo, clean, count_of, object_of, objects_of, text_of
 from agentmagic.text import is_loopback
@@ -121,7 +122,8 @@ class Decoder:
             reason = text_of(line.get("done_reason")) or "stop"  # older versions of Ollama do not send a reason
             input_tokens, output_tokens = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
             self.usage_so_far = Usage(input_tokens, 0, output_tokens, requests=1)
-            yield ModelFinished(self.usage_so_far, reason, reason == "length", model=text_of(line.get("model")))
+            ending, model = ending_of(reason), text_of(line.get("model"))
+            yield ModelFinished(self.usage_so_far, reason, ending == "cut", model=model, unknown=ending == "unknown")
 
     def close(self, *, done: bool = False) -> tuple[ModelEvent, ...]:  # noqa: ARG002  (this API has no `[DONE]`)
         """Check that the answer is complete, and return no events. Raises StreamBroken if it is not complete."""

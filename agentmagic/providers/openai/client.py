@@ -91,11 +91,6 @@ def _status(fault: Fault) -> int | None:
     return _STATUS_OF.get(fault.code)
 
 
-def filter_error() -> BadRequest:
-    """Return the error for an answer that the provider's content filter stopped, at its beginning or in the middle."""
-    return BadRequest("The provider withheld the answer: its content filter stopped it. Word the request differently.")
-
-
 NO_KEY = "none"
 """The key for a server that needs none, because the SDK refuses to run without a key."""
 
