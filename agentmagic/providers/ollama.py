@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from agentmagic import settings
 from agentmagic.classroom import class_settings
-from agentmagic.errors import BadRequest, ContextTooLong, MissingExtra, ProviderError, UnknownModel
+from agentmagic.errors import BadRequest, MissingExtra, ProviderError, UnknownModel
 from agentmagic.messages import Content, Media, Message, ProviderData, Reasoning, ToolCall, ToolDef, Usage, as_text
 from agentmagic.providers import failures, wire
 from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merge
@@ -49,7 +49,6 @@ _last_used: dict[tuple[str, str], float] = {}
 """The monotonic time when a model was last used by any session, by the server's address and the model's name."""
 
 _IMAGES = ("image/png", "image/jpeg", "image/webp")
-_TOO_LONG = ("context length", "context size", "exceeds the available context")
 
 
 def host(value: str | None = None) -> str:
@@ -142,8 +141,7 @@ def refusal(status: int | None, message: str, model: str, wait: float | None = N
 
     `status` is None if the error came inside a stream. `wait` is the number of seconds that the server asks to wait.
     """
-    too_long = any(words in message.lower() for words in _TOO_LONG)
-    fault = Fault(message, status=status, retry_after=wait, kind=ContextTooLong if too_long else None)
+    fault = Fault(message, status=status, retry_after=wait)
     hint = f" If it is not on that machine yet, run: ollama pull {model}"
     return failures.error_for(fault, Vendor("Ollama", model, (KEY, "the sign-in (ollama signin)"), HOST, hint))
 

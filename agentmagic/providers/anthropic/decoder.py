@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentmagic.errors import BadRequest, ContextTooLong, ProviderError
+from agentmagic.errors import BadRequest, ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
 from agentmagic.messages import HostedCall, HostedResult, Part, ProviderData, Reasoning, Resource, ToolCall, Usage
 from agentmagic.providers.anthropic import BASE_URL, KEY
@@ -54,7 +54,6 @@ _STATUS_OF = {
 }
 """The HTTP status for an error type. An error inside a stream has only a type, as the stream began with status 200."""
 
-_TOO_LONG = re.compile(r"prompt is too long|exceeds? (?:the )?context|context (?:limit|window|length)", re.IGNORECASE)
 _QUOTA_WORDS = re.compile(r"credit balance|usage limits?|spend(?:ing)? limit", re.IGNORECASE)
 _QUOTA_CODES = frozenset({"enforced_spend_limit_reached", "contract_spend_limit_reached"})
 _PAYMENT_REQUIRED = 402
@@ -96,7 +95,6 @@ def refusal(
         kind,
         status,
         retry_after,
-        ContextTooLong if is_refusal and _TOO_LONG.search(message) else None,
         used_up=status == _PAYMENT_REQUIRED
         or code in _QUOTA_CODES
         or bool(is_refusal and _QUOTA_WORDS.search(message)),

@@ -10,7 +10,6 @@ from dataclasses import replace
 from agentmagic.errors import (
     AuthenticationFailed,
     BadRequest,
-    ContextTooLong,
     MalformedCall,
     ProviderError,
     StreamBroken,
@@ -38,7 +37,6 @@ from agentmagic.providers.wire import (
     tool_name,
 )
 
-_TOO_LONG = re.compile(r"token count.*exceeds|exceeds the maximum number of tokens", re.IGNORECASE | re.DOTALL)
 _BAD_KEY = re.compile(r"\bapi[ _]key\b.*(?:not valid|invalid|expired|not found)", re.IGNORECASE | re.DOTALL)
 _DAILY = re.compile(r"PerDay")
 """The part of a quota's id that marks a daily quota; other quotas are counted per minute."""
@@ -69,10 +67,8 @@ def refusal(
     if not status:
         status = code if isinstance(code, int) else _STATUS_OF.get(str(error.get("status")), 500)
     details = objects_of(error.get("details"))
-    kind: type[ProviderError] | None = None
-    if status < 500 and status != 429:  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
-        too_long = ContextTooLong if _TOO_LONG.search(message) else None
-        kind = AuthenticationFailed if _BAD_KEY.search(message) else too_long
+    is_refusal = status < 500 and status != 429  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
+    kind = AuthenticationFailed if is_refusal and _BAD_KEY.search(message) else None
     quotas = [str(violation) for detail in details for violation in objects_of(detail.get("violations"))]
     fault = Fault(
         message,

@@ -374,7 +374,8 @@ def _call(item: Json, data: ProviderData | None) -> ToolCall:
 
 def _failure(error: Json) -> ProviderError:
     code = error.get("code") or error.get("type")
-    return error_for(Fault(text_of(error.get("message")), "" if code in (None, "error") else str(code)))
+    code, param = "" if code in (None, "error") else str(code), text_of(error.get("param"))
+    return error_for(Fault(text_of(error.get("message")), code, param=param))
 
 
 LONGEST_ID = 64
