@@ -51,6 +51,7 @@ from agentmagic.loop.turn_context import OuterTurn, TurnContext
 from agentmagic.messages import Message, Text, ToolCall, ToolDef, Usage, user
 from agentmagic.plan import PlanOptions
 from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Preparing
+from agentmagic.providers.finish_reasons import unknown_end
 from agentmagic.runtime.engine import engine
 from agentmagic.runtime.timeouts import GRACE, Deadline, await_with_grace
 from agentmagic.secrets import redact
@@ -71,6 +72,10 @@ CLOSING_PROMPT = (
 NO_CLOSING = "The limit of steps was reached before an answer was found."
 CUT_CALL = "Not run: the message was cut off at the model's limit of output. Call again, with shorter arguments."
 CUT_ANSWER = "The answer was cut off at the model's limit of output. Ask it to go on, or ask for less at once."
+CUT_VALUE = (
+    "The value was cut off at the model's limit of output. Raise max_output_tokens (--set max_output_tokens=N), or ask "
+    "for less at once."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,34 +383,45 @@ class TurnLoop:
     async def continues(self, response: ModelFinished) -> bool:
         """Return whether the turn goes on because an answer does not fit the schema, or a hook adds a prompt."""
         answer = self.fold.messages[-1]
-        if response.cut:
-            self.warn(CUT_ANSWER)
-        prompt = self._repair() or await self._hook(answer)
+        prompt = self._repair(response)
+        self._warn_of_end(response)
+        prompt = prompt or await self._hook(answer)
         if prompt:
             self.emit(PromptAdded(user(prompt)))
         return bool(prompt)
 
-    def _repair(self) -> str | None:
+    def _warn_of_end(self, response: ModelFinished) -> None:
+        if response.unknown:
+            self.warn(unknown_end(response.reason))
+        elif response.cut:
+            self.warn(CUT_ANSWER)
+
+    def _repair(self, response: ModelFinished) -> str | None:
         """Read the value of the answer if a schema is set; if it does not fit, return a message for the model.
 
-        Raises InvalidOutput if the answer still does not fit after REPAIRS such messages.
+        Raises InvalidOutput if the answer is not whole, or still does not fit after REPAIRS such messages.
         """
         schema, self.value = self.turn.agent.output_schema, None
         if schema is None:
             return None
         try:
-            self.value = self._read(schema)
+            self.value = self._read(schema, response)
         except InvalidOutput as error:
-            if self.repairs == REPAIRS:
+            if self.repairs == REPAIRS or response.cut or response.unknown:
                 raise
             self.repairs += 1
             return f"{error} Send the whole answer again, as JSON of that form."
         return None
 
-    def _read(self, schema: OutputSchema) -> Any:
+    def _read(self, schema: OutputSchema, response: ModelFinished) -> Any:
+        """Return the value of the answer. Raises InvalidOutput if it does not fit, or if the answer is not whole."""
+        if response.unknown:
+            raise InvalidOutput(unknown_end(response.reason))
         try:
             return schema.read(self.fold.messages[-1].text)
         except ValueError as error:
+            if response.cut:  # a further request would be cut at the same limit
+                raise InvalidOutput(CUT_VALUE) from None
             message = f"The answer does not have the form that was asked for: {redact(str(error))}."
             raise InvalidOutput(message) from None
 
@@ -514,7 +530,8 @@ class TurnLoop:
             return "limit"
         self.ending = response
         if agent.output_schema is not None:
-            self.value = self._read(agent.output_schema)
+            self.value = self._read(agent.output_schema, response)
+        self._warn_of_end(response)
         return "limit"
 
     def _close_without_answer(self) -> None:

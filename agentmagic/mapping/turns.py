@@ -17,6 +17,7 @@ from agentmagic.mapping.purse import Costs, RowPurse
 from agentmagic.mapping.work import MapFailed
 from agentmagic.messages import Media, Text, as_text
 from agentmagic.providers.base import Model
+from agentmagic.providers.finish_reasons import unknown_end
 from agentmagic.providers.gate import gate_of
 from agentmagic.serialization import json_form
 from agentmagic.text import clip, single_line
@@ -157,8 +158,8 @@ class RowTurns:
     def _failure(self, outcome: Outcome) -> str:
         """Return why a turn that has ended has no whole answer, by what the provider said about its end, or ""."""
         result, ending = outcome.result, outcome.ending
-        if ending is not None and ending.cut:
-            return CUT_OFF
+        if ending is not None and (ending.unknown or ending.cut):
+            return unknown_end(ending.reason) if ending.unknown else CUT_OFF
         if ending is not None and ending.refused:
             return f"The model refused to answer: {single_line(result.final_text, LONGEST_REFUSAL)}"
         if outcome.error is not None or result.stop_reason == "no_tools":

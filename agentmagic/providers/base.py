@@ -242,7 +242,8 @@ class ModelFinished:
     length limit, so that its last part can be incomplete. `once` is False if the provider generated several times for
     this response, so that `usage` counts the conversation more than once. `last` is True if the turn ends after the
     tool calls of this response, without another answer. `model` is the provider's name of the model that answered, or
-    "" if it is unknown. `refused` is True if the provider marks the text as a refusal, and not as an answer.
+    "" if it is unknown. `refused` is True if the provider marks the text as a refusal, and not as an answer. `unknown`
+    is True if `reason` is a word that `finish_reasons` does not know, so that the response can be incomplete.
     """
 
     type: ClassVar[str] = "model_finished"
@@ -254,6 +255,7 @@ class ModelFinished:
     last: bool = field(default=False, repr=False)
     model: str = field(default="", repr=False, compare=False)
     refused: bool = field(default=False, repr=False)
+    unknown: bool = field(default=False, repr=False)
 
 
 ModelEvent = PartStarted | PartDelta | PartFinished | ModelFinished

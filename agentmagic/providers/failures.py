@@ -26,6 +26,7 @@ from agentmagic.errors import (
     Unavailable,
 )
 from agentmagic.providers.proxies import proxy_for, route_fault
+from agentmagic.providers.too_long import exceeds_rate, is_rate_limit, is_too_long
 from agentmagic.providers.wire import FIELD_PLACES, MAPS_OF_SCHEMAS, Json, fields_of
 from agentmagic.secrets import redact
 from agentmagic.settings import require_key
@@ -51,7 +52,8 @@ class Fault:
     """An error as a server reports it; `code` is the server's error code, or its error type if there is no code.
 
     `kind` is the class of our exception, if the HTTP status does not determine it. `retry_after` is in seconds.
-    `used_up` is True if a quota is used up, and a turn cannot wait until it is renewed.
+    `used_up` is True if a quota is used up, and a turn cannot wait until it is renewed. `param` is the field of the
+    request that the server names, in OpenAI's form of an error.
     """
 
     message: str
@@ -60,6 +62,7 @@ class Fault:
     retry_after: float | None = None
     kind: type[ProviderError] | None = None
     used_up: bool = False
+    param: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,10 @@ def error_for(fault: Fault, vendor: Vendor) -> ProviderError:
     """Return the exception for an error that a server reports.
 
     Its message says what happened, what the server says, and what to do. It is StreamBroken if `fault` has neither an
-    HTTP status nor a kind.
+    HTTP status nor a kind, and is not read as a conversation that is too long (see `is_too_long`).
     """
+    if not (fault.kind or fault.used_up) and is_too_long(fault.message, fault.code, fault.param, fault.status):
+        fault = replace(fault, kind=ContextTooLong)
     is_markup = fault.message.lstrip("\ufeff \t\r\n").startswith("<")
     page = is_markup and fault.status and _PAGE.search(fault.message[:LONGEST_QUOTE])
     kind, summary, advice = _explain_page(fault, vendor) if page else _explain(fault, vendor)
@@ -96,7 +101,7 @@ def error_for(fault: Fault, vendor: Vendor) -> ProviderError:
 def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, str]:  # noqa: PLR0911  (one per kind)
     who, model = vendor.who, vendor.model
     match fault.status:
-        case status if fault.kind is ContextTooLong or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        case _ if fault.kind is ContextTooLong:
             advice = "Start a new session, send less, or choose a model with a larger window."
             return ContextTooLong, f"The conversation no longer fits {model}", advice
         case _ if fault.used_up:
@@ -114,7 +119,10 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
         case HTTPStatus.NOT_FOUND:
             advice = f"Check the name, and the base URL ({vendor.base_url}).{vendor.hint}"
             return BadRequest, f"{who} has no model {model!r}", advice
-        case HTTPStatus.TOO_MANY_REQUESTS:
+        case 413 | 429 if exceeds_rate(fault.message):
+            summary = f"The request is larger than {who} allows at a time"
+            return BadRequest, summary, "Send less, or shorten the conversation: %agent compact."
+        case status if status == 429 or (status == 413 and is_rate_limit(fault.message)):  # noqa: PLR2004
             return RateLimited, f"{who} takes no more requests for now", "Wait a while, or send fewer."
         case status if status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT) or status >= 500:  # noqa: PLR2004
             return Unavailable, f"{who} is not available at the moment ({status})", "Try again later."
@@ -132,7 +140,8 @@ def _explain_page(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], st
     A model's server does not send HTML. So a firewall or proxy answered in its place, and the API key need not be
     wrong.
     """
-    kind, _, advice = _explain(replace(fault, kind=None, used_up=False), vendor)
+    too_long = ContextTooLong if fault.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else None
+    kind, _, advice = _explain(replace(fault, kind=too_long, used_up=False), vendor)
     if kind in (AuthenticationFailed, BadRequest):
         kind, advice = BadRequest, f"Log in to the network, or ask who runs it; check the base URL ({vendor.base_url})."
     page = f"an HTML page ({fault.status}) came in its place, from a firewall, a proxy or another machine in between"

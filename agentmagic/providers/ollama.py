@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 
 from agentmagic import settings
 from agentmagic.classroom import class_settings
-from agentmagic.errors import BadRequest, ContextTooLong, MissingExtra, ProviderError, UnknownModel
+from agentmagic.errors import BadRequest, MissingExtra, ProviderError, UnknownModel
 from agentmagic.messages import Content, Media, Message, ProviderData, Reasoning, ToolCall, ToolDef, Usage, as_text
 from agentmagic.providers import failures, wire
 from agentmagic.providers.addresses import bare, join, split_query, without_ending
 from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merge
 from agentmagic.providers.clients import RemoteModel, http_client, listed_names
 from agentmagic.providers.failures import Fault, Vendor, quote, unreachable, usable_key
+from agentmagic.providers.finish_reasons import ending_of
 from agentmagic.providers.streams import AFTER_END, read_objects
 from agentmagic.providers.wire import Json, Memo, clean, count_of, object_of, objects_of, text_of
 from agentmagic.text import is_loopback
@@ -51,7 +52,6 @@ _last_used: dict[tuple[str, str], float] = {}
 
 _ADDED = re.compile(r"/(?:api|v1)(?:/(?:chat|generate|chat/completions))?$")
 _IMAGES = ("image/png", "image/jpeg", "image/webp")
-_TOO_LONG = ("context length", "context size", "exceeds the available context")
 
 
 def host(value: str | None = None) -> str:
@@ -124,7 +124,8 @@ class Decoder:
             reason = text_of(line.get("done_reason")) or "stop"  # older versions of Ollama do not send a reason
             input_tokens, output_tokens = count_of(line.get("prompt_eval_count")), count_of(line.get("eval_count"))
             self.usage_so_far = Usage(input_tokens, 0, output_tokens, requests=1)
-            yield ModelFinished(self.usage_so_far, reason, reason == "length", model=text_of(line.get("model")))
+            ending, model = ending_of(reason), text_of(line.get("model"))
+            yield ModelFinished(self.usage_so_far, reason, ending == "cut", model=model, unknown=ending == "unknown")
 
     def close(self, *, done: bool = False) -> tuple[ModelEvent, ...]:  # noqa: ARG002  (this API has no `[DONE]`)
         """Check that the answer is complete, and return no events. Raises StreamBroken if it is not complete."""
@@ -143,8 +144,7 @@ def refusal(status: int | None, message: str, model: str, wait: float | None = N
 
     `status` is None if the error came inside a stream. `wait` is the number of seconds that the server asks to wait.
     """
-    too_long = any(words in message.lower() for words in _TOO_LONG)
-    fault = Fault(message, status=status, retry_after=wait, kind=ContextTooLong if too_long else None)
+    fault = Fault(message, status=status, retry_after=wait)
     hint = f" If it is not on that machine yet, run: ollama pull {model}"
     return failures.error_for(fault, Vendor("Ollama", model, (KEY, "the sign-in (ollama signin)"), HOST, hint))
 

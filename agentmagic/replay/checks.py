@@ -212,6 +212,7 @@ _FORMS: dict[str, dict[str, Test]] = {
         "once_": _BOOL,
         "last_": _BOOL,
         "refused_": _BOOL,
+        "unknown_": _BOOL,
         "error_": _ERROR,
         "stopped_": _BOOL,
         "ms_": _RUNS,

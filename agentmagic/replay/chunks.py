@@ -75,6 +75,7 @@ class Answer:
                 self._end |= {} if event.once else {"once": False}
                 self._end |= {"last": True} if event.last else {}
                 self._end |= {"refused": True} if event.refused else {}
+                self._end |= {"unknown": True} if event.unknown else {}
                 self._end["usage"] = usage_list(event.usage)
 
     def fail(self, error: BaseException, name: str) -> None:
@@ -260,7 +261,8 @@ def model_events(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelE
         yield PartDelta(current, piece)
     if "usage" in answer:
         end = (answer.get("reason", ""), answer.get("cut", False), answer.get("once", True), answer.get("last", False))
-        yield ModelFinished(usage_of(answer["usage"]), *end, refused=answer.get("refused", False))
+        refused, unknown = answer.get("refused", False), answer.get("unknown", False)
+        yield ModelFinished(usage_of(answer["usage"]), *end, refused=refused, unknown=unknown)
 
 
 def unroll(line: str) -> Iterator[str]:

@@ -43,6 +43,11 @@ class Said:
 
 DONE = ModelFinished(Usage(10, 0, 5), "stop")
 CUT = ModelFinished(Usage(10, 0, 5), "length", cut=True)
+UNKNOWN = ModelFinished(Usage(10, 0, 5), "weird", unknown=True)
+
+
+def notices(result):
+    return [event.text for event in result.events if event.type == "notice"]
 
 
 # -- silence, and what cannot be read --------------------------------------------------------------
@@ -164,6 +169,49 @@ def test_an_answer_of_another_form_is_sent_back_to_be_mended_and_comes_as_its_va
     request = session.agent.model.requests[0]
     assert request.output.name == "City"
     assert "JSON Schema" in request.instructions
+
+
+@pytest.mark.parametrize(
+    ("text", "end", "words"),
+    [
+        ('{"name": "De', CUT, r"The value was cut off at the model's limit of output. Raise max_output_tokens"),
+        ("It is De", CUT, "The value was cut off"),
+        ('{"name": "De', UNKNOWN, "does not know, 'weird'"),
+        (DELFT, UNKNOWN, "does not know, 'weird'"),
+    ],
+)
+def test_a_value_that_is_not_whole_is_not_asked_for_again_and_is_called_cut(text, end, words):
+    model = Said(*[[Text(text), end]] * 3)
+    with pytest.raises(InvalidOutput, match=words) as raised:
+        Session(Agent(model)).ask("Which city?", output=City)
+    assert len(model.requests) == 1
+    assert raised.value.result.final_text == text
+    assert notices(raised.value.result) == []
+
+
+def test_a_value_is_whole_that_reads_although_it_ends_at_the_limit():
+    result = Session(Agent(Said([Text(DELFT), CUT]))).ask("Which city?", output=City)
+    assert result.value == City(name="Delft", people=106000)
+    assert [words.partition(".")[0] for words in notices(result)] == [
+        "The answer was cut off at the model's limit of output"
+    ]
+
+
+def test_the_closing_answer_is_called_cut_too():
+    model = Said([ToolCall("a", "look", {"page": 1}), DONE], [Text('{"name": "De'), CUT])
+    with pytest.raises(InvalidOutput, match="The value was cut off"):
+        Session(Agent(model, tools=[look], max_iterations=1)).ask("Which city?", output=City)
+
+
+@pytest.mark.parametrize(("end", "expected"), [(DONE, []), (UNKNOWN, ["weird"]), (CUT, ["was cut off"])])
+def test_the_notice_of_an_answer_that_may_be_half_names_the_reason_and_a_step_with_calls_has_none(end, expected):
+    model = Said([ToolCall("a", "look", {"page": 1}), UNKNOWN], [Text("Half of it"), end])
+    result = Session(Agent(model, tools=[look])).ask("a prompt")
+    assert result.final_text == "Half of it"
+    assert [part.text for part in result.history_delta[2].parts] == ["page 1 is blank"]
+    found = notices(result)
+    assert len(found) == len(expected)
+    assert all(word in said for word, said in zip(expected, found, strict=True))
 
 
 def test_a_form_that_is_missed_three_times_is_an_error_and_the_closing_answer_has_the_form_too():

@@ -78,6 +78,7 @@ def ask(tmp_path):
 
 
 LENGTH = {"reason": "length", "cut": True}
+UNKNOWN = {"reason": "weird", "unknown": True}
 
 
 # -- answers that are not whole ------------------------------------------------------------------------
@@ -90,6 +91,8 @@ LENGTH = {"reason": "length", "cut": True}
         (Line, '{"length": 1}', LENGTH, CUT),
         (Line, '{"len', LENGTH, CUT),
         (int | None, "null", LENGTH, CUT),
+        (None, "a whole sentence", UNKNOWN, "The server ended the answer for a reason that agentmagic does not know"),
+        (Line, '{"length": 1}', UNKNOWN, "The server ended the answer for a reason that agentmagic does not know"),
         (None, "I cannot help.", {"refused": True}, "The model refused to answer: I cannot help."),
         (Line, '{"length": 1}', {"refused": True}, "The model refused to answer: "),
         (None, ToolCall("c", "look_up", {}), {"reason": "tool_calls"}, "The model called a tool, and there are none."),
@@ -116,8 +119,8 @@ def test_the_limit_of_output_can_be_raised_and_the_file_keeps_its_answers(ask):
     assert list(result.frame["answer"]) == ["fine", "a whole sentence"]
 
 
-def test_an_answer_that_is_whole_after_a_repair_counts_though_the_first_one_was_cut(ask):
-    answers = iter([('{"len', LENGTH), '{"length": 3}'])
+def test_an_answer_that_is_whole_after_a_repair_counts_though_the_first_one_was_a_refusal(ask):
+    answers = iter([("I cannot.", {"refused": True}), '{"length": 3}'])
     (row,), asked = ask(lambda _: next(answers), ["a"], as_=Line)
     assert (row.status, row.value, len(asked)) == ("answered", Line(length=3), 2)
 

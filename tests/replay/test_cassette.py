@@ -148,16 +148,17 @@ def test_an_answer_that_was_edited_by_hand_is_played_as_it_was_edited(path):
     assert replayed(path, PROMPT)[0].final_text == ANSWER.replace("21", "30")
 
 
-def test_an_answer_that_is_marked_as_a_refusal_is_played_as_one(path):
+def test_an_answer_that_is_marked_as_a_refusal_or_ends_in_an_unknown_word_is_played_as_one(path):
     class Refusing(ScriptedModel):
         async def stream(self, request):
             async for event in super().stream(request):
-                yield replace(event, refused=True) if isinstance(event, ModelFinished) else event
+                yield replace(event, refused=True, unknown=True) if isinstance(event, ModelFinished) else event
 
     record(path, PROMPT, model=Refusing(["I will not."]))
     assert replayed(path, PROMPT)[0].final_text == "I will not."
     (answer,) = [one for one in Cassette.at(path).takes[0].documents if "answer" in one]
-    assert [*chunks.model_events(answer, lambda part: part)][-1].refused
+    end = [*chunks.model_events(answer, lambda part: part)][-1]
+    assert (end.refused, end.unknown) == (True, True)
 
 
 def test_a_request_that_the_recording_has_and_the_turn_does_not_is_missed(path):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentmagic.errors import BadRequest, ContextTooLong, ProviderError
+from agentmagic.errors import BadRequest, ProviderError
 from agentmagic.events import PartDelta, PartFinished, PartKind, PartStarted
 from agentmagic.messages import HostedCall, HostedResult, Part, ProviderData, Reasoning, Resource, ToolCall, Usage
 from agentmagic.providers.anthropic import BASE_URL, KEY
@@ -22,6 +22,7 @@ from agentmagic.providers.anthropic.server_blocks import (
 )
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import Fault, Vendor, error_for, quote, stream_broken
+from agentmagic.providers.finish_reasons import Ending, ending_of
 from agentmagic.providers.hosted import MOST_CITATIONS, part_events
 from agentmagic.providers.streams import AFTER_END, SETTLE
 from agentmagic.providers.wire import (
@@ -53,13 +54,9 @@ _STATUS_OF = {
 }
 """The HTTP status for an error type. An error inside a stream has only a type, as the stream began with status 200."""
 
-_TOO_LONG = re.compile(r"prompt is too long|exceeds? (?:the )?context|context (?:limit|window|length)", re.IGNORECASE)
 _QUOTA_WORDS = re.compile(r"credit balance|usage limits?|spend(?:ing)? limit", re.IGNORECASE)
 _QUOTA_CODES = frozenset({"enforced_spend_limit_reached", "contract_spend_limit_reached"})
 _PAYMENT_REQUIRED = 402
-
-_LENGTH = frozenset({"max_tokens", "model_context_window_exceeded"})
-"""Stop reasons of an answer that reached a length limit."""
 
 _KINDS: Mapping[str, PartKind] = {
     "text": "text",
@@ -98,7 +95,6 @@ def refusal(
         kind,
         status,
         retry_after,
-        ContextTooLong if is_refusal and _TOO_LONG.search(message) else None,
         used_up=status == _PAYMENT_REQUIRED
         or code in _QUOTA_CODES
         or bool(is_refusal and _QUOTA_WORDS.search(message)),
@@ -138,6 +134,7 @@ class Decoder:
         self._usage = Usage(cost=None)
         self._reason = ""
         self._answerer = ""
+        self._ending: Ending = "whole"
         self._ended = False
         self.rest: float | None = None
         self.paused = False
@@ -295,6 +292,7 @@ class Decoder:
             why = why.rstrip(".") or "it does not say why"
             message = f"Claude declined to answer{f' ({category})' if category else ''}"
             raise BadRequest(f"{message}: {why}. Word the request differently.")
+        self._ending = ending_of(self._reason)
 
     def _end(self) -> Iterator[ModelEvent]:
         for place in tuple(self._open):
@@ -307,8 +305,9 @@ class Decoder:
             return
         self._ended, self.rest = True, AFTER_END
         once = self._usage.requests == 1
-        is_cut = self._reason in _LENGTH
-        yield ModelFinished(self._usage, self._reason or "end_turn", is_cut, once, model=self._answerer)
+        cut, unknown = self._ending == "cut", self._ending == "unknown"
+        reason = self._reason or "end_turn"
+        yield ModelFinished(self._usage, reason, cut, once, model=self._answerer, unknown=unknown)
 
 
 def _kind(data: Json) -> PartKind:

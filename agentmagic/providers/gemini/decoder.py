@@ -10,7 +10,6 @@ from dataclasses import replace
 from agentmagic.errors import (
     AuthenticationFailed,
     BadRequest,
-    ContextTooLong,
     MalformedCall,
     ProviderError,
     StreamBroken,
@@ -18,6 +17,7 @@ from agentmagic.errors import (
 from agentmagic.messages import Citation, ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import Fault, Vendor, error_for, quote, stream_broken
+from agentmagic.providers.finish_reasons import Ending, ending_of
 from agentmagic.providers.gemini import BASE_URL, KEYS
 from agentmagic.providers.gemini.encoder import PROVIDER, is_before_3
 from agentmagic.providers.gemini.server_parts import ServerParts, citations, metadata_parts, queries_of
@@ -37,7 +37,6 @@ from agentmagic.providers.wire import (
     tool_name,
 )
 
-_TOO_LONG = re.compile(r"token count.*exceeds|exceeds the maximum number of tokens", re.IGNORECASE | re.DOTALL)
 _BAD_KEY = re.compile(r"\bapi[ _]key\b.*(?:not valid|invalid|expired|not found)", re.IGNORECASE | re.DOTALL)
 _DAILY = re.compile(r"PerDay")
 """The part of a quota's id that marks a daily quota; other quotas are counted per minute."""
@@ -68,10 +67,8 @@ def refusal(
     if not status:
         status = code if isinstance(code, int) else _STATUS_OF.get(str(error.get("status")), 500)
     details = objects_of(error.get("details"))
-    kind: type[ProviderError] | None = None
-    if status < 500 and status != 429:  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
-        too_long = ContextTooLong if _TOO_LONG.search(message) else None
-        kind = AuthenticationFailed if _BAD_KEY.search(message) else too_long
+    is_refusal = status < 500 and status != 429  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
+    kind = AuthenticationFailed if is_refusal and _BAD_KEY.search(message) else None
     quotas = [str(violation) for detail in details for violation in objects_of(detail.get("violations"))]
     fault = Fault(
         message,
@@ -144,6 +141,7 @@ class Decoder:
         self._writer = PartWriter(lambda text, _field: _reasoning(text, {"text": text, "thought": True}))
         self._usage: Json = {}
         self._reason = ""
+        self._ending: Ending = "whole"
         self._answerer = ""
         self._began = False
         self._answered = False
@@ -172,7 +170,7 @@ class Decoder:
             if reason := text_of(candidate.get("finishReason")):
                 if reason == "TOO_MANY_TOOL_CALLS" and self._server.called:
                     raise MalformedCall("Gemini searched too often within one answer. Ask for less at once.")
-                _check_reason(reason, candidate.get("finishMessage"))
+                self._ending = _ending_of(reason, candidate.get("finishMessage"))
                 self._reason, self.rest = reason, SETTLE  # a chunk with the token counts can still follow
                 self._answerer = text_of(response.get("modelVersion"))
 
@@ -190,7 +188,8 @@ class Decoder:
             for part in metadata_parts(self._grounding, self._urls, PROVIDER, self._mint):
                 yield from self._writer.whole(part)
         usage = replace(_usage(self._usage), searches=self._searches())
-        yield ModelFinished(usage, self._reason, self._reason == "MAX_TOKENS", model=self._answerer)
+        cut, unknown = self._ending == "cut", self._ending == "unknown"
+        yield ModelFinished(usage, self._reason, cut, model=self._answerer, unknown=unknown)
 
     @property
     def _only_metadata(self) -> bool:
@@ -255,13 +254,14 @@ def _check_prompt(feedback: Json) -> None:
         raise _blocked_error("the prompt", reason, feedback.get("blockReasonMessage"))
 
 
-def _check_reason(reason: str, detail: object) -> None:
+def _ending_of(reason: str, detail: object) -> Ending:
+    """Return how an answer ended. Raises ProviderError, with Gemini's `detail`, if the answer cannot be used."""
     message = quote(detail)
     ending = f"({reason}{f': {message}' if message else ''})"
-    match reason:
-        case _ if reason in _BLOCK_REASONS:
+    match reason.upper():
+        case reason if reason in _BLOCK_REASONS:
             raise _blocked_error("its answer", reason, detail)
-        case _ if reason in _MALFORMED_REASONS:
+        case reason if reason in _MALFORMED_REASONS:
             raise MalformedCall(f"{_MALFORMED_REASONS[reason]} {ending}. Ask again.")
         case "MISSING_THOUGHT_SIGNATURE":
             advice = "Start a new session, or undo a turn."
@@ -269,7 +269,7 @@ def _check_reason(reason: str, detail: object) -> None:
         case "OTHER":
             raise StreamBroken(f"Gemini stopped without saying why {ending}. Ask again.")
         case _:
-            return
+            return ending_of(reason)
 
 
 def _blocked_error(what: str, reason: str, detail: object) -> ProviderError:

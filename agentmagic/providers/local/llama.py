@@ -28,6 +28,7 @@ from agentmagic.errors import AgentMagicError, ContextTooLong, MissingExtra, Pro
 from agentmagic.messages import Usage
 from agentmagic.providers.local import CONTEXT
 from agentmagic.providers.local.prompts import GenerationRequest
+from agentmagic.providers.too_long import is_too_long
 from agentmagic.providers.wire import count_of, object_of, objects_of, text_of
 from agentmagic.text import encodable
 
@@ -96,7 +97,7 @@ def decode(chunk: Mapping[str, Any]) -> Iterator[str | Finished]:
     """
     if error := chunk.get("error"):
         details = object_of(error)
-        if details.get("type") == "exceed_context_size_error":
+        if is_too_long(text_of(details.get("message", error)), text_of(details.get("type"))):
             raise _too_long(f"{details.get('n_prompt_tokens', 'too many')} tokens")
         raise _failure(details.get("message", error))
     for choice in objects_of(chunk.get("choices"))[:1]:

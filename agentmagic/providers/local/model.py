@@ -18,6 +18,7 @@ from agentmagic.errors import BadRequest, UnknownModel
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, ToolDef, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished, PlanQuestion, Request
+from agentmagic.providers.finish_reasons import ending_of
 from agentmagic.providers.local import downloads, llama, prompts, tool_texts
 from agentmagic.providers.local.llama import Finished, Generator, RefusedForm
 from agentmagic.providers.local.prompts import GenerationRequest, Talk
@@ -158,7 +159,7 @@ class LocalModel:
                         yield event
             for event in writer.finish(Text(text)):
                 yield event
-            reason, cut = replies.reason, replies.reason == "length"
+            reason, cut = replies.reason, ending_of(replies.reason) == "cut"
         # `once=False`, because several generations of one request read the same conversation.
         yield ModelFinished(replies.usage + Usage(requests=1), reason, cut, once=False)
 

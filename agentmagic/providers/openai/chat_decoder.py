@@ -13,6 +13,7 @@ from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import HostedCall, HostedResult, ProviderData, Reasoning, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import stream_broken
+from agentmagic.providers.finish_reasons import ending_of
 from agentmagic.providers.hosted import (
     MOST_CITATIONS,
     MOST_PAGES,
@@ -24,7 +25,7 @@ from agentmagic.providers.hosted import (
     pages,
     text_content,
 )
-from agentmagic.providers.openai.client import filter_error, is_search_model, read_citations, read_usage
+from agentmagic.providers.openai.client import is_search_model, read_citations, read_usage
 from agentmagic.providers.streams import SETTLE
 from agentmagic.providers.wire import (
     Json,
@@ -45,22 +46,6 @@ from agentmagic.providers.wire import (
 
 PROVIDER = "openai-chat"
 """The provider's name in the data that the history keeps for it."""
-
-_LENGTH_REASONS = frozenset(
-    ("length", "max_tokens", "model_length", "max_output_tokens", "model_context_window_exceeded"),
-)
-"""Finish reasons of an answer that reached a length limit; compatible servers send all but the first."""
-
-_FILTER_REASONS = frozenset(
-    (
-        *("content_filter", "content_filtered", "sensitive", "blacklist", "safety", "refusal", "recitation"),
-        *("prohibited_content", "guardrail_intervened"),
-    ),
-)
-"""Finish reasons of an answer that a filter withheld; compatible servers send all but the first."""
-
-_FAILURE_REASONS = frozenset({"error", "insufficient_system_resource", "network_error", "abort"})
-"""Finish reasons of compatible servers that failed to finish the answer."""
 
 
 @dataclass(slots=True)
@@ -156,27 +141,26 @@ class Decoder:
 
         The closing event waits for the end of the stream, because the usage comes after the finish reason. Some servers
         send no finish reason, but only `[DONE]` (`done`). Raises StreamBroken if the response was not complete,
-        BadRequest if a content filter withheld it, and MalformedCall for a call without a name.
+        BadRequest if a content filter withheld it, and MalformedCall for a call without a name (see `ending_of`).
         """
         if done and self._began and not self._reason:
             self._reason = "tool_calls" if self._calls else "stop"
-        reason = self._reason.lower()
-        if not reason or reason in _FAILURE_REASONS:
-            raise stream_broken(f"the response ended before it was complete{f' ({reason})' if reason else ''}")
-        if reason.partition(":")[0] in _FILTER_REASONS:  # Google's endpoint sends "content_filter: SAFETY"
-            raise filter_error()
+        if not self._reason:
+            raise stream_broken("the response ended before it was complete")
+        ending = ending_of(self._reason)
         yield from self._texts.take(self._writer.finish())
         yield from self._texts.close(read_citations(self._texts.text, clean_data(self._annotations)))
         for part in _executed_tools(self._extra.get("executed_tools"), ProviderData(PROVIDER, {"model": self._model})):
             yield from self._writer.whole(part)
         self._calls += filter(None, map(self._call_in_text, self._writer.calls))
-        cut = reason in _LENGTH_REASONS
+        cut = ending == "cut"
         for call in self._calls:
             yield from self._end_call(call, cut=cut)
         if self._extra:  # an empty reasoning part, which is not displayed, keeps the non-standard fields to send back
             data = ProviderData(PROVIDER, {"model": self._model, "extra": self._extra})
             yield from self._writer.whole(Reasoning("", data))
-        yield ModelFinished(self._figures(), self._reason, cut, model=self._answerer, refused=self._refused)
+        unknown, model, refused = ending == "unknown", self._answerer, self._refused
+        yield ModelFinished(self._figures(), self._reason, cut, model=model, refused=refused, unknown=unknown)
 
     def _figures(self) -> Usage:
         """Return the usage: the tokens and the number of billed searches.

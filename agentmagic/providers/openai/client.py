@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from agentmagic import settings
 from agentmagic.classroom import class_settings
-from agentmagic.errors import BadRequest, ContextTooLong, MissingExtra, ProviderError
+from agentmagic.errors import BadRequest, MissingExtra, ProviderError
 from agentmagic.messages import Citation, Media, Usage
 from agentmagic.providers import failures
 from agentmagic.providers.addresses import join, split_query, tidy, without_ending
@@ -60,8 +60,6 @@ LIST_WAIT = 1.5
 
 _QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _PAYMENT_REQUIRED = 402
-_TOO_LONG = frozenset({"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"})
-_TOO_LONG_WORDS = re.compile(r"context (length|window|size)|prompt is too long|too many tokens", re.IGNORECASE)
 
 
 def error_for(fault: Fault, *, who: str = "The provider", model: str = "the model") -> ProviderError:
@@ -70,14 +68,7 @@ def error_for(fault: Fault, *, who: str = "The provider", model: str = "the mode
     `who` is the server's name in the message.
     """
     status = _status(fault)
-    # Compatible servers report a prompt that is too long only in the message, without a code.
-    too_long = fault.code in _TOO_LONG or (status in (None, 400, 422) and _TOO_LONG_WORDS.search(fault.message))
-    fault = replace(
-        fault,
-        status=status,
-        kind=ContextTooLong if too_long else None,
-        used_up=fault.code in _QUOTA or status == _PAYMENT_REQUIRED,
-    )
+    fault = replace(fault, status=status, used_up=fault.code in _QUOTA or status == _PAYMENT_REQUIRED)
     hint = " Some servers know openai-chat: only, not openai:."
     return failures.error_for(fault, Vendor(who, model, (KEY,), BASE_URL, hint))
 
@@ -90,11 +81,6 @@ def _status(fault: Fault) -> int | None:
     if fault.code.startswith(("invalid_image", "invalid_base64", "image_")):
         return 400
     return _STATUS_OF.get(fault.code)
-
-
-def filter_error() -> BadRequest:
-    """Return the error for an answer that the provider's content filter stopped, at its beginning or in the middle."""
-    return BadRequest("The provider withheld the answer: its content filter stopped it. Word the request differently.")
 
 
 NO_KEY = "none"
@@ -255,7 +241,7 @@ def fault_of(body: object, status: int | None = None, wait: float | None = None)
     fields = object_of(body)
     message = fields.get("message") or (json.dumps(body) if fields else str(body or ""))
     code = fields.get("code") or fields.get("type") or ""
-    return Fault(str(message), str(code), status, wait)
+    return Fault(str(message), str(code), status, wait, param=text_of(fields.get("param")))
 
 
 def read_usage(usage: object, input_word: str, output_word: str) -> Usage:

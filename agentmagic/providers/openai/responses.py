@@ -29,6 +29,7 @@ from agentmagic.messages import (
 )
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request, merge
 from agentmagic.providers.failures import Fault, stream_broken
+from agentmagic.providers.finish_reasons import ending_of
 from agentmagic.providers.hosted import as_plain_text, part_events
 from agentmagic.providers.openai import PROVIDERS, server_items
 from agentmagic.providers.openai.batches import OpenAIBatches
@@ -41,7 +42,6 @@ from agentmagic.providers.openai.client import (
     OpenAIClient,
     data_url,
     error_for,
-    filter_error,
     form,
     honoured_names,
     read_usage,
@@ -147,9 +147,9 @@ class Decoder:
             case "response.failed" | "error":
                 raise _failure(object_of((object_of(event.get("response")) or event).get("error")) or event)
             case _ if kind in _CLOSING:
-                return self._end(object_of(event.get("response")), cut=kind == "response.incomplete")
+                return self._end(object_of(event.get("response")), kind)
             case "" if "output" in event:  # the whole response at once, from a server that does not stream
-                return self._end(event, cut=False)
+                return self._end(event)
             case _:
                 return ()
 
@@ -158,7 +158,7 @@ class Decoder:
         if self.rest is not None:  # the response has ended
             return ()
         if done and self._items:
-            return self._end({}, cut=False)
+            return self._end({})
         raise stream_broken("the response ended before it was complete")
 
     def _count(self, response: Json) -> None:
@@ -264,16 +264,16 @@ class Decoder:
         yield from part_events(item.index, call, is_started=True)
         yield from part_events(self._writer.next_index(), result)
 
-    def _end(self, response: Json, *, cut: bool) -> Iterator[ModelEvent]:
+    def _end(self, response: Json, kind: str = "") -> Iterator[ModelEvent]:
+        """Yield the last model events for a whole `response`, which came in a closing event of the type `kind`."""
         details = object_of(response.get("incomplete_details"))
         reason = text_of(details.get("reason") or response.get("status"))
-        if reason == "content_filter":
-            raise filter_error()
         if reason == "failed":
             raise _failure(object_of(response.get("error")))
-        if reason == "cancelled":
-            raise stream_broken("the response was cancelled before it was complete")
-        cut = cut or reason in ("incomplete", "max_output_tokens")
+        ending = ending_of(reason)
+        if ending == "unknown" and kind == "response.completed":
+            ending = "whole"  # the event itself says so, whatever a compatible server writes into the status
+        cut = ending == "cut" or kind == "response.incomplete"
         self._take(clean_data(response).get("output"))
         for item in self._items:
             if item.kind == "tool_call" and not item.is_whole:
@@ -284,7 +284,8 @@ class Decoder:
         usage = _figures(response, [item.data for item in self._items])
         refused = self._refused or any(_is_refusal(item.data) for item in self._items)
         model = text_of(response.get("model"))
-        yield ModelFinished(usage, reason or "completed", cut, model=model, refused=refused)
+        unknown = ending == "unknown"
+        yield ModelFinished(usage, reason or "completed", cut, model=model, refused=refused, unknown=unknown)
 
     def _take(self, output: object) -> None:
         """Update the known output items from those in the closing event (`output`); add items that are new.
@@ -373,7 +374,8 @@ def _call(item: Json, data: ProviderData | None) -> ToolCall:
 
 def _failure(error: Json) -> ProviderError:
     code = error.get("code") or error.get("type")
-    return error_for(Fault(text_of(error.get("message")), "" if code in (None, "error") else str(code)))
+    code, param = "" if code in (None, "error") else str(code), text_of(error.get("param"))
+    return error_for(Fault(text_of(error.get("message")), code, param=param))
 
 
 LONGEST_ID = 64

@@ -179,7 +179,7 @@ def failed(code: str | None) -> list[dict[str, Any]]:
     ("event", "kind", "words"),
     [
         (incomplete("content_filter"), BadRequest, "content filter"),
-        (completed(status="cancelled"), StreamBroken, "the response was cancelled"),
+        (completed(status="cancelled"), StreamBroken, r"\(cancelled\)"),
         *((event, Unavailable, "It said so") for event in failed("server_error")),
         *((event, StreamBroken, "It said so") for event in failed("never_heard_of") + failed(None)),
     ],
