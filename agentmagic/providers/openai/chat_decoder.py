@@ -190,6 +190,7 @@ class Decoder:
         for part in _executed_tools(self._extra.get("executed_tools"), ProviderData(PROVIDER, {"model": self._model})):
             yield from self._writer.whole(part)
         self._calls += filter(None, map(self._call_in_text, self._writer.calls))
+        self._calls = [call for call in self._calls if not call.is_repeat]
         cut = reason in _LENGTH_REASONS
         for call in self._calls:
             yield from self._end_call(call, cut=cut)
@@ -345,8 +346,6 @@ class Decoder:
         if not call.name and (cut or not call.pieces):
             return  # the answer was cut off before the name came, or the server announced a call that never came
         tool_name(call.name)
-        if call.is_repeat:
-            return
         yield from self._start_call(call)
         # If a call has no id, or the same id as another call, it gets a new one, so that its result can be matched.
         others = {other.id for other in self._calls if other is not call}
