@@ -425,7 +425,6 @@ class Connections:
     def __init__(self) -> None:
         self._models: dict[str, Model] = {}
         self._servers: list[tuple[Any, Toolset]] = []
-        self._shown_notes: set[str] = set()
         self._user_loop = UserLoop()
 
     async def with_loop(self, work: Coroutine[Any, Any, T]) -> T:
@@ -446,7 +445,7 @@ class Connections:
         return model
 
     def notes(self, agent: Agent, model: Model) -> list[str]:
-        """Return those notes about an agent's model that the session has not shown before.
+        """Return notes about an agent's model, which the session shows once.
 
         A note names a setting that the model ignores, a permission that class settings override, or the model's advice.
         """
@@ -461,9 +460,7 @@ class Connections:
             )
         if isinstance(model, Advising) and (advice := model.advice()):
             notes.append(advice)
-        new = [note for note in notes if note not in self._shown_notes]
-        self._shown_notes.update(new)
-        return new
+        return notes
 
     def toolsets(self, agent: Agent) -> tuple[Toolset, ...]:
         """Return an agent's tools and servers as toolsets, without agent tools. Raises ConfigError for a bad file."""

@@ -48,7 +48,7 @@ from agentmagic.loop.inner_turn import turn_of_row
 from agentmagic.loop.step import Preview, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
-from agentmagic.loop.turn_context import AgentPath, TurnContext
+from agentmagic.loop.turn_context import AgentPath, SeenNotices, TurnContext
 from agentmagic.loop.turn_options import PlayTurn, TurnDriver, TurnOptions, TurnSettings, spell_out
 from agentmagic.mapping.options import MapOptions, MapSettings
 from agentmagic.mapping.outcomes import MapResult
@@ -149,7 +149,7 @@ class Session:
         self._conversation = uuid4().hex
         self._notices: deque[Notice] = deque()
         self._early_decisions: deque[PageDecision] = deque()
-        self._noted: set[str] = set()
+        self._noted = SeenNotices()
         self._unreachable: dict[AgentPath, set[str]] = {}
         journal = None if path is None else self._journal(path)
         self.history = History.of_messages(self._repair(messages), journal=journal)
@@ -453,7 +453,7 @@ class Session:
                 account=self._account(),
                 name=self.name if recipe.agent_tools else "",
             )
-            notices = tuple(override_notes(turn.model.name))
+            notices = tuple(self._noted.new(override_notes(turn.model.name)))
             within = self._connections.with_loop
             caps = self._caps(turn.model.name, is_paid=tape is None or tape.mode not in OFFLINE_MODES)
             notices += tuple(filter(None, (cap.warning() for cap in caps)))
@@ -1046,8 +1046,9 @@ class Session:
             else ()  # a call of an MCP client costs nothing
         )
         infos = (*override_notes(None if driver else model.name), *self._connections.notes(recipe, model))
-        self._notices.extend(Notice("info", words) for words in infos)
-        self._warn((*settings.notices, *((UNATTENDED,) if settings.step and not settings.attended else ())))
+        self._notices.extend(Notice("info", words) for words in self._noted.new(infos))
+        unattended = (UNATTENDED,) if settings.step and not settings.attended else ()
+        self._warn((*settings.notices, *self._noted.new(unattended)))
         return TurnContext(
             recipe,
             model,

@@ -107,16 +107,16 @@ def override_notes(model: str | None) -> list[str]:
     """
     sentences: list[str] = []
     if model is not None and model_override():
-        sentences.append(f"{MODEL} is set: {model} is asked in this turn.")
+        sentences.append(f"{MODEL} is set: {model} is asked in each turn.")
     bounds = class_settings()
     if (permission := permission_override()) == "allow" and bounds.permission:
         whose, words = bounds.scope("permission"), bounds.setting_with_file("permission")
         sentences.append(f"{PERMISSION}=allow is set, and {whose} does not allow it: {words}.")
     elif permission:
-        sentences.append(f"{PERMISSION}={permission} is set, and holds for this turn.")
+        sentences.append(f"{PERMISSION}={permission} is set, and holds for each turn.")
     mode = replay_override() if variable(REPLAY) else None
     if mode not in (None, "replay"):  # no sentence in a replay, whose output must be as recorded
-        sentences.append(f"{REPLAY}={mode} is set, and holds for this turn.")
+        sentences.append(f"{REPLAY}={mode} is set, and holds for each turn.")
     return sentences
 
 

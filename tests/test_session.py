@@ -154,7 +154,7 @@ def test_the_environment_s_model_overrides_the_code_and_says_so(monkeypatch, tmp
     monkeypatch.setenv("AGENTMAGIC_MODEL", f"scripted:{script}")
     outcome = play("From the code.")
     assert outcome.final_text == "From the script."
-    assert notices(outcome) == ["AGENTMAGIC_MODEL is set: scripted:script is asked in this turn."]
+    assert notices(outcome) == ["AGENTMAGIC_MODEL is set: scripted:script is asked in each turn."]
 
 
 # -- runs ----------------------------------------------------------------------------------------

@@ -27,9 +27,9 @@ def test_what_the_environment_overrides_is_said(monkeypatch):
     monkeypatch.setenv("AGENTMAGIC_PERMISSION", "deny")
     monkeypatch.setenv("AGENTMAGIC_REPLAY", "live")
     assert settings.override_notes("local:small") == [
-        "AGENTMAGIC_MODEL is set: local:small is asked in this turn.",
-        "AGENTMAGIC_PERMISSION=deny is set, and holds for this turn.",
-        "AGENTMAGIC_REPLAY=live is set, and holds for this turn.",
+        "AGENTMAGIC_MODEL is set: local:small is asked in each turn.",
+        "AGENTMAGIC_PERMISSION=deny is set, and holds for each turn.",
+        "AGENTMAGIC_REPLAY=live is set, and holds for each turn.",
     ]
 
 

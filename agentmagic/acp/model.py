@@ -68,8 +68,8 @@ class FollowingTurn(Protocol):
         """Record the cost of the current prompt so far, in US dollars."""
         ...
 
-    def warn(self, message: str) -> None:
-        """Emit a warning."""
+    def warn_once(self, notices: Iterable[str]) -> None:
+        """Emit warnings, each once in a session."""
         ...
 
 
@@ -268,7 +268,7 @@ class OutsideModel:
             return before[len(seen) :]
         servers = await self._desk.servers(connection.capabilities) if turn.tools else ()
         if turn.tools and not servers:
-            turn.warn(f"{self.name} takes no MCP servers over HTTP, so it has none of the tools of this turn.")
+            turn.warn_once([f"{self.name} takes no MCP servers over HTTP, so it has none of the tools of this turn."])
         self._serves = bool(turn.tools)
         connection.late_listener = None  # updates about the opening of a session, or of another session, are not late
         resumed = await connection.open(self._folder, servers, session if goes_on else "")

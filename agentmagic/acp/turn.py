@@ -346,7 +346,8 @@ class _OutsideLoop(TurnLoop):
             )
             raise UsageError(message)
         if agent.max_iterations != MAX_ITERATIONS:
-            self.warn(f"{name} counts its own steps, so max_iterations is not kept. --timeout bounds the turn.")
+            kept = f"{name} counts its own steps, so max_iterations is not kept. --timeout bounds the turn."
+            self.warn_once([kept])
 
     # -- what the agent reports ----------------------------------------------------------------
 

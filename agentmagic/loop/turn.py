@@ -250,8 +250,13 @@ class TurnLoop:
             self.emit(self.turn.notices.popleft())
 
     def warn(self, message: str) -> None:
-        """Emit a warning for the user."""
+        """Emit a warning that is about this turn. For a setting, a tool or a server, use `warn_once`."""
         self.emit(Notice("warning", message))
+
+    def warn_once(self, notices: Iterable[str], level: Level = "warning") -> None:
+        """Emit those notices that no earlier turn of the session has emitted, and no turn inside or around it."""
+        for notice in self.turn.seen_notices.new(notices):
+            self.emit(Notice(level, redact(notice)))
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -447,15 +452,8 @@ class TurnLoop:
             agreed = is_yes(await self.executor.ask_question(question))
             await engine().in_pool(partial(project.store_answer, files, is_yes=agreed))
             self.steps.tell_of_project()
-        self._tell_once(project.notices(), "info")
+        self.warn_once(project.notices(), "info")
         project.check_commands(self.turn.values)
-
-    def _tell_once(self, notices: Iterable[str], level: Level = "warning") -> None:
-        """Emit those notices that no earlier turn of the session has emitted."""
-        new = [notice for notice in dict.fromkeys(notices) if notice not in self.turn.seen_notices]
-        self.turn.seen_notices.update(new)
-        for notice in new:
-            self.emit(Notice(level, redact(notice)))
 
     async def list_tools(self) -> None:
         """Fetch the tools of the turn into `self.tools`, and warn about missing servers and tools."""
@@ -464,22 +462,20 @@ class TurnLoop:
         for tools, _ in listings:
             for tool in tools:
                 if tool.name == READER:
-                    self.warn(
-                        f"{READER} is the name of the tool that reads on in long results. Yours is left out; rename it."
-                    )
+                    taken = f"{READER} is the name of the tool that reads on in long results."
+                    self.warn_once([f"{taken} Yours is left out; rename it."])
                     continue
                 first = self.tools.setdefault(tool.name, tool)
                 if first is not tool and not (first.hosted and tool.hosted):
-                    self.warn(f"Two tools are named {tool.name}; the first of them is used.")
-        self._tell_once(words for source in self.turn.toolsets for words in notices_of(source))
+                    self.warn_once([f"Two tools are named {tool.name}; the first of them is used."])
+        self.warn_once(words for source in self.turn.toolsets for words in notices_of(source))
         available, missing = current_tools(self.tools.values())
         self.tools.clear()  # change the dict itself, which the executor shares
         self.tools.update(available)
-        for problem in missing:
-            self.warn(redact(problem))
+        self.warn_once(missing)
         self.steps.hosted, why = await settle_hosted(self.tools, self.turn.model, self.executor.gate)
         # If an MCP client makes the turn's only call, it does not matter why tools of the model's provider are missing.
-        self._tell_once(() if self.turn.caller else why)
+        self.warn_once(() if self.turn.caller else why)
         self._leave_out()
         definitions = [tool.definition for tool in self.tools.values()]
         for name, tool in self.tools.items():
@@ -508,7 +504,7 @@ class TurnLoop:
         for name in left_out:
             del self.tools[name]
         if left_out:
-            self.warn(f"{model.name} can handle {len(choice)} tools. Left out: {', '.join(left_out)}.")
+            self.warn_once([f"{model.name} can handle {len(choice)} tools. Left out: {', '.join(left_out)}."])
 
     # -- the limit -----------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The context of a turn: everything that the turn needs, and what an inner turn gets from the turn around it."""
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -34,6 +34,23 @@ The turn inside gives GRACE seconds to its own calls, and then ends.
 """
 
 
+class SeenNotices:
+    """Remembers the notices that a session has given about its settings, tools and servers: each is given once.
+
+    A changed text is a new notice. A session that is reopened gives its notices again. Notices about a single turn,
+    such as a retry or a limit that is reached, are given in each turn and do not pass through here.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+
+    def new(self, notices: Iterable[str]) -> list[str]:
+        """Return those notices that the session has not given before, without duplicates, and remember them."""
+        new = [notice for notice in dict.fromkeys(notices) if notice not in self._seen]
+        self._seen.update(new)
+        return new
+
+
 @dataclass(frozen=True, slots=True)
 class TurnContext:
     """Everything that a turn needs. A new field needs a row in `inner_turn.ORIGINS`: what an inner turn has of it.
@@ -44,8 +61,8 @@ class TurnContext:
     first ones right after the start of the turn. `plan` says how the turn is planned, or is None. `step` pauses the
     turn before each request and call. `tape` records the turn or plays it back: it is called with each event, and
     returns the event to emit. `traffic` keeps the requests to the model and the responses. `values` describe the values
-    that the prompt names, as the model gets them. `seen_notices` has the notices that toolsets have given in this
-    session: each is shown once. `unreachable` has the server problems that the user was already warned of, by the path
+    that the prompt names, as the model gets them. `seen_notices` remembers the notices that the session has
+    given. `unreachable` has the server problems that the user was already warned of, by the path
     of the agent that misses the server. `watcher` finds out what the tools change. `purse`, a budget that turns can
     share, is asked before each request, and gets the cost. `row` says that the turn is one row of a map, or inside one,
     so its requests wait for those of other rows. `caller` is the outside program that makes the calls in place of a
@@ -70,7 +87,7 @@ class TurnContext:
     tape: Callable[[Event], Event] | None = None
     traffic: TurnTraffic = field(default_factory=TurnTraffic)
     values: tuple[PromptValue, ...] = ()
-    seen_notices: set[str] = field(default_factory=set[str])
+    seen_notices: SeenNotices = field(default_factory=SeenNotices)
     unreachable: dict[AgentPath, set[str]] = field(default_factory=dict[AgentPath, set[str]])
     watcher: Watcher = field(default_factory=Watcher)
     purse: Purse = field(default_factory=Purse)

@@ -7,7 +7,8 @@ limit its length and the number of entries, remove invisible characters, and dro
 from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 from agentmagic.events import PartFinished, PartStarted
 from agentmagic.messages import (
@@ -23,7 +24,7 @@ from agentmagic.messages import (
     as_text,
 )
 from agentmagic.providers.base import ModelEvent
-from agentmagic.providers.wire import Json, text_in, text_of
+from agentmagic.providers.wire import Json, object_of, text_in, text_of
 from agentmagic.text import clean, clip, encodable, json_line, single_line, web_address
 
 PROGRAM = "code_execution"
@@ -142,6 +143,57 @@ def order_citations(citations: Iterable[Citation]) -> tuple[Citation, ...]:
     """
     once = dict.fromkeys(one for one in citations if one.url)
     return tuple(sorted(once, key=lambda one: (one.end, one.start)))[:MOST_CITATIONS]
+
+
+SOURCE_FIELDS = frozenset(
+    (
+        *("annotations", "citations", "search_results", "web_search", "search_info", "references", "context"),
+        *("grounding_metadata", "vertex_ai_grounding_metadata"),
+    )
+)
+"""The fields in chunks, deltas and messages of Chat Completions in which servers send the sources of an answer.
+
+As documented in November 2026: `annotations` by OpenAI and OpenRouter; `search_results` and `citations` by Perplexity;
+`citations` by xAI; `web_search` by Z.ai; `search_info` by DashScope; `references` by Volcengine; `context` by Azure On
+Your Data; the last one by LiteLLM.
+"""
+_SOURCE_LISTS = ("search_results", "citations", "groundingChunks", "grounding_chunks", "results")
+"""The fields that hold a list of sources inside another object."""
+_ADDRESSES, _TITLES = ("url", "link", "uri"), ("title", "name", "site_name", "filepath")
+_QUOTES = ("snippet", "content", "summary", "text")
+
+
+def sources_at_end(text: str, sources: Mapping[str, object], known: Collection[str] = ()) -> Iterator[Citation]:
+    """Yield a citation at the end of `text` for each source whose address is new.
+
+    `sources` has fields such as `SOURCE_FIELDS` names. The order stays that of the server: answers refer to it, as in
+    "[2]". A list of addresses alone comes last, because other lists have the titles of the same pages.
+    """
+    seen = set(known)
+    for name in sorted(sources, key=lambda one: (one == "citations", one)):
+        for one in islice(_sources(sources[name]), MOST_CITATIONS):
+            found = object_of(one.get("web")) or one
+            url, title, quote = (
+                next((found[key] for key in keys if text_of(found.get(key))), "")
+                for keys in (_ADDRESSES, _TITLES, _QUOTES)
+            )
+            source = citation(text, (None, None), url, title, quote)
+            if source.url and source.url not in seen:
+                seen.add(source.url)
+                yield source
+
+
+def _sources(value: object, depth: int = 6) -> Iterator[Json]:
+    """Yield the sources in a list, or in an object that holds a list. A text counts as an address."""
+    if isinstance(value, str):
+        yield {"url": value}
+    elif isinstance(value, list):
+        for one in cast("list[object]", value) if depth else ():
+            yield from _sources(one, depth - 1)
+    else:
+        fields = object_of(value)
+        inner = next((fields[name] for name in _SOURCE_LISTS if isinstance(fields.get(name), list)), None)
+        yield from (fields,) if inner is None or not depth else _sources(inner, depth - 1)
 
 
 class LateCitations:

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSett
 from agentmagic.providers.clients import RemoteModel, http_client, listed_names
 from agentmagic.providers.failures import Fault, Vendor, quote, unreachable, usable_key
 from agentmagic.providers.finish_reasons import ending_of
+from agentmagic.providers.repeats import SentCalls
 from agentmagic.providers.streams import AFTER_END, read_objects
 from agentmagic.providers.wire import Json, Memo, clean, count_of, object_of, objects_of, text_of
 from agentmagic.text import is_loopback
@@ -98,6 +100,7 @@ class Decoder:
 
     def __init__(self, model: str = "") -> None:
         self._model = model
+        self._calls = SentCalls()
         self._writer = wire.PartWriter(lambda text, _field: Reasoning(text, ProviderData(PROVIDER, {"model": model})))
         self.usage_so_far: Usage | None = None
         self.rest: float | None = None
@@ -136,7 +139,9 @@ class Decoder:
     def _call(self, entry: Json) -> Iterator[ModelEvent]:
         function = object_of(entry.get("function"))
         name, arguments = wire.tool_name(function.get("name")), wire.read_arguments(function.get("arguments"))
-        yield from self._writer.whole(ToolCall(text_of(entry.get("id")) or wire.mint_id(), name, arguments))
+        call = ToolCall(text_of(entry.get("id")), name, arguments)
+        if not self._calls.is_again(call):
+            yield from self._writer.whole(call if call.id else replace(call, id=wire.mint_id()))
 
 
 def refusal(status: int | None, message: str, model: str, wait: float | None = None) -> ProviderError:

@@ -35,6 +35,7 @@ from agentmagic.messages import (
 )
 from agentmagic.providers.base import ModelEvent
 from agentmagic.providers.text_reader import Piece, TextReader
+from agentmagic.serialization import same_json
 from agentmagic.text import encodable
 
 Json = dict[str, Any]
@@ -148,8 +149,9 @@ def arguments_text(value: object) -> str:
 def read_arguments(value: object) -> Json:
     """Return a call's arguments from an object, or from text with one JSON object (which can be encoded twice).
 
-    Empty texts, null and empty objects in the text are ignored. If nothing else is there, the arguments are {}, and a
-    later check of the call reports what is missing. Any other value, such as two objects, becomes `{"_raw": text}`.
+    Empty texts, null and empty objects in the text are ignored, and so is an object that comes again: some servers
+    stream the arguments and then send them whole. If nothing else is there, the arguments are {}, and a later check of
+    the call reports what is missing. Any other value, such as two different objects, becomes `{"_raw": text}`.
     """
     if isinstance(value, dict):
         return clean_data(cast("Json", value))
@@ -158,7 +160,7 @@ def read_arguments(value: object) -> Json:
         values = [one for one in _values(text) if one not in (None, "", {})]
     except (ValueError, RecursionError):
         return {"_raw": text}
-    match values:
+    match values[:1] if all(same_json(one, values[0]) for one in values[1:]) else values:
         case []:
             return {}
         case [dict()]:

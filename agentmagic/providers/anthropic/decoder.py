@@ -24,6 +24,7 @@ from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import Fault, Vendor, error_for, quote, stream_broken
 from agentmagic.providers.finish_reasons import Ending, ending_of
 from agentmagic.providers.hosted import MOST_CITATIONS, part_events
+from agentmagic.providers.repeats import SentCalls
 from agentmagic.providers.streams import AFTER_END, SETTLE
 from agentmagic.providers.wire import (
     Json,
@@ -130,6 +131,7 @@ class Decoder:
         self._writer = PartWriter()
         self._open: dict[object, _OpenBlock] = {}
         self._texts: list[Json] = []
+        self._calls = SentCalls()
         self._figures: Json = {}
         self._usage = Usage(cost=None)
         self._reason = ""
@@ -204,8 +206,10 @@ class Decoder:
         kind = _kind(data)
         if kind != "text" and all(one.data["type"] != "text" for one in self._open.values()):
             yield from self._end_text()
-        # A text block gets no index yet: its first word can be thinking, so `PartWriter` starts the part then.
-        index = -1 if kind == "text" else self._writer.next_index()
+        # A text block gets no index yet: its first word can be thinking, so `PartWriter` starts the part then. A call
+        # with a known id gets none either: `_finish` starts its part if it is not only the same call once more.
+        is_known = kind == "tool_call" and self._calls.has_id(text_of(data.get("id")))
+        index = -1 if kind == "text" or is_known else self._writer.next_index()
         block = self._open[place] = _OpenBlock(index, data, _DELTA_OF.get(data["type"], ""))
         if index >= 0:
             yield PartStarted(block.index, kind, text_of(data.get("name") or data["type"]) if kind in _CALLS else "")
@@ -246,7 +250,7 @@ class Decoder:
             block.pieces.append(text)
             if block.data["type"] == "text":
                 yield from self._writer.say(text)
-            elif block.data["type"] in _KINDS:
+            elif block.data["type"] in _KINDS and block.index >= 0:
                 yield PartDelta(block.index, text)
 
     def _finish(self, place: object) -> Iterator[ModelEvent]:
@@ -261,6 +265,12 @@ class Decoder:
             self._texts.append({**data, "text": text})
             return
         part, *more = _parts(data, text)
+        is_again = data.get("id") and isinstance(part, ToolCall) and self._calls.is_again(part)
+        if block.index < 0:
+            if is_again:
+                return
+            block.index = self._writer.next_index()
+            yield PartStarted(block.index, "tool_call", text_of(data.get("name")))
         yield PartFinished(block.index, part)
         for one in more:
             yield from part_events(self._writer.next_index(), one)

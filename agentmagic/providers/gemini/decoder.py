@@ -20,8 +20,9 @@ from agentmagic.providers.failures import Fault, Vendor, error_for, quote, strea
 from agentmagic.providers.finish_reasons import Ending, ending_of
 from agentmagic.providers.gemini import BASE_URL, KEYS
 from agentmagic.providers.gemini.encoder import PROVIDER, is_before_3
-from agentmagic.providers.gemini.server_parts import ServerParts, citations, metadata_parts, queries_of
-from agentmagic.providers.hosted import LateCitations
+from agentmagic.providers.gemini.server_parts import ServerParts, citations, metadata_parts, queries_of, sources_of
+from agentmagic.providers.hosted import MOST_CITATIONS, LateCitations
+from agentmagic.providers.repeats import SentCalls
 from agentmagic.providers.streams import SETTLE
 from agentmagic.providers.wire import (
     Json,
@@ -114,7 +115,7 @@ _BLOCK_REASONS = {
 
 _COUNTS = ("prompt", "toolUsePrompt", "cachedContent", "candidates", "thoughts")
 _TOTAL = "totalTokenCount"
-_METADATA = frozenset({"groundingMetadata", "urlContextMetadata"})
+_METADATA = frozenset({"groundingMetadata", "urlContextMetadata", "citationMetadata"})
 _FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId"})
 _PLAIN = frozenset({"text", "thought"})
 _SIGNED = _PLAIN | {"thoughtSignature"}
@@ -135,8 +136,10 @@ class Decoder:
         self._mint = mint
         self._circulates = circulates
         self._server = ServerParts(PROVIDER, mint)
+        self._calls = SentCalls()
         self._texts = LateCitations(lambda text: ProviderData(PROVIDER, {"text": text}))
         self._grounding: Json = {}
+        self._recited: list[Json] = []
         self._urls: Json = {}
         self._writer = PartWriter(lambda text, _field: _reasoning(text, {"text": text, "thought": True}))
         self._usage: Json = {}
@@ -210,10 +213,11 @@ class Decoder:
         if not _METADATA.isdisjoint(candidate):
             self._texts.holds = True
             self._grounding = figures_so_far(self._grounding, object_of(candidate.get("groundingMetadata")))
+            self._recited += objects_of(sources_of(object_of(candidate.get("citationMetadata"))))[:MOST_CITATIONS]
             self._urls = figures_so_far(self._urls, object_of(candidate.get("urlContextMetadata")))
 
     def _citations(self) -> Iterator[Citation]:
-        return citations(self._texts.text, clean_data(self._grounding))
+        return citations(self._texts.text, clean_data(self._grounding), clean_data(self._recited))
 
     def _part(self, part: Json) -> Iterator[ModelEvent]:
         text = text_of(part.get("text"))
@@ -238,6 +242,10 @@ class Decoder:
     def _call(self, part: Json) -> Iterator[ModelEvent]:
         call = object_of(part["functionCall"])
         name, arguments = tool_name(call.get("name")), read_arguments(call.get("args"))
+        # A signature belongs to one part, so it can tell a repeated call from a second one if there are no ids.
+        key = text_of(call.get("id") or part.get("thoughtSignature"))
+        if key and self._calls.is_again(ToolCall(key, name, arguments)):
+            return
         # Gemini may send a call without an id. The later request needs the same id in the call and in its result, so a
         # new id is also put into the data that is sent back.
         call = {**call, "id": text_of(call.get("id")) or self._mint()}

@@ -129,9 +129,21 @@ def queries_of(grounding: Json) -> int:
     return len(set(_queries(grounding.get("webSearchQueries"))))
 
 
-def citations(text: str, grounding: Json) -> Iterator[Citation]:
-    """Yield the citations of an answer. Google's positions count UTF-8 bytes over the whole text of the answer."""
+def sources_of(metadata: Json) -> object:
+    """Return the list of recited sources in an answer's `citationMetadata`. Vertex AI names the list otherwise."""
+    return metadata.get("citationSources") or metadata.get("citations")
+
+
+def citations(text: str, grounding: Json, recited: Sequence[Json] = ()) -> Iterator[Citation]:
+    """Yield the citations of an answer. Google's positions count UTF-8 bytes over the whole text of the answer.
+
+    `recited` are sources that the answer quotes. Without any segment, the sources of a search stand behind the text.
+    """
     chunks, raw, count = _chunks(grounding), text.encode(errors="replace"), 0
+    for one in recited:
+        yield hosted.citation(text, _span(text, raw, one), one.get("uri"), one.get("title"))
+    if not grounding.get("groundingSupports"):
+        yield from hosted.sources_at_end(text, {"groundingChunks": list(map(_web, chunks))})
     for support in objects_of(grounding.get("groundingSupports")):
         span = _span(text, raw, object_of(support.get("segment")))
         for place in _as_list(support.get("groundingChunkIndices")):

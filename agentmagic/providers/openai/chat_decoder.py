@@ -10,19 +10,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from agentmagic.events import PartDelta, PartFinished, PartStarted
-from agentmagic.messages import HostedCall, HostedResult, ProviderData, Reasoning, ToolCall, Usage
+from agentmagic.messages import Citation, HostedCall, HostedResult, ProviderData, Reasoning, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.failures import stream_broken
 from agentmagic.providers.finish_reasons import ending_of
 from agentmagic.providers.hosted import (
     MOST_CITATIONS,
     MOST_PAGES,
+    SOURCE_FIELDS,
     LateCitations,
     call_and_result,
     limit_arguments,
     name_of,
     page,
     pages,
+    sources_at_end,
     text_content,
 )
 from agentmagic.providers.openai.client import is_search_model, read_citations, read_usage
@@ -43,6 +45,7 @@ from agentmagic.providers.wire import (
     text_of,
     tool_name,
 )
+from agentmagic.serialization import same_json
 
 PROVIDER = "openai-chat"
 """The provider's name in the data that the history keeps for it."""
@@ -54,7 +57,8 @@ class _Call:
 
     `index` is the index of its part. It is set when the first arguments come, because the name is complete then.
     `is_again` is True if the name came once more after the arguments. If more arguments follow, this was the name of a
-    second call. If not, the server only repeated the name.
+    second call. If not, the server only repeated the name. `first` is the call that this call may only repeat: it has
+    no events until the end, and is dropped if its arguments are those of `first`.
     """
 
     id: str = ""
@@ -63,6 +67,16 @@ class _Call:
     pieces: list[str] = field(default_factory=list[str])
     extra: Json = field(default_factory=dict[str, Any])
     is_again: bool = False
+    first: "_Call | None" = None
+
+    @property
+    def is_repeat(self) -> bool:
+        """Whether the call only repeats `first`: under the same id, or whole after pieces if the calls have no ids."""
+        if self.first is None or self.name != self.first.name:
+            return False
+        if not self.first.id and not len(self.pieces) == 1 < len(self.first.pieces):
+            return False
+        return same_json(read_arguments("".join(self.pieces)), read_arguments("".join(self.first.pieces)))
 
     @property
     def is_complete(self) -> bool:
@@ -71,12 +85,16 @@ class _Call:
             return False
         return bool(read_arguments("".join(self.pieces)).keys() - {"_raw"})
 
+    def is_followed_by(self, text: str) -> bool:
+        """Return whether `text` begins a second object of arguments."""
+        return bool(self.pieces) and text.lstrip().startswith("{") and self.is_complete
+
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
 """The fields with reasoning: the first of DeepSeek, llama.cpp and others, the second of vLLM, Ollama and OpenRouter."""
 
 _STANDARD_FIELDS = frozenset(
-    {*_REASONING_FIELDS, "role", "content", "refusal", "tool_calls", "function_call", "annotations", "audio"}
+    {*_REASONING_FIELDS, *SOURCE_FIELDS, "role", "content", "refusal", "tool_calls", "function_call", "audio"}
 )
 _STANDARD_CALL_FIELDS = frozenset({"index", "id", "type", "function"})
 """The standard fields of a message and of a call. All other fields are sent back to the server unchanged."""
@@ -95,7 +113,7 @@ class Decoder:
         self._model = model
         self._tools = tools
         self._extra: Json = {}
-        self._annotations: list[Json] = []
+        self._sources: dict[str, list[object]] = {}
         self._texts = LateCitations(lambda _text: ProviderData(PROVIDER, {"model": model}))
         self._writer = PartWriter(self._reasoning, self._is_call if tools else None)
         self._calls: list[_Call] = []
@@ -119,6 +137,8 @@ class Decoder:
         if usage := response.get("usage") or response.get("x_groq"):
             self._count(usage)
             self._answerer = text_of(response.get("model")) or self._answerer
+        if not SOURCE_FIELDS.isdisjoint(response):
+            self._take_sources(response)
         for choice in objects_of(response.get("choices")):
             if choice.get("index") and number_of(choice["index"]):
                 continue  # an index above 0 means a second answer to the same request, which is ignored
@@ -127,11 +147,11 @@ class Decoder:
             if delta := choice.get("delta"):
                 self._began = True
                 yield from self._texts.take(self._delta(object_of(delta)))
-            elif not self._began and (whole := object_of(choice.get("message"))):
+            elif whole := object_of(choice.get("message")):
                 # A whole answer, from a server that does not stream. If pieces came before (`_began`), the server only
-                # repeats the answer.
-                yield from self._texts.take(self._delta(whole))
-                self._end("stop")
+                # repeats the answer; then only the calls and sources are read that no piece had.
+                yield from self._texts.take(self._late_events(whole) if self._began else self._delta(whole))
+                self._end("" if self._began else "stop")
             if reason := choice.get("finish_reason"):
                 self._end(text_of(reason))
                 self._answerer = text_of(response.get("model"))
@@ -149,10 +169,11 @@ class Decoder:
             raise stream_broken("the response ended before it was complete")
         ending = ending_of(self._reason)
         yield from self._texts.take(self._writer.finish())
-        yield from self._texts.close(read_citations(self._texts.text, clean_data(self._annotations)))
+        yield from self._texts.close(self._citations())
         for part in _executed_tools(self._extra.get("executed_tools"), ProviderData(PROVIDER, {"model": self._model})):
             yield from self._writer.whole(part)
         self._calls += filter(None, map(self._call_in_text, self._writer.calls))
+        self._calls = [call for call in self._calls if not call.is_repeat]
         cut = ending == "cut"
         for call in self._calls:
             yield from self._end_call(call, cut=cut)
@@ -189,9 +210,7 @@ class Decoder:
     def _delta_events(self, delta: Json, content: object) -> Iterator[ModelEvent]:
         """Yield the model events of a delta (a piece of the answer) that has fields other than its text `content`."""
         _keep(self._extra, delta, _STANDARD_FIELDS)
-        if annotations := objects_of(delta.get("annotations")):
-            self._annotations += annotations[: MOST_CITATIONS - len(self._annotations)]
-            self._texts.holds = True
+        self._take_sources(delta)
         for name in _REASONING_FIELDS:
             if reasoning := text_in(delta.get(name)):
                 # Later requests send reasoning back in the field that it came in, but only if it came as a string.
@@ -200,6 +219,31 @@ class Decoder:
         refusal = delta.get("refusal")
         self._refused = self._refused or bool(refusal)
         yield from self._writer.take(content or refusal)
+        yield from self._write_calls(delta)
+
+    def _late_events(self, message: Json) -> Iterator[ModelEvent]:
+        """Yield the model events for the calls in a whole message that follows its pieces, if no piece had a call."""
+        self._take_sources(message)
+        if not self._calls:
+            yield from self._write_calls(message)
+
+    def _take_sources(self, holder: Json) -> None:
+        """Keep the sources in a chunk, delta or message. Some servers repeat them in every chunk."""
+        for name in SOURCE_FIELDS & holder.keys():
+            known = self._sources.setdefault(name, [])
+            if (value := holder[name]) and value not in known and len(known) < MOST_CITATIONS:
+                known.append(value)
+                self._texts.holds = True
+
+    def _citations(self) -> Iterator[Citation]:
+        """Yield the citations of the answer, and then its other sources as citations at the end of the text."""
+        text, sources = self._texts.text, clean_data(self._sources)
+        annotations = [one for entries in sources.pop("annotations", ()) for one in objects_of(entries)]
+        cited = read_citations(text, annotations)
+        yield from cited
+        yield from sources_at_end(text, sources, {one.url for one in cited})
+
+    def _write_calls(self, delta: Json) -> Iterator[ModelEvent]:
         legacy = object_of(delta.get("function_call"))  # the form of a call in OpenAI's API of 2023
         for entry in objects_of(delta.get("tool_calls")) or ([{"function": legacy, "index": 0}] if legacy else []):
             yield from self._write_call(entry)
@@ -229,7 +273,7 @@ class Decoder:
         _keep(call.extra, entry, _STANDARD_CALL_FIELDS)
         if text:
             call.pieces.append(text)
-            if call.name:  # a few servers send the name only after the arguments
+            if call.name and call.first is None:  # a few servers send the name only after the arguments
                 yield from self._start_call(call)
                 yield PartDelta(call.index, text)
 
@@ -239,12 +283,22 @@ class Decoder:
         Some servers send no index with a piece, others send index 0 for every call.
         """
         place = number_of(entry.get("index"))
-        last = self._calls[-1] if self._calls else None
-        call = last if place is None else self._places.get(place)
-        if call is None or (name and self._is_other(call, text_of(entry.get("id")), name, text, place)):
+        call_id = text_of(entry.get("id"))
+        if place is None:
+            same = (one for one in reversed(self._calls) if call_id and one.id == call_id)
+            call = next(same, self._calls[-1] if self._calls else None)
+        else:
+            call = self._places.get(place)
+        if call is None:
             self._calls.append(call := _Call())
+        elif name and self._is_other(call, call_id, name, text, place):
+            is_same = call_id in ("", call.id) and name == call.name
+            self._calls.append(call := _Call(first=call if is_same else None))
+        elif call_id and (call_id != call.id or entry.get("type")) and call.is_followed_by(text):
+            # The head of a further call, without its name.
+            self._calls.append(call := _Call(name=call.name, first=call if call_id == call.id else None))
         elif call.is_again and text:
-            self._calls.append(call := _Call(name=call.name))
+            self._calls.append(call := _Call(name=call.name, first=call))
         call.is_again = bool(name and call.pieces and not text and call.is_complete)
         if place is not None:
             self._places[place] = call
@@ -264,7 +318,7 @@ class Decoder:
             if call.pieces or both:
                 return True
         if call.pieces:
-            return text.lstrip().startswith("{") and call.is_complete
+            return call.is_followed_by(text)
         return place is None and not call_id
 
     def _start_call(self, call: _Call) -> Iterator[ModelEvent]:

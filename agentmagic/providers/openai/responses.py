@@ -5,6 +5,7 @@ encrypted, comes before the call that it led to, and is complete only in the eve
 https://developers.openai.com/api/docs/guides/conversation-state
 """
 
+import json
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -30,7 +31,7 @@ from agentmagic.messages import (
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request, merge
 from agentmagic.providers.failures import Fault, stream_broken
 from agentmagic.providers.finish_reasons import ending_of
-from agentmagic.providers.hosted import as_plain_text, part_events
+from agentmagic.providers.hosted import MOST_CITATIONS, as_plain_text, order_citations, part_events
 from agentmagic.providers.openai import PROVIDERS, server_items
 from agentmagic.providers.openai.batches import OpenAIBatches
 from agentmagic.providers.openai.client import (
@@ -44,6 +45,7 @@ from agentmagic.providers.openai.client import (
     error_for,
     form,
     honoured_names,
+    read_citations,
     read_usage,
     reasons,
 )
@@ -70,6 +72,7 @@ from agentmagic.providers.wire import (
     tool_name,
     write_arguments,
 )
+from agentmagic.serialization import same_json
 
 PROVIDER = "openai"
 
@@ -90,6 +93,7 @@ class _Item:
     arguments: str = ""
     is_whole: bool = False
     done: bool = False
+    annotations: list[Json] = field(default_factory=list[Json])
 
 
 _KINDS: dict[str, PartKind] = {"message": "text", "reasoning": "reasoning", "function_call": "tool_call"}
@@ -103,6 +107,7 @@ _DELTAS: dict[str, PartKind] = {
     "response.reasoning_text.delta": "reasoning",
 }
 _ENDS_OF_DELTAS: dict[str, PartKind] = {f"{kind.removesuffix('delta')}done": part for kind, part in _DELTAS.items()}
+_ENDS_OF_DELTAS["response.output_text.annotation.added"] = "text"
 _CLOSING = frozenset({"response.completed", "response.incomplete", "response.done"})
 """The events that end a response; compatible servers send the last one."""
 
@@ -192,7 +197,9 @@ class Decoder:
         if kind is None:
             return ()
         item = self._find(kind, place, data)
-        if item is None or (item.done and data.get("id") and data["id"] != item.data.get("id")):
+        is_other = item is not None and item.done and data.get("id") and data["id"] != item.data.get("id")
+        # The same call under a new id can be a repetition: `_finish` decides when the arguments have come.
+        if item is None or (is_other and not (data.get("call_id") and data["call_id"] == item.data.get("call_id"))):
             self._items.append(item := _Item(kind, place, data))
         return self._begin(item)
 
@@ -223,6 +230,7 @@ class Decoder:
         data = {"type": _TYPES[kind], "id": event.get("item_id")}
         item = self._item(kind, number_of(event.get("output_index")), data)
         if kind != "tool_call":
+            item.annotations += objects_of(event.get("annotation"))[: MOST_CITATIONS - len(item.annotations)]
             self._refused = self._refused or bool(event.get("refusal"))
             words = text_of(event.get("text") or event.get("refusal"))
             return () if item.texts else self._delta(kind, event, words)
@@ -234,6 +242,8 @@ class Decoder:
         if kind is None:
             return
         item = self._item(kind, place, data)
+        if kind == "tool_call" and item.done and _is_second(data, item.data):
+            self._items.append(item := _Item(kind, place, data))
         _supply(item, data)
         if kind != "tool_call" or item.texts or item.arguments or read_arguments(item.data.get("arguments")):
             yield from self._end_part(item)
@@ -245,6 +255,9 @@ class Decoder:
             yield from self._end_hosted_call(item)
             return
         part = _part(item.data, "".join(item.texts), is_whole=item.is_whole)
+        if isinstance(part, Text) and not part.citations:  # some servers send them only in events
+            cited = read_citations(part.text, clean_data(item.annotations))
+            part = replace(part, citations=order_citations(cited))
         yield from self._begin(item)
         item.done = True
         if not isinstance(part, Text):
@@ -330,6 +343,14 @@ def _has_name(item: _Item) -> bool:
     return item.kind != "tool_call" or item.index >= 0 or bool(item.data.get("name"))
 
 
+def _is_second(call: Json, done: Json) -> bool:
+    """Return whether the item of a call that came after a finished one is another call: its id and values differ."""
+    if not call.get("id") or call["id"] == done.get("id"):
+        return False
+    values, known = ((one.get("name"), read_arguments(one.get("arguments"))) for one in (call, done))
+    return bool(values[1]) and not same_json(values, known)
+
+
 def _is_refusal(item: Json) -> bool:
     """Return whether an output item is a message in which the model refuses to answer."""
     return any(part.get("type") == "refusal" for part in objects_of(item.get("content")))
@@ -369,7 +390,18 @@ def _call(item: Json, data: ProviderData | None) -> ToolCall:
     name, call_id = tool_name(item.get("name")), text_of(item.get("call_id"))
     if not call_id or fit_name(name, NAME) != name:
         data = None  # the API would refuse the original item, which has no id or an illegal name
-    return ToolCall(call_id or mint_id(), name, read_arguments(item.get("arguments")), data)
+    arguments = read_arguments(item.get("arguments"))
+    if data and not _is_json(item["arguments"]) and "_raw" not in arguments:  # it came twice, or behind a placeholder
+        data = ProviderData(PROVIDER, item | {"arguments": write_arguments(arguments)})
+    return ToolCall(call_id or mint_id(), name, arguments, data)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _failure(error: Json) -> ProviderError:

@@ -131,7 +131,7 @@ PLAIN_PARTS = st.fixed_dictionaries({"text": st.text(max_size=3)}, optional={"th
 SIGNED_PARTS = st.fixed_dictionaries(
     {"text": st.text(max_size=3), "thoughtSignature": st.just(SIGNED)}, optional={"thought": st.just(True)}
 )
-CALLS = st.builds(call, id=st.sampled_from(["a", "b"]), signature=st.sampled_from([None, SIGNED]))
+CALLS = st.builds(call, id=st.uuids().map(str), signature=st.sampled_from([None, SIGNED]))
 
 
 @given(st.lists(st.lists(PLAIN_PARTS | SIGNED_PARTS | CALLS, max_size=3), max_size=4))
