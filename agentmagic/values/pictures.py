@@ -98,12 +98,15 @@ def chart_of(value: Any, data: Mapping[str, Any]) -> Any:
     return None
 
 
-def chart_part(chart: Any) -> Content:
+def chart_part(chart: Any, *, draw: bool = True) -> Content:
     """Return a chart as a picture for the model, or in words if it cannot be drawn. The front end shows it itself."""
-    try:
-        return replace(picture(chart, "chart"), audience="assistant")
-    except NoPicture as error:
-        return Text(f"(A chart, displayed below the cell; here in words: {error}.)\n{describe_figure(chart)}".rstrip())
+    why = "drawing more charts in this call would take too long"
+    if draw:
+        try:
+            return replace(picture(chart, "chart"), audience="assistant")
+        except NoPicture as error:
+            why = str(error)
+    return Text(f"(A chart, displayed below the cell; here in words: {why}.)\n{describe_figure(chart)}".rstrip())
 
 
 def fit_image(data: Any, name: str) -> Media:

@@ -271,3 +271,4 @@ def test_a_chart_is_a_picture_for_the_model_alone_or_else_its_specification():
     told = chart_part(long_chart()).text
     assert "kaleido, which is not installed" in told
     assert '"name": "growth"' in told
+    assert "would take too long" in chart_part(alt.Chart(FRAME).mark_line(), draw=False).text

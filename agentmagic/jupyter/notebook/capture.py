@@ -8,6 +8,7 @@ import base64
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from agentmagic.messages import Content, Media, Text, as_text
 from agentmagic.runtime.engine import engine
 from agentmagic.values.describe import to_content
 from agentmagic.values.frames import without_style
-from agentmagic.values.pictures import chart_of, chart_part, display_width, figure_of, shown_image
+from agentmagic.values.pictures import DRAWING, chart_of, chart_part, display_width, figure_of, shown_image
 
 LONGEST_PRINTED = 200_000
 """Characters of a tool's printed text between two displays that are kept: half of them its beginning, half its end.
@@ -70,6 +71,8 @@ class OutputCapture:
         """The figure that is about to be displayed, or None."""
         self._value: Any = None
         """The value that is about to be displayed, or None."""
+        self._drawing = 0.0
+        """The seconds that it took to draw charts. plotly starts a browser for each chart, which takes seconds."""
 
     def start(self) -> None:
         """Replace stdout, stderr and the shell's display publisher, so that output is captured from now on."""
@@ -135,7 +138,9 @@ class OutputCapture:
         if not whole and figure is not None and (image := shown_image(figure)):
             (part, html), whole = image, True
         if not whole and (chart := chart_of(value, data)) is not None:
-            part = chart_part(chart)
+            began = time.monotonic()
+            part = chart_part(chart, draw=self._drawing < DRAWING)
+            self._drawing += time.monotonic() - began
         displays = [item for item in self._items if isinstance(item, _Display) and item.display_id == display_id]
         if update and display_id:
             for item in displays:
