@@ -128,7 +128,7 @@ class RequestView:
             self._reset(messages, rules)
             self._hidden_pictures = 0
         self._add_all(messages)
-        if (surplus := self._surplus()) > 0:
+        if self._sizes and (surplus := self._surplus()) > 0:
             self._reset(messages, rules)
             self._hidden_pictures = surplus
             self._add_all(messages)
