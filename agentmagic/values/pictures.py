@@ -117,7 +117,12 @@ def fit_image(data: Any, name: str) -> Media:
     if isinstance(data, bytes) and find_spec("PIL") is None:
         media = Media(_type_of(data), data, name)
     else:
-        media = _encode(data, name)
+        try:
+            media = _encode(data, name)
+        except (NoPicture, TimeoutError):
+            raise
+        except Exception as error:  # PIL raises many types for a damaged file, and for one with too many pixels
+            raise NoPicture(f"it cannot be read: {clip(describe(error), 200)}") from error
     if len(media.data) > LARGEST:
         raise NoPicture(f"it has {len(media.data):,} bytes, and {LARGEST:,} is the most")
     return media

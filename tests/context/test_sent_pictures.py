@@ -100,6 +100,14 @@ def test_a_picture_of_a_type_that_cannot_be_converted_is_named():
             b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBBI", 13, b"IHDR", 60_000, 60_000, 8, 2, 0, 0, 0, 0),
             "not sent: ",
         ),
+        (png(20, 9_000)[:200], "not sent: it cannot be read: "),  # cut off
+        (
+            b"\x89PNG\r\n\x1a\n"
+            + struct.pack(">I4sIIBBBBB", 13, b"IHDR", 60_000, 60_000, 8, 2, 0, 0, 0)
+            + struct.pack(">I", zlib.crc32(struct.pack(">4sIIBBBBB", b"IHDR", 60_000, 60_000, 8, 2, 0, 0, 0)))
+            + struct.pack(">I4sI", 0, b"IDAT", zlib.crc32(b"IDAT")),
+            "not sent: it cannot be read: ",  # a bomb: PIL reads the header, and refuses the pixels
+        ),
     ],
 )
 def test_what_cannot_be_made_smaller_is_named(data, words):
