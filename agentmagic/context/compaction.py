@@ -205,6 +205,7 @@ class Context:
 
     def _trial(self, messages: Sequence[Message], compaction: Compacted) -> RequestView:
         view = RequestView()
+        view.pictures = self._view.pictures  # making them small again would be slow
         view.follow(messages, replace(self._rules, compacted=compaction))
         return view
 

@@ -126,8 +126,9 @@ class RequestView:
         # The comparison is cheap for a history that only grew: Python first compares the identity of the items.
         if rules != self._rules or tuple(messages[: len(previous)]) != previous:
             self._reset(messages, rules)
+            self._hidden_pictures = 0
         self._add_all(messages)
-        if (surplus := self._surplus()) > 0:
+        if self._sizes and (surplus := self._surplus()) > 0:
             self._reset(messages, rules)
             self._hidden_pictures = surplus
             self._add_all(messages)

@@ -40,9 +40,11 @@ LIMITS = {
     # Vertex AI: 7 MB a picture.
     "gemini": PictureLimits(side=3_072, count=900),
 }
+TYPES = frozenset(f"image/{name}" for name in ("png", "jpeg", "jpg", "gif", "webp", "heic", "heif"))
+"""The types that at least one provider reads. Pictures of other types are sent as PNG or JPEG."""
 NO_PILLOW = (
-    "A picture is too large for the model and is only named to it: nothing here can make it smaller. Run: "
-    "pip install pillow"
+    "A picture is too large for the model, or of a type that it does not read, and is only named to it: nothing here "
+    "can convert it. Run: pip install pillow"
 )
 
 
@@ -79,13 +81,13 @@ class SentPictures:
     def _make_small(self, media: Media, limits: PictureLimits) -> Media | Text:
         if find_spec("PIL") is None:
             self._notice = NO_PILLOW if self._notice is None else self._notice
-            return Text(f"{as_text(media)} (not sent: it is too large)")
+            return _left_out(media)
         try:
             small = fit_image(media.data, media.name)
         except NoPicture as error:
             return Text(f"{as_text(media)} (not sent: {error})")
         small = replace(small, audience=media.audience)
-        return small if _is_small(small, limits) else Text(f"{as_text(media)} (not sent: it is too large)")
+        return small if _is_small(small, limits) and pixels(small.data) != (0, 0) else _left_out(media)
 
 
 def pictures_in(messages: Iterable[Message]) -> Iterator[Media]:
@@ -97,20 +99,29 @@ def pictures_in(messages: Iterable[Message]) -> Iterator[Media]:
                     yield inner
 
 
+def _left_out(media: Media) -> Text:
+    reason = "it is too large" if media.media_type in TYPES else "models do not read its type"
+    return Text(f"{as_text(media)} (not sent: {reason})")
+
+
 def _is_small(media: Media, limits: PictureLimits) -> bool:
-    return len(media.data) <= limits.size and max(pixels(media.data)) <= limits.side
+    is_small = len(media.data) <= limits.size and max(pixels(media.data)) <= limits.side
+    return is_small and media.media_type.lower() in TYPES
 
 
 def pixels(data: bytes) -> tuple[int, int]:
-    """Return the width and height of a PNG, GIF or JPEG file from its header; (0, 0) for other data.
+    """Return the width and height of a PNG, GIF, WebP or JPEG file from its header; (0, 0) for other data.
 
     PNG: https://www.w3.org/TR/png/#11IHDR. GIF: https://www.w3.org/Graphics/GIF/spec-gif89a.txt. JPEG: ITU-T T.81, B.2.
+    WebP: https://developers.google.com/speed/webp/docs/riff_container.
     """
     try:
         if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR":
             return struct.unpack(">II", data[16:24])
         if data.startswith(b"GIF8"):
             return struct.unpack("<HH", data[6:10])
+        if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+            return _webp_pixels(data)
         return _jpeg_pixels(data) if data.startswith(b"\xff\xd8") else (0, 0)
     except (struct.error, IndexError):  # cut off
         return 0, 0
@@ -125,3 +136,18 @@ def _jpeg_pixels(data: bytes) -> tuple[int, int]:
             return width, height
         place += 2 + struct.unpack(">H", data[place + 2 : place + 4])[0]
     return 0, 0
+
+
+def _webp_pixels(data: bytes) -> tuple[int, int]:
+    match data[12:16]:
+        case b"VP8X":  # two numbers of 24 bits, each one less than the side
+            low_width, high_width, low_height, high_height = struct.unpack("<HBHB", data[24:30])
+            return low_width + (high_width << 16) + 1, low_height + (high_height << 16) + 1
+        case b"VP8L":  # two numbers of 14 bits, each one less than the side
+            (sides,) = struct.unpack("<I", data[21:25])
+            return (sides & 0x3FFF) + 1, (sides >> 14 & 0x3FFF) + 1
+        case b"VP8 ":  # two numbers of 14 bits, each with two bits for a scale
+            width, height = struct.unpack("<HH", data[26:30])
+            return width & 0x3FFF, height & 0x3FFF
+        case _:
+            return 0, 0

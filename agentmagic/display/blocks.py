@@ -305,9 +305,9 @@ class ToolCard(Block):
 
     @property
     def has_pictures(self) -> bool:
-        """Whether the result has images or data frames, which stay visible while the card is closed."""
-        parts = self.result.content if self.result else ()
-        images = (isinstance(part, Media) and part.media_type.startswith("image/") for part in parts)
+        """Whether the user sees images or data frames of the result, which stay visible while the card is closed."""
+        media = (part for part in (self.result.content if self.result else ()) if isinstance(part, Media))
+        images = (part.media_type.startswith("image/") and part.audience != "assistant" for part in media)
         return any(images) or any(map(is_frame, self.rich))
 
     def render(self, renderer: Renderer[T]) -> T:

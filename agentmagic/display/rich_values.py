@@ -124,8 +124,8 @@ def forms(result: ToolResult, rich: Sequence[str] = (), *, whole: bool = False, 
         yield _json(result.structured, most)
     for part, html in zip_longest(result.content, rich[: len(result.content)], fillvalue=""):
         match part:
-            case Text(audience="assistant"):
-                pass  # this text is only for the model: the call's card already tells the user the same
+            case Text(audience="assistant") | Media(audience="assistant"):
+                pass  # this is only for the model: the call's card or the cell already shows the user the same
             case Text() if html and (safe_html := rich_html(html)):
                 yield RichHtml(*cut_with_note(sanitize(part.text), most), safe_html, is_frame(html))
             case Text():

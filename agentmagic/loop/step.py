@@ -73,6 +73,7 @@ async def preview(turn: TurnContext) -> Preview:
     tools, own, unlisted = await _list_connected(turn)
     steps = Steps(turn, tools, Fold(), void)
     steps.hosted = tuple(tool for tool in own if hosts(turn.model, tool.hosted))
+    await turn.view.fit_pictures((*turn.history.messages, turn.prompt), turn.model.name.partition(":")[0])
     request = steps.first_request()
     return Preview(turn.model.name, request, tokens_by_part(request), unlisted)
 
@@ -363,6 +364,7 @@ class Steps:
         """Compact the history between two turns. Return None if too little would be saved."""
         self.keep_budgets()
         messages, unsent = self._turn.history.messages, self._turn.history.unsent
+        await self._context.fit_pictures(messages)
         prompts = (at for at, one in enumerate(messages) if one.role == "user" and at not in unsent)
         last = max(prompts, default=None)
         return None if last is None else await self._context.compact(messages, last, self._complete, early=True)

@@ -9,13 +9,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, tzinfo
 from importlib.util import find_spec
 from typing import Any, cast
 
 from agentmagic.errors import describe
 from agentmagic.host import Output
-from agentmagic.messages import Media
+from agentmagic.messages import Content, Media, Text
 from agentmagic.text import clip, json_line
 from agentmagic.values.reprs import in_time
 
@@ -43,6 +44,13 @@ _NUMBER = re.compile(r"[-\u2212+]?[\d.,]+(?:e[-+\u2212]?\d+)?|\$.*\$")
 
 _NEEDS = {"plotly": "kaleido", "altair": "vl_convert"}
 """The package that a library needs to draw its figures."""
+
+PLOTLY = "application/vnd.plotly.v1+json"
+"""The type of the specification by which a front end shows a plotly figure."""
+MOST_VALUES = 5
+"""Largest number of values shown of one list in a specification."""
+LONGEST_VALUE = 200
+"""Largest number of characters shown of one text in a specification."""
 
 _DEEP = ("F", "I", "I;16", "I;16L", "I;16B")
 """The modes of PIL images with values above 255, or with fractions."""
@@ -75,6 +83,32 @@ def picture(value: Any, name: str) -> Media:
         raise NoPicture(f"{type(error).__name__}: {clip(describe(error), 200)}") from error
 
 
+def chart_of(value: Any, data: Mapping[str, Any]) -> Any:
+    """Return the chart of plotly or Altair that a display shows, or None for any other display.
+
+    `value` is the displayed object, or None. `data` has the display by MIME type: plotly displays only this.
+    """
+    if not isinstance(value, type) and "altair" in _packages(value) and hasattr(cast("type[Any]", type(value)), "save"):
+        return value
+    objects = sys.modules.get("plotly.graph_objects")
+    if objects is None or not isinstance(spec := data.get(PLOTLY), dict):
+        return None
+    with suppress(Exception):  # the program can have displayed something else under this type
+        return objects.Figure({key: spec[key] for key in ("data", "layout") if key in spec})
+    return None
+
+
+def chart_part(chart: Any, *, draw: bool = True) -> Content:
+    """Return a chart as a picture for the model, or in words if it cannot be drawn. The front end shows it itself."""
+    why = "drawing more charts in this call would take too long"
+    if draw:
+        try:
+            return replace(picture(chart, "chart"), audience="assistant")
+        except NoPicture as error:
+            why = str(error)
+    return Text(f"(A chart, displayed below the cell; here in words: {why}.)\n{describe_figure(chart)}".rstrip())
+
+
 def fit_image(data: Any, name: str) -> Media:
     """Return an image as Media of a size that models accept. Raises NoPicture if that fails.
 
@@ -83,7 +117,12 @@ def fit_image(data: Any, name: str) -> Media:
     if isinstance(data, bytes) and find_spec("PIL") is None:
         media = Media(_type_of(data), data, name)
     else:
-        media = _encode(data, name)
+        try:
+            media = _encode(data, name)
+        except (NoPicture, TimeoutError):
+            raise
+        except Exception as error:  # PIL raises many types for a damaged file, and for one with too many pixels
+            raise NoPicture(f"it cannot be read: {clip(describe(error), 200)}") from error
     if len(media.data) > LARGEST:
         raise NoPicture(f"it has {len(media.data):,} bytes, and {LARGEST:,} is the most")
     return media
@@ -280,12 +319,14 @@ def _descriptions(value: Any) -> Iterator[str]:
         for trace in value.data[:20]:
             yield f"{trace.type}: {trace.name or ''}"
         yield f"axes: {layout.xaxis.title.text}, {layout.yaxis.title.text}"
+        spec = value.to_plotly_json()
+        yield json_line(_brief({"data": spec["data"], "layout": {**spec["layout"], "template": None}}))
     elif "altair" in packages:
         chart = value.copy(deep=False)
         with suppress(AttributeError, TypeError):
             chart.data = sys.modules["altair"].Undefined
         spec = {key: item for key, item in chart.to_dict(validate=False).items() if key not in ("config", "datasets")}
-        yield json_line(spec)
+        yield json_line(_brief(spec))
     elif "matplotlib" in packages:
         for axes in getattr(value, "figure", value).axes[:20]:
             yield f"title: {axes.get_title()}"
@@ -294,6 +335,25 @@ def _descriptions(value: Any) -> Iterator[str]:
             yield f"drawn: {', '.join(label for label in labels if not label.startswith('_'))}"
     elif "PIL" in packages:
         yield f"{value.width} x {value.height} pixels, {value.mode}"
+
+
+def _brief(value: Any) -> Any:
+    """Return a specification with long lists and texts cut, and without empty fields."""
+    match value:
+        case {"bdata": str(data), "dtype": str(kind)}:  # plotly's form of an array
+            return _brief(sys.modules["numpy"].frombuffer(base64.b64decode(data), kind).tolist())
+        case dict():
+            items = cast("dict[str, Any]", value).items()
+            return {key: _brief(item) for key, item in items if item is not None}
+        case str():
+            return clip(value, LONGEST_VALUE)
+        case bool() | int() | float():
+            return value
+        case _ if hasattr(value, "__len__"):  # a list, a tuple, or an array of numpy
+            more = len(value) - MOST_VALUES
+            return [*map(_brief, value[:MOST_VALUES]), *([f"… ({more:,} more)"] if more > 0 else [])]
+        case _:
+            return clip(str(value), LONGEST_VALUE)
 
 
 def _axis(axis: Any) -> str:

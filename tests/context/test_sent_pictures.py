@@ -13,6 +13,7 @@ import pytest
 
 from agentmagic import Agent, Session
 from agentmagic.context import sent_pictures
+from agentmagic.context.compaction import Context, Limits
 from agentmagic.context.request_view import RequestView, Rules
 from agentmagic.context.sent_pictures import LIMITS, PictureLimits, SentPictures, limits_for, pictures_in, pixels
 from agentmagic.messages import Media, Message, Text, ToolCall, ToolResult, user
@@ -36,15 +37,18 @@ def png(width: int, height: int, *, noise: bool = False) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
 
-def saved(width: int, height: int, form: str) -> bytes:
+def saved(width: int, height: int, form: str, **options: object) -> bytes:
     buffer = io.BytesIO()
-    PIL.new("RGB", (width, height)).save(buffer, form)
+    PIL.new("RGB", (width, height)).save(buffer, form, **options)
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("form", ["PNG", "GIF", "JPEG"])
+WEBP = {"WEBP": {}, "WEBP of the kind VP8L": {"lossless": True}, "WEBP of the kind VP8X": {"exif": b"Exif"}}
+
+
+@pytest.mark.parametrize("form", ["PNG", "GIF", "JPEG", *WEBP])
 def test_the_size_of_a_picture_is_in_its_header(form):
-    data = saved(300, 20, form)
+    data = saved(300, 20, form.split()[0], **WEBP.get(form, {}))
     assert pixels(data) == (300, 20)
     for cut in range(30):
         assert pixels(data[:cut]) in ((0, 0), (300, 20))
@@ -76,6 +80,18 @@ def test_what_is_small_or_no_picture_is_sent_as_it_is():
         assert pictures.fit(media, SMALL) is media
 
 
+@pytest.mark.parametrize("form", ["BMP", "TIFF"])
+def test_a_picture_of_a_type_that_models_do_not_read_is_sent_as_png(form):
+    sent = SentPictures().fit(Media(f"image/{form.lower()}", saved(30, 20, form)), limits_for("gemini"))
+    assert isinstance(sent, Media)
+    assert (sent.media_type, pixels(sent.data)) == ("image/png", (30, 20))
+
+
+def test_a_picture_of_a_type_that_cannot_be_converted_is_named():
+    sent = SentPictures().fit(Media("image/svg+xml", b"<svg/>"), limits_for("gemini"))
+    assert sent == Text("[image/svg+xml, 6 bytes] (not sent: models do not read its type)")
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -83,6 +99,14 @@ def test_what_is_small_or_no_picture_is_sent_as_it_is():
         (
             b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sIIBBBBBI", 13, b"IHDR", 60_000, 60_000, 8, 2, 0, 0, 0, 0),
             "not sent: ",
+        ),
+        (png(20, 9_000)[:200], "not sent: it cannot be read: "),  # cut off
+        (
+            b"\x89PNG\r\n\x1a\n"
+            + struct.pack(">I4sIIBBBBB", 13, b"IHDR", 60_000, 60_000, 8, 2, 0, 0, 0)
+            + struct.pack(">I", zlib.crc32(struct.pack(">4sIIBBBBB", b"IHDR", 60_000, 60_000, 8, 2, 0, 0, 0)))
+            + struct.pack(">I4sI", 0, b"IDAT", zlib.crc32(b"IDAT")),
+            "not sent: it cannot be read: ",  # a bomb: PIL reads the header, and refuses the pixels
         ),
     ],
 )
@@ -114,6 +138,24 @@ def test_the_oldest_pictures_are_named_when_there_are_too_many_and_a_few_more_th
         seen.append(before == view.messages[: len(before)])
     assert seen.count(False) <= 5  # what was sent before seldom changes
     assert len([*pictures_in(history)]) == 12
+
+
+def test_a_history_that_was_cut_hides_no_picture_that_fits(monkeypatch):
+    monkeypatch.setitem(LIMITS, "openai", SMALL)
+    view, rules = RequestView(), Rules(provider="openai")
+    view.follow((user("Go."), *results(9)), rules)
+    view.follow((user("Again."), *results(2)), rules)
+    assert len([*pictures_in(view.messages)]) == 2
+
+
+def test_the_trials_of_a_compaction_make_no_picture_small_again(monkeypatch):
+    history, work = (user("Go.", Media("image/png", png(9_000, 2), "big.png")),), list[str]()
+    view = RequestView()
+    context = Context(Limits(1_000), view=view, provider="openai")
+    context.view(history)
+    monkeypatch.setattr(sent_pictures, "fit_image", lambda data, name: work.append(name) or Media("image/png", data))
+    asyncio.run(context.compact(history, 0, lambda request: None, early=True))
+    assert work == []
 
 
 def test_the_work_is_done_in_a_thread_and_once_for_a_message(monkeypatch):

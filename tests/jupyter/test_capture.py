@@ -301,3 +301,24 @@ play(calls("start"), "Started.", tools=[start])
     assert kernel.run("%%agent\nStart.").stream == "of a thread\n"
     assert kernel.run("late.set(); after.result(30)").ok
     assert kernel.run(TOLD).stream == "['1', 'Printed:\\nmine']\n"
+
+
+def test_a_chart_of_a_tool_is_shown_below_the_cell_and_the_model_gets_a_picture_or_its_specification(kernel):
+    kernel.run("""
+import altair as alt, pandas as pd, plotly.graph_objects as go
+from IPython.display import display
+def chart() -> str:
+    "Chart."
+    display(alt.Chart(pd.DataFrame({"x": [1, 2]})).mark_bar().encode(x="x:Q"))
+    go.Figure(go.Bar(y=[1, 2], name="Oslo")).show()
+    return "shown"
+play(calls("chart"), "Shown.", tools=[chart])
+""")
+    cell = kernel.run("%%agent\nChart.")
+    assert any("vega" in str(data.get("text/html")) for data in cell.displays)
+    assert any("application/vnd.plotly.v1+json" in data for data in cell.displays)
+    assert not any("data:image/png" in str(data) for data in cell.displays)
+    kernel.run("parts = agent.messages[2].parts[0].content")
+    told = kernel.run("print([p.type for p in parts], parts[1].media_type, parts[2].text)").stream
+    assert "['text', 'media', 'text'] image/png" in told
+    assert '"name": "Oslo"' in told

@@ -14,7 +14,18 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from agentmagic.values import pictures
-from agentmagic.values.pictures import EDGE, LARGEST, NoPicture, describe_figure, is_picture, picture, shown_image
+from agentmagic.values.pictures import (
+    EDGE,
+    LARGEST,
+    PLOTLY,
+    NoPicture,
+    chart_of,
+    chart_part,
+    describe_figure,
+    is_picture,
+    picture,
+    shown_image,
+)
 
 FRAME = pd.DataFrame({"day": [1, 2], "sold": [3, 4]})
 
@@ -226,3 +237,38 @@ def test_a_figure_can_be_told_in_words(value, words):
 @pytest.mark.parametrize("values", [np.uint16([[0, 32768, 65535]]), np.int32([[-5, 0, 5]]), np.float32([[0, 0.5, 1]])])
 def test_an_image_of_large_or_fractional_values_is_drawn_from_black_to_white(values):
     assert [*opened(Image.fromarray(values)).get_flattened_data()] == [0, 127, 255]
+
+
+def long_chart():
+    return go.Figure(go.Scatter(x=np.arange(3000), y=["a" * 900] * 3000, name="growth"))
+
+
+def test_the_specification_of_a_long_chart_in_words_names_the_first_values():
+    told = describe_figure(long_chart())
+    assert '"x": [0, 1, 2, 3, 4, "… (2,995 more)"]' in told
+    assert "template" not in told
+    assert len(told) < 2_000
+
+
+@pytest.mark.parametrize(
+    ("value", "data", "is_chart"),
+    [
+        (alt.Chart(FRAME).mark_line(), {"text/html": "<div>"}, True),
+        (None, {PLOTLY: long_chart().to_plotly_json()}, True),
+        (None, {PLOTLY: {"data": 3, "layout": []}}, False),
+        (None, {PLOTLY: "no object"}, False),
+        (alt.Chart, {}, False),
+        (FRAME, {"text/html": "<table>"}, False),
+    ],
+)
+def test_a_chart_is_known_by_its_display(value, data, is_chart):
+    assert (chart_of(value, data) is not None) == is_chart
+
+
+def test_a_chart_is_a_picture_for_the_model_alone_or_else_its_specification():
+    drawn_chart = chart_part(alt.Chart(FRAME).mark_line().encode(x="day:Q", y="sold:Q"))
+    assert (drawn_chart.media_type, drawn_chart.audience) == ("image/png", "assistant")
+    told = chart_part(long_chart()).text
+    assert "kaleido, which is not installed" in told
+    assert '"name": "growth"' in told
+    assert "would take too long" in chart_part(alt.Chart(FRAME).mark_line(), draw=False).text

@@ -8,6 +8,7 @@ import base64
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from agentmagic.messages import Content, Media, Text, as_text
 from agentmagic.runtime.engine import engine
 from agentmagic.values.describe import to_content
 from agentmagic.values.frames import without_style
-from agentmagic.values.pictures import display_width, figure_of, shown_image
+from agentmagic.values.pictures import DRAWING, chart_of, chart_part, display_width, figure_of, shown_image
 
 LONGEST_PRINTED = 200_000
 """Characters of a tool's printed text between two displays that are kept: half of them its beginning, half its end.
@@ -68,6 +69,10 @@ class OutputCapture:
         self._format: Callable[..., tuple[Mapping[str, Any], Mapping[str, Any]]] | None = None
         self._figure: Any = None
         """The figure that is about to be displayed, or None."""
+        self._value: Any = None
+        """The value that is about to be displayed, or None."""
+        self._drawing = 0.0
+        """The seconds that it took to draw charts. plotly starts a browser for each chart, which takes seconds."""
 
     def start(self) -> None:
         """Replace stdout, stderr and the shell's display publisher, so that output is captured from now on."""
@@ -114,11 +119,11 @@ class OutputCapture:
             stream.write(text)
 
     def format(self, value: Any, *args: Any, **options: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Format a displayed value. Store its Matplotlib figure for `publish`, which gets only the image."""
+        """Format a displayed value. Store it, and its Matplotlib figure, for `publish`, which gets only the data."""
         assert self._format is not None  # noqa: S101  (set by `start`)
         data, metadata = self._format(value, *args, **options)
         if data and self.captures_displays():
-            self._figure = figure_of(value)
+            self._value, self._figure = value, figure_of(value)
             if without_style(value) is not value:  # a styled table, whose repr shows only its type
                 data = {**data, "text/plain": as_text(to_content(value)[0])}
         return data, metadata
@@ -128,9 +133,14 @@ class OutputCapture:
     ) -> bool:
         """Capture a display, or update a captured one. Return whether the front end must get the display too."""
         figure, self._figure = self._figure, None
+        value, self._value = self._value, None
         part, html, whole = _part_of(data, metadata)
         if not whole and figure is not None and (image := shown_image(figure)):
             (part, html), whole = image, True
+        if not whole and (chart := chart_of(value, data)) is not None:
+            began = time.monotonic()
+            part = chart_part(chart, draw=self._drawing < DRAWING)
+            self._drawing += time.monotonic() - began
         displays = [item for item in self._items if isinstance(item, _Display) and item.display_id == display_id]
         if update and display_id:
             for item in displays:
