@@ -59,9 +59,14 @@ def table_of(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
         table = data.get(key)
         if isinstance(table, Mapping):
             inner = cast("Mapping[str, Any]", table)
+            if _is_entry(inner):  # a server whose name is that of a table
+                return data
             return cast("Mapping[str, Any]", inner["servers"]) if isinstance(inner.get("servers"), Mapping) else inner
-    is_entry = any(isinstance(data.get(key), str) for key in ("command", "url", "serverUrl", "httpUrl"))
-    return None if is_entry else data
+    return None if _is_entry(data) else data
+
+
+def _is_entry(data: Mapping[str, Any]) -> bool:
+    return any(isinstance(data.get(key), str | list) for key in ("command", "url", "serverUrl", "httpUrl"))
 
 
 def _fields(entry: Any) -> Mapping[str, Any]:

@@ -105,3 +105,9 @@ def test_a_long_text_that_is_no_json_is_read_in_linear_time(read):
 def test_a_hostile_file_is_refused_at_once(text):
     with pytest.raises(json.JSONDecodeError):
         entries.load(text)
+
+
+@pytest.mark.parametrize("command", ["x", ["x"]])
+def test_a_server_can_have_the_name_of_a_table(command):
+    data = {"mcp": {"command": command}, "other": {"command": command}}
+    assert entries.table_of(data) == data
