@@ -71,10 +71,10 @@ def read_plain_text(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> s
     return decode_text(read_plain(path, most)).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def decode_text(data: bytes) -> str:
+def decode_text(data: bytes, errors: str = "strict") -> str:
     """Return a file's bytes as text: UTF-8, or UTF-16 with the byte order mark that editors of Windows write.
 
-    The mark itself is left out. Raises UnicodeDecodeError for anything else.
+    The mark itself is left out. Raises UnicodeDecodeError for anything else, unless `errors` is "replace".
     """
     is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return data.decode("utf-16" if is_wide else "utf-8-sig")
+    return data.decode("utf-16" if is_wide else "utf-8-sig", errors)

@@ -17,7 +17,7 @@ from agentmagic.context.request_view import FRAME, tokens_of_message
 from agentmagic.errors import UsageError
 from agentmagic.events import PromptValue, ValueKind
 from agentmagic.messages import Content, Media, Resource, Text, user
-from agentmagic.plain_files import open_plain
+from agentmagic.plain_files import decode_text, open_plain
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.secrets import learn, redact
 from agentmagic.text import cut, plural, sanitize, single_line
@@ -177,9 +177,9 @@ class Attacher:
             return self._media(reference, name, file.read(), kind, line)
         most = BUDGET * CHARACTERS
         start = file.read(4 * most)  # `most` is in characters, which have up to 4 bytes each.
-        if b"\0" in start:
+        text = decode_text(start, "replace")
+        if "\0" in text:
             raise UsageError("it is no text, and no image")
-        text = start.decode("utf-8-sig", "replace")
         if size > len(start) or len(text) > most:
             text = f"{text[:most]}\n(cut: {size:,} bytes in all, the first {most:,} characters shown)"
         return _attachment(reference, "file", line, name, text, f"file:{name}")

@@ -29,11 +29,11 @@ _SILENT = frozenset({"$schema", "description", "name", "title", "icon", "version
 _LONGEST_SECONDS = 3_600
 """A larger time limit is in milliseconds: the other programs that count in seconds allow an hour at most."""
 
-_COMMENT = r"//[^\n]*|/\*.*?\*/"
-_NO_STRINGS = re.compile(
-    rf'"(?:\\.|[^"\\])*"|{_COMMENT}|(?<=["}}\]\w])\s*,(?=\s*(?:(?:{_COMMENT})\s*)*[}}\]])', re.DOTALL
-)
-"""A string, a comment, or a comma between a value and a closing bracket."""
+# Each pattern reads a text once: an end that is missing is the end of the text, and nothing is tried twice.
+_STRING = r'"[^"\\]*(?:\\.?[^"\\]*)*(?:"|\Z)'
+_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*[^*]*(?:\*(?!/)[^*]*)*(?:\*/|\Z)", re.DOTALL)
+_COMMA = re.compile(rf"{_STRING}|[\[{{,]\s*,|,(?=\s*[}}\]])", re.DOTALL)
+"""A string, a comma without a value before it (which stays an error), or a comma before a closing bracket."""
 
 
 def load(text: str) -> Any:
@@ -44,12 +44,13 @@ def load(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError:
-        return json.loads(_NO_STRINGS.sub(_blank, text))
+        bare = _COMMENT.sub(lambda match: _blank(match[0]), text)
+        return json.loads(_COMMA.sub(lambda match: " " if match[0] == "," else match[0], bare))
 
 
-def _blank(match: re.Match[str]) -> str:
-    """Return a string as it is, and blanks in place of a comment or a comma, so that all places stay the same."""
-    return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
+def _blank(text: str) -> str:
+    """Return a string as it is, and blanks in place of a comment, so that all places stay the same."""
+    return text if text.startswith('"') else re.sub(r"[^\n]", " ", text)
 
 
 def table_of(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -58,9 +59,14 @@ def table_of(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
         table = data.get(key)
         if isinstance(table, Mapping):
             inner = cast("Mapping[str, Any]", table)
+            if _is_entry(inner):  # a server whose name is that of a table
+                return data
             return cast("Mapping[str, Any]", inner["servers"]) if isinstance(inner.get("servers"), Mapping) else inner
-    is_entry = any(isinstance(data.get(key), str) for key in ("command", "url", "serverUrl", "httpUrl"))
-    return None if is_entry else data
+    return None if _is_entry(data) else data
+
+
+def _is_entry(data: Mapping[str, Any]) -> bool:
+    return any(isinstance(data.get(key), str | list) for key in ("command", "url", "serverUrl", "httpUrl"))
 
 
 def _fields(entry: Any) -> Mapping[str, Any]:

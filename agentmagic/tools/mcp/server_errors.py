@@ -18,7 +18,24 @@ HTTP_FAILED = -32011  # The server may have executed the request.
 HTTP_REFUSED = -32012  # The server did not execute the request.
 _EXPIRED = token_hex(16)  # Marks an error after which a call is repeated. It is random, so that no server can send it.
 _UNKNOWN_SESSION = "Session not found (HTTP {})"
-_LOST = frozenset({CLOSED, "Session not found", "Session terminated", *map(_UNKNOWN_SESSION.format, (400, 404, 410))})
+_SESSION_OVER = re.compile(
+    # The words of the mcp libraries for Python and TypeScript, of fastmcp, and of servers in reports of 2025 and 2026.
+    # The whole message must match, because tools have sessions too: "the session of the browser has expired".
+    r"""((bad\ request|not\ found|invalid\ request|error):\ )?
+    (
+        (mcp\ )?session(\ id)?(\ '?[\w.-]{1,200}'?)?\ (is\ |was\ |has\ |has\ been\ |does\ )?
+        (not\ found|not\ exist|no\ longer\ valid|unknown|invalid|expired|terminated|closed)
+      | (no\ valid|invalid|unknown|expired|could\ not\ find|invalid\ or\ (unknown|expired))
+        \ (mcp[ -])?session([ -]?id)?(\ header)?(\ provided)?(\ or\ not\ an\ initialize\ request)?
+        (:?\ '?[\w.-]{1,200}'?)?(\ for\ '[\w/-]{1,200}')?
+      | server\ not\ initialized
+    )
+    [.!]?([.;,]\ (the\ )?(client|please)\ (should\ |must\ )?(re-?initialize|reconnect)[.!]?)?""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_LONGEST_WORDS = 600
+"""Characters of a message up to which it can say that a session is over."""
+_LOST = frozenset({CLOSED, *map(_UNKNOWN_SESSION.format, range(400, 600))})
 _BROKEN = "SSE stream "  # The mcp library's error begins with this if an answer is incomplete.
 _TRANSPORTS = frozenset({"anyio", "httpx2", "httpcore2"})
 _REFUSED = {401: "it wants a valid token", 403: "it does not permit this to who asks"}
@@ -36,10 +53,15 @@ def is_lost(error: BaseException) -> bool:
     from mcp import MCPError
 
     if isinstance(error, MCPError):
-        # The code is not enough: servers use the code of a closed connection, -32000, for other errors too. The message
-        # "Session not found" is in the list because a restarted server answers every request with it.
-        return error.message in _LOST
+        # The code is not enough: servers use the code of a closed connection, -32000, for other errors too. A restarted
+        # server answers every request with words about the session.
+        return error.message in _LOST or session_is_over(error.message)
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _TRANSPORTS
+
+
+def session_is_over(message: str) -> bool:
+    """Return whether the whole message of a server's error says that it does not know the session."""
+    return len(message) <= _LONGEST_WORDS and _SESSION_OVER.fullmatch(message.strip()) is not None
 
 
 def has_expired(error: BaseException) -> bool:
@@ -92,14 +114,16 @@ def http_error(status: int, problem: str, answer: Mapping[str, Any] | None, *, i
     `problem` is the text from `http_problem`. `answer` is the JSON-RPC error in the body of the response, if any.
     `in_session` says whether the request had a session id.
     """
-    is_about_session = answer is None or _ABOUT_SESSION.search(answer["message"]) is not None
-    is_about_request = answer is not None and answer["code"] in _REQUEST_ERRORS and not is_about_session
+    is_over = answer is not None and session_is_over(answer["message"])
+    is_about_request = answer is not None and answer["code"] in _REQUEST_ERRORS and not is_over
+    # An error of the transport, not of the request, that mentions the session in other words.
+    mentions_it = answer is None or (not is_about_request and _ABOUT_SESSION.search(answer["message"]) is not None)
     session_error = {"code": HTTP_FAILED, "message": _UNKNOWN_SESSION.format(status)}
-    # In the protocol, 404 means that the session has expired and the request was not executed. Some servers answer 400
-    # or 410 instead, for which the protocol does not promise that.
+    # In the protocol, 404 means that the session has expired and the request was not executed. Some servers answer with
+    # another status, for which the protocol does not promise that.
     if in_session and status == HTTPStatus.NOT_FOUND and not is_about_request:
         return session_error | {"data": _EXPIRED}
-    if in_session and status in (HTTPStatus.BAD_REQUEST, HTTPStatus.GONE) and is_about_session:
+    if in_session and (is_over or (status in (HTTPStatus.BAD_REQUEST, HTTPStatus.GONE) and mentions_it)):
         return session_error
     return failure(status, problem) if answer is None else {**answer, "message": f"{answer['message']} (HTTP {status})"}
 

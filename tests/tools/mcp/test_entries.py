@@ -96,3 +96,18 @@ def test_a_long_text_that_is_no_json_is_read_in_linear_time(read):
     for text in ("/*" * 100_000, '"' + "\\" * 200_001, "[" + "1, // x\n" * 50_000, "[1" + " " * 100_000 + ","):
         with pytest.raises(config.ConfigError):
             read(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1," + "/" * 60 + "\nx]", "/* " * 300_000, '"' * 600_001, '"\\' * 300_000, "[" + ", " * 300_000, "," * 600_000],
+)
+def test_a_hostile_file_is_refused_at_once(text):
+    with pytest.raises(json.JSONDecodeError):
+        entries.load(text)
+
+
+@pytest.mark.parametrize("command", ["x", ["x"]])
+def test_a_server_can_have_the_name_of_a_table(command):
+    data = {"mcp": {"command": command}, "other": {"command": command}}
+    assert entries.table_of(data) == data

@@ -105,6 +105,8 @@ async def test_a_server_that_knows_no_session_is_asked_twice_and_not_again(serve
         ),
         ((400, -32000, "Bad Request: Server not initialized"), "went away during visit (Session not found (HTTP 400))"),
         ((200, -32600, "Session not found"), "went away during visit; whether"),
+        ((200, -32600, "Unknown session id '1'; client should reinitialize"), "went away during visit; whether"),
+        ((503, -32000, "Invalid session"), "went away during visit (Session not found (HTTP 503))"),
         ((404, -32601, "Method not found"), "visit failed: Method not found (HTTP 404)"),
         ((404, -32602, "No such tool"), "visit failed: No such tool (HTTP 404)"),
         ((410, -32001, "Session expired"), "went away during visit (Session not found (HTTP 410))"),

@@ -59,3 +59,59 @@ def test_a_fault_is_said_in_words_that_help(transport, error, reason):
 def test_each_status_of_http_says_what_it_is(status, headers, problem):
     found = server_errors.http_problem(WEB.url, status, headers)
     assert found is None if problem is None else found.startswith(f"{WEB.url} {problem}")
+
+
+OVER = {
+    "Session not found": "mcp for TypeScript and Python",
+    "Session terminated": "mcp for Python, its client",
+    "Not Found: Session has been terminated": "mcp for Python",
+    "Bad Request: No valid session ID provided": "mcp for TypeScript",
+    "Bad Request: No valid session ID or not an initialize request": "affine-mcp-server 301",
+    "Bad Request: Server not initialized": "mcp for TypeScript",
+    "Invalid or unknown session.": "fastmcp",
+    "Invalid session ID": "mcp-go 689",
+    "Invalid session": "mcp-go",
+    "Not Found: Unknown Mcp-Session-Id header": "1mcp-app 550",
+    "Bad Request: Unknown Mcp-Session-Id header": "OmniRoute 5191",
+    "Unknown session id '0fbc7f3f46a1' for 'tools/call'; client should reinitialize": "kimi-code 2380",
+    "Could not find session ID": "1mcp-app 550",
+    "Session 0fbc-7f3f not found": "gateways",
+    "Session ID 0fbc7f3f has expired": "gateways",
+    "session expired": "gateways",
+    "Session does not exist": "gateways",
+    "The session": None,
+    "Session expired: log in to the shop again": None,
+    "The browser session was not found": None,
+    "Unknown tool: session_list": None,
+    "session_id must be a number": None,
+    "No valid session ID provided for the row": None,
+    "Mcp-Session-Id header is required": None,
+    "Session": None,
+    "The camera is not initialized": None,
+    "Session not found " + "x" * 1000: None,
+}
+"""Messages of errors, each with the server that sends it. None: the message is about something else."""
+
+
+@pytest.mark.parametrize("message", OVER)
+def test_a_session_that_is_over_is_known_by_its_words(message):
+    is_over = OVER[message] is not None
+    assert server_errors.is_lost(MCPError(-32600, message)) is is_over
+    for status, code in ((400, -32602), (410, -32602), (500, -32000), (503, -32000)):
+        answer = {"code": code, "message": message}
+        error = server_errors.http_error(status, "a problem", answer, in_session=True)
+        assert server_errors.is_lost(MCPError(**error)) is is_over
+        assert not server_errors.has_expired(MCPError(**error)), "the call may have run"
+        outside = server_errors.http_error(status, "a problem", answer, in_session=False)
+        assert outside["message"] == f"{message} (HTTP {status})"
+
+
+@pytest.mark.parametrize("message", OVER)
+def test_a_404_about_the_parameters_is_about_the_session_only_by_its_words(message):
+    error = server_errors.http_error(404, "a problem", {"code": -32602, "message": message}, in_session=True)
+    assert server_errors.has_expired(MCPError(**error)) is (OVER[message] is not None)
+
+
+def test_a_hostile_message_is_read_soon():
+    assert not server_errors.session_is_over("session " + "a" * 580)
+    assert not server_errors.session_is_over("a" * 10_000_000)
