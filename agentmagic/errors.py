@@ -209,12 +209,13 @@ class ProviderError(AgentMagicError):
     `retryable` says whether the same request may succeed later, `retry_after` is the wait in seconds that the provider
     asked for, `status` the HTTP status if there was one. `usage` is the usage of the failed attempts if the provider
     reported it, else None. `mended` is "" or a sentence: it names what the model object leaves out of its requests from
-    now on, so that the request can be sent again at once.
+    now on, so that the request can be sent again at once. `begun` says whether a part of the answer came before.
     """
 
     code = "provider"
     retryable = False
     mended = ""
+    begun = False
 
     def __init__(self, message: str, *, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)

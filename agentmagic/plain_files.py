@@ -4,6 +4,7 @@ A pipe would block its reader for ever, and a device or a huge file would fill t
 open them here: a regular file of bounded size, opened without blocking.
 """
 
+import codecs
 import errno
 import os
 import stat
@@ -63,8 +64,17 @@ def read_plain(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> bytes:
 
 
 def read_plain_text(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> str:
-    r"""Return the content of a regular file as UTF-8 text, with `\n` for each line end, and without a byte order mark.
+    r"""Return the content of a regular file as text, with `\n` for each line end.
 
     Raises UnfitFile and OSError like `read_plain`, and UnicodeDecodeError.
     """
-    return read_plain(path, most).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    return decode_text(read_plain(path, most)).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decode_text(data: bytes) -> str:
+    """Return a file's bytes as text: UTF-8, or UTF-16 with the byte order mark that editors of Windows write.
+
+    The mark itself is left out. Raises UnicodeDecodeError for anything else.
+    """
+    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if is_wide else "utf-8-sig")

@@ -126,6 +126,11 @@ class Context:
         self._view.follow(messages, self._rules)
         return self._view.messages
 
+    async def fit_pictures(self, messages: Sequence[Message]) -> str:
+        """Make the pictures of new messages small, in a thread. Return "", or a notice about pictures left out."""
+        await self._view.fit_pictures(messages, self._rules.provider)
+        return self._view.pictures.take_notice()
+
     def measured(self, sent: int, usage: Usage) -> None:
         """Store the provider's token count of a request that sent the first `sent` messages of the history.
 

@@ -16,7 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from agentmagic.plain_files import UnfitFile, read_plain
+from agentmagic.plain_files import UnfitFile, decode_text, read_plain
 from agentmagic.secrets import redact
 from agentmagic.text import reveal, single_line
 
@@ -248,7 +248,7 @@ def _inside(path: Path, within: Path) -> Path:
 def as_text(data: bytes) -> str:
     """Return bytes as text, with hidden characters made visible. Raises Unusable if the bytes are not UTF-8 text."""
     try:
-        text = data.decode("utf-8-sig")
+        text = decode_text(data)
     except UnicodeDecodeError:
         raise Unusable("is no text in UTF-8") from None
     if "\0" in text:
@@ -265,13 +265,19 @@ def front_matter(text: str, *, strictly: bool = True) -> tuple[Mapping[str, Any]
 
     Raises Unusable if the front matter is invalid. If `strictly` is true, raises it also if none exists.
     """
-    lines = text.split("\n")
+    lines = text.replace("\r", "\n").split("\n")
     end = next((index for index, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), None)
     if lines[0].rstrip() != "---" or end is None:
+        if strictly and lines[0].rstrip() == "---":
+            raise Unusable("begins with a line --- and has no second one: write it after the description")
         if strictly:
-            raise Unusable("has no front matter")
+            raise Unusable("has no front matter: begin it with the lines ---, name: ..., description: ..., ---")
         return {}, text.strip()
     return _yaml("\n".join(lines[1:end])), "\n".join(lines[end + 1 :]).strip()
+
+
+_FRONT_LINE = re.compile(r"([A-Za-z_][\w-]{0,63})[ \t]*:(?:[ \t]+(.*)|)")
+"""A line of a front matter with a key and a value."""
 
 
 @lru_cache(maxsize=512)
@@ -284,21 +290,43 @@ def _yaml(text: str) -> Mapping[str, Any]:
         _check_events(cast("Any", yaml).parse(text, Loader=yaml.BaseLoader))
         data = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506  (it makes texts, lists and mappings alone)
     except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError):
-        raise Unusable("has a front matter that is no plain YAML") from None
-    if not isinstance(data, dict):
-        raise Unusable("has a front matter that is no mapping")
-    return cast("Mapping[str, Any]", data)
+        return _lines_of(text)
+    return cast("Mapping[str, Any]", data) if isinstance(data, dict) else _lines_of(text)
+
+
+def _lines_of(text: str) -> Mapping[str, str]:
+    """Return the values of lines `key: value`, as other programs read a front matter that is not strict YAML.
+
+    A value can have a colon, a bracket or a star in it. Indented lines continue the value before them. Raises Unusable,
+    with the number of the line, for any other line.
+    """
+    values: dict[str, str] = {}
+    key = ""
+    for number, line in enumerate(text.split("\n"), 2):  # the line --- is the first
+        if match := _FRONT_LINE.fullmatch(line):
+            key, values[match[1]] = match[1], _unquoted((match[2] or "").strip())
+        elif line.strip() and not line.startswith("#"):
+            if not key or not line[:1].isspace():
+                raise Unusable(f"has a front matter whose line {number} is no `key: value`: write it so, or remove it")
+            values[key] = f"{values[key]} {line.strip()}".strip()
+    if not values:
+        raise Unusable("has a front matter without a line `key: value`")
+    return values
+
+
+def _unquoted(value: str) -> str:
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
 
 
 def _check_events(events: Iterable[Any]) -> None:
-    """Raise Unusable for YAML with deep nesting or aliases. With aliases, a few lines can expand to a gigabyte."""
+    """Raise ValueError for YAML with deep nesting or aliases. With aliases, a few lines can expand to a gigabyte."""
     depth = 0
     for event in events:
         kind = type(event).__name__
         depth += kind.endswith(("MappingStartEvent", "SequenceStartEvent"))
         depth -= kind.endswith(("MappingEndEvent", "SequenceEndEvent"))
         if kind == "AliasEvent" or depth > DEEPEST_FRONT:
-            raise Unusable("has a front matter that is no plain YAML")
+            raise ValueError("it has aliases, or is nested too deep")
 
 
 def _other_files(folder: Path, root: Path) -> list[tuple[str, int, str]]:

@@ -5,10 +5,12 @@ and Google for English; other scripts need more tokens.
 https://help.openai.com/en/articles/4936856 and https://ai.google.dev/gemini-api/docs/tokens
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from agentmagic.context.sent_pictures import SentPictures, limits_for, pictures_in
 from agentmagic.events import Compacted
 from agentmagic.messages import (
     HostedCall,
@@ -42,6 +44,9 @@ BYTES = 500
 
 PARTS = ("instructions", "tools", "history", "results", "prompt")
 """The parts of a request, for counting tokens."""
+
+KEPT = 0.75
+"""The share of the pictures that a request can have which is left when the oldest ones are hidden."""
 
 SHORT = 500
 """Characters sent of an old result after a compaction has shortened it. No other limit of results is lower."""
@@ -98,6 +103,8 @@ class RequestView:
 
     def __init__(self) -> None:
         self.scale = 1.0
+        self.pictures = SentPictures()
+        self._hidden_pictures = 0  # the oldest pictures, which are only named because there are too many
         self._reset((), Rules())
 
     def _reset(self, messages: Sequence[Message], rules: Rules) -> None:
@@ -109,6 +116,7 @@ class RequestView:
         self._totals = [0]  # totals[n]: estimated tokens of the first n messages
         self.has_previews = False
         self.token_count: TokenCount | None = None
+        self._sizes: list[int] = []  # the bytes of each picture so far, with those that are hidden
 
     def follow(self, messages: Sequence[Message], rules: Rules) -> None:
         """Update the view to this history. If it only grew and the rules are the same, convert only new messages."""
@@ -118,9 +126,36 @@ class RequestView:
         # The comparison is cheap for a history that only grew: Python first compares the identity of the items.
         if rules != self._rules or tuple(messages[: len(previous)]) != previous:
             self._reset(messages, rules)
+        self._add_all(messages)
+        if (surplus := self._surplus()) > 0:
+            self._reset(messages, rules)
+            self._hidden_pictures = surplus
+            self._add_all(messages)
+
+    async def fit_pictures(self, messages: Sequence[Message], provider: str) -> None:
+        """Make the pictures of messages that are not in this view yet as small as the provider needs them."""
+        is_longer = messages[: len(self._history)] == self._history
+        new = [*pictures_in(messages[len(self._history) if is_longer else 0 :])]
+        if new:
+            limits = limits_for(provider)
+            await asyncio.to_thread(lambda: [self.pictures.fit(picture, limits) for picture in new])
+
+    def _add_all(self, messages: Sequence[Message]) -> None:
         for index in range(len(self._history), len(messages)):
             self._add(messages[index], index)
         self._history = tuple(messages)
+
+    def _surplus(self) -> int:
+        """Return how many of the oldest pictures must be hidden, or 0 if there are not too many now.
+
+        A quarter more is hidden than needed, so that not each further picture changes the messages that were sent.
+        """
+        limits, hidden, sizes = limits_for(self._rules.provider), self._hidden_pictures, self._sizes
+        if len(sizes) - hidden <= limits.count and sum(sizes[hidden:]) <= limits.total:
+            return 0
+        while len(sizes) - hidden > limits.count * KEPT or sum(sizes[hidden:]) > limits.total * KEPT:
+            hidden += 1
+        return min(hidden, len(sizes) - 1)  # a single picture fits
 
     @property
     def unsent(self) -> frozenset[int]:
@@ -171,8 +206,14 @@ class RequestView:
         """Return the part. If it is a medium that the model does not accept or must not see, return text naming it."""
         if not isinstance(part, Media):
             return part
-        is_hidden = part.audience == "user" or not self._rules.accepts(part)
-        return Text(as_text(part)) if is_hidden else part
+        if part.audience == "user" or not self._rules.accepts(part):
+            return Text(as_text(part))
+        sent = self.pictures.fit(part, limits_for(self._rules.provider))
+        if isinstance(sent, Media) and sent.media_type.startswith("image/"):
+            self._sizes.append(len(sent.data))
+            if len(self._sizes) <= self._hidden_pictures:
+                return Text(f"{as_text(part)} (an older picture, not sent again)")
+        return cast("P | Text", sent)
 
 
 def _same(new: Sequence[Part], old: Sequence[Part]) -> bool:

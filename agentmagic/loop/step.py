@@ -10,6 +10,7 @@ from functools import cached_property
 from agentmagic.agent import TOOL_CHOICES
 from agentmagic.context.compaction import Context, Limits
 from agentmagic.context.request_view import CHARACTERS, tokens_by_part
+from agentmagic.context.sent_pictures import limits_for
 from agentmagic.errors import ContextTooLong, ProviderError, ToolError
 from agentmagic.events import (
     Compacted,
@@ -142,7 +143,7 @@ class Steps:
             self._turn.history.compacted,
             view=self._turn.view,
             accepts=self._turn.facts.accepts,
-            provider=self._model.name.partition(":")[0],
+            provider=self._provider,
             instructions=self._instructions,
             tools=self._definitions,
             unsent=self._turn.history.unsent,
@@ -215,6 +216,8 @@ class Steps:
         for warning in filter(None, (budget.warning() for budget in self._turn.budgets)):
             self._emit(Notice("warning", warning))
         messages = self._messages
+        if notice := await self._context.fit_pictures(messages):
+            self._emit(Notice("warning", notice))
         if self._context.due(messages) and await self._compact(messages):
             self.keep_budgets()  # check again: the summary had a cost too
         return messages
@@ -250,6 +253,7 @@ class Steps:
         except BudgetExhausted as spent:
             message = f"The model was not asked. {spent}"
             raise ToolError(message) from None
+        await self._turn.view.fit_pictures(messages, self._provider)
         request_messages = tuple(
             replace(message, parts=tuple(map(self._replace_media, message.parts))) for message in messages
         )
@@ -364,8 +368,15 @@ class Steps:
         return None if last is None else await self._context.compact(messages, last, self._complete, early=True)
 
     def _replace_media(self, part: Part) -> Part:
-        """Replace media that the model does not accept by text that names them."""
-        return Text(as_text(part)) if isinstance(part, Media) and not self._turn.facts.accepts(part) else part
+        """Replace media that the model does not accept by text that names them, and make pictures small."""
+        if not isinstance(part, Media):
+            return part
+        accepted = self._turn.facts.accepts(part)
+        return self._turn.view.pictures.fit(part, limits_for(self._provider)) if accepted else Text(as_text(part))
+
+    @property
+    def _provider(self) -> str:
+        return self._model.name.partition(":")[0]
 
     async def _complete(
         self, request: Request, purpose: str = "The summary", deadline: Deadline | None = None

@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 
 from agentmagic import settings
 from agentmagic.classroom import class_settings
-from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken
+from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, StreamBroken, Unavailable
 from agentmagic.messages import Usage
+from agentmagic.providers.addresses import adding_query, shown, split_query, tidy, without_ending
 from agentmagic.providers.base import ModelEvent, Provider, Request
 from agentmagic.providers.error_bodies import find_error
 from agentmagic.providers.failures import (
@@ -35,6 +36,7 @@ from agentmagic.providers.failures import (
 )
 from agentmagic.providers.proxies import RouteFault, async_client, network, sync_client
 from agentmagic.providers.rate_limits import note_limits, note_sent
+from agentmagic.providers.refused_parts import RefusedParts, names_part
 from agentmagic.providers.streams import DONE, read_events, read_json
 from agentmagic.providers.traffic import HttpExchange, exchange_of, note_request
 from agentmagic.providers.wire import object_of, objects_of, text_of
@@ -190,10 +192,13 @@ class RemoteModel(Generic[K, C]):
     refusable: ClassVar[Mapping[str, re.Pattern[str]]] = {}
     mark: ClassVar[str] = ""
     """The field that each chunk of an answer has. A chunk without it can be an error."""
+    added: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")
+    """The end of a path that the client adds by itself, so that it is taken off an address which has it already."""
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         self.model = model
         self._without: dict[str, dict[str, str]] = {}  # the refused fields, by the address of the server
+        self._refused: dict[str, RefusedParts] = {}  # by the address of the server too
         self._base_url = base_url
         self._api_key = api_key
         self._lease = ClientLease(self._find, self._connect, _close)
@@ -209,7 +214,7 @@ class RemoteModel(Generic[K, C]):
     @property
     def base_url(self) -> str:
         """The address that requests are sent to. It is the constructor's `base_url`, or else from the environment."""
-        return (self._base_url or settings.variable(self.row.base_url) or self.own_url).strip()
+        return tidy(self._base_url or settings.variable(self.row.base_url) or "") or self.own_url
 
     @property
     def reached_at(self) -> str:
@@ -226,16 +231,34 @@ class RemoteModel(Generic[K, C]):
     @property
     def who(self) -> str:
         """The name of the server in error messages."""
-        return self.vendor if self.is_own else self.base_url
+        return self.vendor if self.is_own else shown(self.base_url)
 
     @property
     def without(self) -> dict[str, str]:
         """The fields that this server has refused, each with the field to send in its place, or "" if none exists."""
         return self._without.setdefault(self.base_url, {})
 
+    @property
+    def refused(self) -> RefusedParts:
+        """The parts of histories that this server has refused."""
+        return self._refused.setdefault(self.base_url, RefusedParts())
+
     def body(self, request: Request) -> dict[str, Any]:
         """Return the JSON that is sent for a request."""
         raise NotImplementedError
+
+    @contextmanager
+    def _sending(self, request: Request) -> Generator[dict[str, Any]]:
+        """Yield the body of a request, which the `with` block sends, and learn which parts of it the server refuses."""
+        body = self.body(request)
+        try:
+            yield body
+        except (BadRequest, Unavailable) as failure:
+            is_refusal = isinstance(failure, BadRequest) and failure.status in _REFUSALS
+            if not failure.begun and not failure.mended and (is_refusal or names_part(str(failure))):
+                failure.mended = self.refused.learn(str(failure), request, body)
+            raise
+        self.refused.accept(request)
 
     @property
     def key_digest(self) -> str:
@@ -265,7 +288,10 @@ class RemoteModel(Generic[K, C]):
 
     def _find(self) -> K:
         """Return the address and the key. Raises BadRequest, AuthenticationMissing and AuthenticationFailed."""
-        return cast("K", (usable_url(self.reached_at, self.row.base_url, self.example), self._find_key()))
+        return cast("K", (self._usable_url(), self._find_key()))
+
+    def _usable_url(self) -> str:
+        return without_ending(usable_url(self.reached_at, self.row.base_url, self.example), self.added)
 
     def _find_key(self) -> str:
         return usable_key(self.vendor, self._api_key, self.row.keys)
@@ -285,6 +311,9 @@ class RemoteModel(Generic[K, C]):
         if isinstance(failure, AuthenticationFailed):
             self._lease.forget()  # the next request looks for the key again: the user can have set another one
         if isinstance(failure, BadRequest) and failure.status in _REFUSALS:
+            failure.mended = self.refused.follow_cure(str(failure), has_tools=bool(body.get("tools")))
+            if failure.mended:
+                return failure
             fields = ((name, pattern) for name, pattern in self.refusable.items() if name in body.keys() - self.without)
             field = next((name for name, pattern in fields if pattern.search(str(failure))), "")
             name, other = (field, "") if field else find_refused_field(str(failure) if error is None else error, body)
@@ -332,6 +361,7 @@ class RemoteModel(Generic[K, C]):
                     async for event in self._settle(reads, decoder):
                         yield event
         except ProviderError as failure:
+            failure.begun = begun
             if not begun:
                 self._note_refusal(failure, body)
             raise
@@ -406,8 +436,12 @@ def _close(client: Any) -> Awaitable[None]:
     return client.aclose() if hasattr(client, "aclose") else client.close()
 
 
-def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) -> "httpx2.AsyncClient":
+def http_client(
+    kind: "type[httpx2.AsyncClient] | None" = None, *, address: str = "", **options: Any
+) -> "httpx2.AsyncClient":
     """Return a new HTTP client that limits the size of responses; `options` are those of httpx2.
+
+    If `address` has a query, it is added to each request to that server.
 
     If a teacher or administrator allows only some addresses, redirects are not followed, because a redirect could
     lead to a server that is not allowed.
@@ -418,6 +452,8 @@ def http_client(kind: "type[httpx2.AsyncClient] | None" = None, **options: Any) 
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
     follows = class_settings().addresses is None
     client = async_client(kind, timeout=timeout, limits=limits, follow_redirects=follows, **options)
+    if query := split_query(address)[1]:
+        client.event_hooks["request"].append(adding_query(query, httpx2.URL(address).host))
     client.event_hooks["request"] += [_keep_keys, note_request, note_sent]
     client.event_hooks["response"][:0] = [_limit, note_limits]
     return client

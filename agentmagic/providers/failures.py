@@ -112,8 +112,7 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
             summary = f"The answer broke off, {who} reports {fault.code or 'an error'}"
             return StreamBroken, summary if fault.message else f"{summary}: it gave no reason", RETRY_ADVICE
         case HTTPStatus.NOT_FOUND:
-            advice = f"Check the name, and the base URL ({vendor.base_url}).{vendor.hint}"
-            return BadRequest, f"{who} has no model {model!r}", advice
+            return BadRequest, *_not_found(fault.message, vendor)
         case 413 | 429 if exceeds_rate(fault.message):
             summary = f"The request is larger than {who} allows at a time"
             return BadRequest, summary, "Send less, or shorten the conversation: %agent compact."
@@ -127,6 +126,15 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
         case status:
             advice = "The same request would be refused again."
             return BadRequest, f"{who} refused the request to {model} ({status})", advice
+
+
+def _not_found(message: str, vendor: Vendor) -> tuple[str, str]:
+    """Return the summary and the advice for an address or a model that a server does not have."""
+    if "model" in message.lower() or vendor.model in message:
+        advice = f"Check the name, and the base URL ({vendor.base_url}).{vendor.hint}"
+        return f"{vendor.who} has no model {vendor.model!r}", advice
+    advice = f"Check the base URL ({vendor.base_url}), which often ends in /v1, and the name {vendor.model!r}."
+    return f"{vendor.who} has nothing at this address (404)", f"{advice}{vendor.hint}"
 
 
 def _explain_page(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, str]:

@@ -7,6 +7,7 @@ https://github.com/ollama/ollama/blob/main/docs/api.md
 """
 
 import json
+import re
 import time
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import aclosing, suppress
@@ -18,6 +19,7 @@ from agentmagic.classroom import class_settings
 from agentmagic.errors import BadRequest, MissingExtra, ProviderError, UnknownModel
 from agentmagic.messages import Content, Media, Message, ProviderData, Reasoning, ToolCall, ToolDef, Usage, as_text
 from agentmagic.providers import failures, wire
+from agentmagic.providers.addresses import bare, join, split_query, without_ending
 from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merge
 from agentmagic.providers.clients import RemoteModel, http_client, listed_names
 from agentmagic.providers.error_bodies import find_error, status_of
@@ -49,6 +51,7 @@ KEPT_SECONDS = 240.0
 _last_used: dict[tuple[str, str], float] = {}
 """The monotonic time when a model was last used by any session, by the server's address and the model's name."""
 
+_ADDED = re.compile(r"/(?:api|v1)(?:/(?:chat|generate|chat/completions))?$")
 _IMAGES = ("image/png", "image/jpeg", "image/webp")
 
 
@@ -57,7 +60,7 @@ def host(value: str | None = None) -> str:
 
     Missing parts, such as the port, are added in the same way as Ollama does.
     """
-    text = (value or settings.variable(HOST) or "").strip().rstrip("/")
+    text = without_ending(bare(value or settings.variable(HOST) or ""), _ADDED).rstrip("/")
     scheme, separator, rest = text.rpartition("://")
     scheme = scheme or "http"
     where, _, path = rest.partition("/")
@@ -76,7 +79,7 @@ def list_installed() -> list[str]:
     """
     if not class_settings().allows_address(host()):
         return []
-    return listed_names(f"{host()}/api/tags", ("models", "name"), LISTING_SECONDS)
+    return listed_names(join(host(), "/api/tags"), ("models", "name"), LISTING_SECONDS)
 
 
 PROVIDERS = (
@@ -289,14 +292,13 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request. The size of the context window (`num_ctx`) is added later."""
-        return wire.omit_fields(encode(request, self.model, self._memo), self.without)
+        return wire.omit_fields(encode(self.refused.fit(request), self.model, self._memo), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
-        body = self.body(request)
         decoder = Decoder(self.model)
-        response = await self._open(body)
-        with self._reading():
+        with self._sending(request) as body, self._reading():
+            response = await self._open(body)
             async with aclosing(response), aclosing(self._events(response, decoder, body, read_objects)) as events:
                 await self._check(response, body)
                 async for event in events:
@@ -353,4 +355,5 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
         url, key = access
         if find_spec("httpx2") is None:
             raise MissingExtra("The Ollama provider", PROVIDER)
-        return http_client(base_url=url, headers={"Authorization": f"Bearer {key}"} if key else {})
+        base, _ = split_query(url)
+        return http_client(address=url, base_url=base, headers={"Authorization": f"Bearer {key}"} if key else {})

@@ -23,7 +23,7 @@ EDGE = 1_568
 """Largest length, in pixels, of the longer side of an image. Providers scale larger images down to about this size."""
 MOST_PIXELS = 100_000_000
 """Largest number of pixels of an image that is read. A file of a few bytes can contain billions."""
-LARGEST = 4_000_000
+LARGEST = 3_900_000
 """Largest size of an image in bytes. Providers accept up to 5 MB, as base64."""
 DRAWING = 10.0
 """Largest time for drawing a figure, in seconds."""
@@ -244,13 +244,19 @@ def _encode(data: Any, name: str) -> Media:
         image = image.convert("RGBa") if mode == "RGBA" else image
         # Not `thumbnail`, because it changes the image in place, and the image can belong to the user.
         image = image.resize(size, Image.Resampling.HAMMING, reducing_gap=1.1).convert(mode)
-    is_photograph = image.mode == "RGB" and image.width * image.height > LARGEST_PNG
+    if image.mode == "RGB" and image.width * image.height > LARGEST_PNG:  # a photograph
+        return Media("image/jpeg", _save_jpeg(image), name)
+    data = _save_png(image.save, compress_level=1)
+    if len(data) > LARGEST:
+        white = Image.new("RGBA", image.size, "white")
+        return Media("image/jpeg", _save_jpeg(Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")), name)
+    return Media("image/png", data, name)
+
+
+def _save_jpeg(image: Any) -> bytes:
     buffer = io.BytesIO()
-    if is_photograph:
-        image.save(buffer, "JPEG", quality=90)
-    else:
-        image.save(buffer, "PNG", compress_level=1)
-    return Media("image/jpeg" if is_photograph else "image/png", buffer.getvalue(), name)
+    image.save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()
 
 
 def _to_grey(image: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentmagic.errors import BadRequest, ProviderError
 from agentmagic.messages import HostedTool
+from agentmagic.providers.addresses import split_query
 from agentmagic.providers.anthropic import BASE_URL, PROVIDERS
 from agentmagic.providers.anthropic.batches import AnthropicBatches
 from agentmagic.providers.anthropic.decoder import Decoder, refusal
@@ -47,6 +48,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
     mark = "type"
     vendor = "Anthropic"
     own_url = "https://api.anthropic.com"
+    added = re.compile(r"/v1(?:/messages)?$")
     refusable = {  # noqa: RUF012  (declared as a class variable by the base)
         FORCED_CHOICE: re.compile(r"tool_choice"),
         FORM: re.compile(r"output_config(?!\.effort)|output_format|json_schema", re.IGNORECASE),
@@ -67,14 +69,14 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
-        return omit_fields(encode(request, self.model, self._memo, self.without), self.without)
+        return omit_fields(encode(self.refused.fit(request), self.model, self._memo, self.without), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
         decoder = Decoder(self.model, fetched_pages(part for message in request.messages for part in message.parts))
-        body = self.body(request)
-        messages = body["messages"]
-        with adding_usage(decoder):  # if a later response of this answer fails, the earlier responses are still billed
+        # If a later response of this answer fails, the earlier responses are still billed.
+        with self._sending(request) as body, adding_usage(decoder):
+            messages = body["messages"]
             for _ in range(_PAUSES):
                 response = await self.open("post", "/v1/messages", body, beta=is_beta(body))
                 async with aclosing(self._events(response, decoder, body)) as events:
@@ -130,4 +132,6 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
 
         url, key = access
         # The SDK must not retry: the agent loop retries, and shows that to the user.
-        return AsyncAnthropic(base_url=url, api_key=key, max_retries=0, http_client=http_client(), open_telemetry=False)
+        base, _ = split_query(url)
+        client = http_client(address=url)
+        return AsyncAnthropic(base_url=base, api_key=key, max_retries=0, http_client=client, open_telemetry=False)

@@ -1,5 +1,6 @@
 """`gemini:MODEL`: Google's Gemini API, and Vertex AI, through the google-genai SDK."""
 
+import re
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing, suppress
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError
 from agentmagic.messages import HostedTool
+from agentmagic.providers.addresses import split_query
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.providers.clients import RemoteModel, http_client
-from agentmagic.providers.failures import quote, sentence, stream_broken, unreachable, usable_key, usable_url
+from agentmagic.providers.failures import quote, sentence, stream_broken, unreachable, usable_key
 from agentmagic.providers.gemini import BASE_URL, KEYS, PROVIDERS
 from agentmagic.providers.gemini.batches import GeminiBatches
 from agentmagic.providers.gemini.decoder import Decoder, refusal
@@ -41,6 +43,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
     row = PROVIDERS[0]
     vendor = "Gemini"
     mark = "candidates"
+    added = re.compile(r"/v1(?:alpha|beta\d*)?(?:/models(?:/[^/]*)?)?$")
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         super().__init__(model, base_url=base_url, api_key=api_key)
@@ -61,16 +64,16 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
-        return omit_fields(encode(request, self.model, self._memo), self.without)
+        return omit_fields(encode(self.refused.fit(request), self.model, self._memo), self.without)
 
     async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """Send the request and yield the events of the answer."""
-        body = self.body(request)
-        decoder = Decoder(self.model, circulates=CIRCULATES in body.get("toolConfig", {}))
-        response = await self._post(lambda client: client.post(self.model, write_body(body)), body)
-        async with aclosing(self._events(response, decoder, body)) as events:
-            async for event in events:
-                yield event
+        with self._sending(request) as body:
+            decoder = Decoder(self.model, circulates=CIRCULATES in body.get("toolConfig", {}))
+            response = await self._post(lambda client: client.post(self.model, write_body(body)), body)
+            async with aclosing(self._events(response, decoder, body)) as events:
+                async for event in events:
+                    yield event
 
     def batches(self) -> GeminiBatches | None:
         """Return the batch API of this model, or None on Vertex AI. A server that only imitates Gemini may lack it."""
@@ -135,7 +138,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         url = self.reached_at
         if self._api_key is None and (project := _vertex_project()) is not None:
             return _Access(url, project=project, location=_vertex_location())
-        return _Access(usable_url(url, BASE_URL, self.example), usable_key(self.vendor, self._api_key, KEYS))
+        return _Access(self._usable_url(), usable_key(self.vendor, self._api_key, KEYS))
 
     @staticmethod
     def _connect(access: "_Access") -> "_GeminiClient":
@@ -162,12 +165,12 @@ class _GeminiClient:
         import httpx2
         from google.genai import Client, types
 
-        self._http = http_client(_sender())
+        self._http = http_client(_sender(), address=access.url)
         # The SDK also makes three HTTP clients that are never used. They get this empty TLS context, which trusts no
         # server, because a normal one would read the certificates from files.
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         options = types.HttpOptions(
-            base_url=access.url,
+            base_url=split_query(access.url)[0],
             httpx_async_client=self._http,
             httpx_client=httpx2.Client(verify=tls, trust_env=False),
             async_client_args={"ssl": tls},

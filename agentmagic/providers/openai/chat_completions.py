@@ -88,6 +88,7 @@ class OpenAIChat(OpenAIClient):
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
+        request = self.refused.fit(request)
         calls = bool(request.tools) and request.tool_choice != "none"
         # Many compatible servers cannot call tools if the request has a schema for the answer. So the schema is left
         # out of a request with tools.
@@ -101,7 +102,7 @@ class OpenAIChat(OpenAIClient):
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield the events of the answer."""
         decoder = Decoder(self.model, {tool.name for tool in request.tools})
-        return self.events("/chat/completions", self.body(request), decoder)
+        return self.events("/chat/completions", request, decoder)
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:

@@ -16,7 +16,8 @@ from agentmagic.classroom import class_settings
 from agentmagic.errors import BadRequest, MissingExtra, ProviderError
 from agentmagic.messages import Citation, Media, Usage
 from agentmagic.providers import failures
-from agentmagic.providers.base import ModelEvent, ModelSettings, OutputSchema
+from agentmagic.providers.addresses import join, split_query, tidy, without_ending
+from agentmagic.providers.base import ModelEvent, ModelSettings, OutputSchema, Request
 from agentmagic.providers.clients import Decoder, RemoteModel, http_client, listed_names
 from agentmagic.providers.error_bodies import find_error, status_of
 from agentmagic.providers.failures import Fault, Vendor, connection_broken, sentence, unreachable, usable_key
@@ -137,10 +138,15 @@ def served_models() -> list[str]:
     Models that a teacher's or administrator's limits do not allow are left out. The list is empty if the server does
     not answer within `LIST_WAIT`, or if its address is not allowed.
     """
-    url, bounds = (settings.variable(BASE_URL) or "").strip().rstrip("/"), class_settings()
+    url, bounds = tidy(settings.variable(BASE_URL) or ""), class_settings()
     if not url or not bounds.allows_address(url):
         return []
-    names = listed_names(f"{url}/models", ("data", "id"), LIST_WAIT, settings.find_key((KEY,)) or "")
+    names = listed_names(
+        join(without_ending(url, OpenAIClient.added), "/models"),
+        ("data", "id"),
+        LIST_WAIT,
+        settings.find_key((KEY,)) or "",
+    )
     return [f"openai-chat:{name}" for name in names if bounds.allows_model(f"openai-chat:{name}")]
 
 
@@ -151,18 +157,20 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
     own_url = "https://api.openai.com/v1"
     example = "http://localhost:8080/v1"
     refusable: ClassVar = {"response_format": _FORM_REFUSED, "text": _FORM_REFUSED}
+    added = re.compile(r"/(?:(?:chat/)?completions|responses|embeddings|models)$")
     keyless: ClassVar[bool] = False
     """Whether requests are sent without a key to servers other than OpenAI's, if no key is set."""
 
-    async def events(self, path: str, body: Json, decoder: Decoder) -> AsyncGenerator[ModelEvent, None]:
-        """Post a request body to the API's `path`, and yield the model events of the answer, chunk by chunk.
+    async def events(self, path: str, request: Request, decoder: Decoder) -> AsyncGenerator[ModelEvent, None]:
+        """Post a request to the API's `path`, and yield the model events of the answer, chunk by chunk.
 
         Every failure is a ProviderError. If the iteration is cancelled or closed, the connection is closed.
         """
-        response = await self.open("post", path, body)
-        async with aclosing(self._events(response, decoder, body)) as events:
-            async for event in events:
-                yield event
+        with self._sending(request) as body:
+            response = await self.open("post", path, body)
+            async with aclosing(self._events(response, decoder, body)) as events:
+                async for event in events:
+                    yield event
 
     async def open(
         self, method: Literal["get", "post"], path: str, body: Json | None = None, *, file: bytes | None = None
@@ -209,7 +217,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         """Return the error for a request that failed before its stream began."""
         response = getattr(error, "response", None)
         if response is None:
-            return unreachable(self.base_url, error, BASE_URL, self.base_url)
+            return unreachable(self.who, error, BASE_URL, self.base_url)
         fault = fault_of(error.body or error.message, response.status_code, retry_after(response.headers))
         return error_for(fault, who=self.who, model=self.model)
 
@@ -220,7 +228,8 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         except ImportError as error:
             raise MissingExtra("The OpenAI provider", "openai") from error
         url, key = access
-        client = http_client()
+        client = http_client(address=url)
+        url, _ = split_query(url)
         # The SDK must not retry: the agent loop retries, and shows that to the user.
         return AsyncOpenAI(base_url=url, api_key=key, timeout=client.timeout, max_retries=0, http_client=client)
 

@@ -403,6 +403,7 @@ class OpenAIResponses(OpenAIClient):
 
     def body(self, request: Request) -> Json:
         """Return the JSON that is sent for a request."""
+        request = self.refused.fit(request)
         request = replace(request, output=None) if "text" in self.without else request
         return omit_fields(encode(request, self.model, self._memo), self.without)
 
@@ -412,7 +413,7 @@ class OpenAIResponses(OpenAIClient):
 
     def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Send the request and yield the events of the answer."""
-        return self.events("/responses", self.body(request), Decoder())
+        return self.events("/responses", request, Decoder())
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import html
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -74,26 +75,35 @@ def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
     if structured_content is not None:
         text = json_line(structured_content)
         texts = [part.text for part in parts if isinstance(part, Text | Resource) and part.text]
-        if not _is_in_texts(structured_content, texts):
-            content += [room.take(Text(line)) for line in ((BESIDE, text) if texts else (text,))]
+        lines = [_in_one_line(one) for one in ("\n".join(texts), html.unescape("\n".join(texts)))]
+        lines += [getattr(block, "data", "") for block in answer.content if block.type in ("image", "audio")]
+        if not _is_in_texts(structured_content, texts) and (beside := _beside(structured_content, lines)) != ABOVE:
+            content += [room.take(Text(line)) for line in ((BESIDE, json_line(beside)) if texts else (text,))]
         structured_content = structured_content if len(text) <= limits.RESULT_TEXT else None
     return ToolResult(call.id, call.name, tuple(content), "error" if answer.is_error else "ok", structured_content)
 
 
 BESIDE = "[The structured content of this result, beside the text above:]"
+ABOVE = "[in the text above]"
+"""Stands in the structured content for a text that the model has read already."""
+
+_BLOCKS = ("text", "image", "audio", "resource")
+_FRAME = frozenset({"type", "mimeType", "annotations"})
+"""The types of MCP's content blocks, and their fields that say nothing about the content."""
+
+_LEAST = 20
+"""The fewest characters of a text that is searched for inside a longer text. A shorter one could be there by chance."""
 
 
 def _is_in_texts(structured_content: Any, texts: Sequence[str]) -> bool:
     """Return whether the texts of a result contain its structured content, as JSON or as one text per list item.
 
     A server with the Python SDK wraps a value that is not an object as `{"result": value}`, and writes the bare value
-    as text.
+    as text. Other servers use other names.
     """
-    match structured_content:
-        case {"result": value, **rest} if not rest:
-            bare: Any = value
-        case _:
-            bare = structured_content
+    bare = structured_content
+    while isinstance(bare, dict) and len(cast("dict[str, Any]", bare)) == 1:
+        (bare,) = cast("dict[str, Any]", bare).values()
     readings = [_values_in(text) for text in texts]
     items = cast("list[Any]", bare) if isinstance(bare, list) and len(cast("list[Any]", bare)) == len(readings) else []
     return any(reading in (structured_content, bare) for values in readings for reading in values) or (
@@ -101,11 +111,44 @@ def _is_in_texts(structured_content: Any, texts: Sequence[str]) -> bool:
     )
 
 
+def _beside(value: Any, texts: Sequence[str]) -> Any:
+    """Return structured content in which `ABOVE` stands for each text that is in the texts. `ABOVE` if nothing else is.
+
+    Blanks, and the escapes of JSON and HTML, do not count.
+    """
+    match value:
+        case str() if any(needle in text for needle in _spellings(value) for text in texts):
+            return ABOVE
+        case list():
+            items = [_beside(item, texts) for item in cast("list[Any]", value)]
+            return ABOVE if items and all(item == ABOVE for item in items) else items
+        case dict():
+            fields = {name: _beside(item, texts) for name, item in cast("dict[str, Any]", value).items()}
+            told = (
+                fields.keys() - _FRAME if fields.get("type") in _BLOCKS else fields.keys()
+            )  # MCP's own frame of content
+            return ABOVE if told and all(fields[name] == ABOVE for name in told) else fields
+        case _:
+            return value
+
+
+def _spellings(text: str) -> set[str]:
+    """Return the forms in which a text can stand in another text; none if it is too short to be found for certain."""
+    if len(text.strip()) < _LEAST:
+        return set()
+    return {_in_one_line(one) for one in (text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])}
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
 def _values_in(text: str) -> list[Any]:
     """Return the values that a text can mean: the text itself and, if it is or contains JSON, the parsed JSON."""
     bare, values = text.strip(), list[Any]([text])
     with suppress(ValueError, RecursionError):
-        return [*values, json.loads(bare)]
+        values.append(json.loads(bare))
+        return [*values, json.loads(values[-1])] if isinstance(values[-1], str) else values
     for start in filter(lambda at: at >= 0, (bare.find("{"), bare.find("["))):
         with suppress(ValueError, RecursionError):
             values.append(json.JSONDecoder().raw_decode(bare, start)[0])

@@ -1,5 +1,7 @@
 import asyncio
 import base64
+import html
+import json
 
 import pytest
 from mcp import types
@@ -89,6 +91,49 @@ def test_structured_content_is_also_text_unless_the_text_says_it_already(blocks,
     answer = result(*blocks, structured_content=structured)
     assert answer.structured == structured
     assert [part.text for part in answer.content[len(blocks) :]] == more
+
+
+LONG = 'The first line.\n\n  A second <line> with "quotes",  a \\ and an é.'
+B64 = base64.b64encode(b"a picture of some length").decode()
+
+WRAPPED = {
+    "as the filesystem server wraps a file": ([LONG], {"content": LONG}, ""),
+    "in two wrappings": ([LONG], {"data": {"text": LONG}}, ""),
+    "in other blanks": ([LONG], {"content": " ".join(LONG.split())}, ""),
+    "the text has the escapes of JSON": ([json.dumps(LONG)], {"content": LONG}, ""),
+    "the text has escapes of JSON within words": ([f"It says: {json.dumps(LONG)}!"], {"content": LONG}, ""),
+    "the text has the escapes of HTML": ([html.escape(LONG)], {"content": LONG}, ""),
+    "the text is JSON in JSON": ([json.dumps(json.dumps({"n": 1, "m": [2]}))], {"m": [2], "n": 1}, ""),
+    "in a list of texts": ([LONG, f"{LONG} 2"], {"items": [LONG, f"{LONG} 2"]}, ""),
+    "joined from several texts": ([LONG, f"{LONG} 2"], {"content": f"{LONG}\n{LONG} 2"}, ""),
+    "as blocks of MCP": ([LONG], {"content": [{"type": "text", "text": LONG}]}, ""),
+    "with something that the text does not have": (
+        [LONG],
+        {"content": LONG, "truncated": True},
+        '{"content": "[in the text above]", "truncated": true}',
+    ),
+    "another text": (
+        [LONG],
+        {"content": f"{LONG} And more."},
+        json.dumps({"content": f"{LONG} And more."}, ensure_ascii=False),
+    ),
+    "a short text that is there by chance": (["3 of 30 are red"], {"color": "red"}, '{"color": "red"}'),
+    "an empty list": ([LONG], {"items": []}, '{"items": []}'),
+    "nothing": ([LONG], {}, "{}"),
+}
+
+
+@pytest.mark.parametrize(("texts", "structured", "told"), WRAPPED.values(), ids=WRAPPED)
+def test_a_text_that_structured_content_wraps_is_told_once(texts, structured, told):
+    answer = result(*map(text, texts), structured_content=structured)
+    assert [part.text for part in answer.content[len(texts) :]] == ([content.BESIDE, told] if told else [])
+    assert answer.structured == structured
+
+
+def test_a_picture_that_structured_content_wraps_is_not_told_as_text():
+    block = {"type": "image", "data": B64, "mimeType": "image/png"}
+    answer = result(picture(sent=b"a picture of some length"), structured_content={"content": [block]})
+    assert answer.content == (Media("image/png", b"a picture of some length"),)
 
 
 def test_of_long_structured_content_the_model_sees_the_beginning_and_how_to_read_on():

@@ -7,7 +7,7 @@ import socket
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx2
 import keyring
@@ -514,3 +514,45 @@ def test_a_request_that_is_never_answered_keeps_none_of_the_others():
                 await prompt.asend(httpx2.Response(200, request=request))
 
     asyncio.run(main())
+
+
+def announced(path):
+    """Let a server announce its authorization server with a path after the address."""
+    return lambda server: as_json({"resource": f"{server.url}/mcp", "authorization_servers": [f"{server.url}{path}"]})
+
+
+def named(path):
+    """Let an authorization server name itself with a path after the address."""
+    return lambda server: metadata(issuer=f"{server.url}{path}")(server)
+
+
+ISSUERS = [
+    ("", "", True),
+    ("/", "", True),
+    ("", "/", True),
+    ("/", "/", True),
+    ("/tenant", "/tenant", True),
+    ("/tenant", "/tenant/", False),
+    ("/tenant/", "/tenant", False),
+    ("", "/tenant", False),
+    ("", "//", False),
+    ("", "/?", False),
+]
+
+
+@pytest.mark.parametrize(("announcement", "issuer", "is_taken"), ISSUERS)
+def test_only_the_closing_slash_of_an_empty_path_is_forgiven_in_an_issuer(announcement, issuer, is_taken):
+    contained(
+        "its authorization server refused: access_denied" if is_taken else "issuer mismatch",
+        oauth_protected_resource=announced(announcement),
+        oauth_authorization_server=named(issuer),
+        authorize=straight_back("error=access_denied"),
+    )
+
+
+@pytest.mark.parametrize(("issuer", "words"), [("/", "cannot be read"), ("/tenant", "iss mismatch")])
+def test_the_slash_is_forgiven_in_the_answer_of_the_browser_too(issuer, words):
+    def page(server):
+        return straight_back(f"code=1&iss={quote(server.url + issuer, safe='')}")(server)
+
+    contained(words, authorize=page, token=Exchange("{", 200, "application/json"))
