@@ -149,8 +149,7 @@ def read_arguments(value: object) -> Json:
     """Return a call's arguments from an object, or from text with one JSON object (which can be encoded twice).
 
     Empty texts, null and empty objects in the text are ignored. If nothing else is there, the arguments are {}, and a
-    later check of the call reports what is missing. Some servers stream an object and then send it once more as a
-    whole: equal objects are one. Any other value, such as two objects, becomes `{"_raw": text}`.
+    later check of the call reports what is missing. Any other value, such as two objects, becomes `{"_raw": text}`.
     """
     if isinstance(value, dict):
         return clean_data(cast("Json", value))
@@ -162,7 +161,7 @@ def read_arguments(value: object) -> Json:
     match values:
         case []:
             return {}
-        case [dict(), *others] if all(other == values[0] for other in others):
+        case [dict()]:
             return values[0]
         case [str() as inner] if inner != text:
             return read_arguments(inner)

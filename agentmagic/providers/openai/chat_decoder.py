@@ -259,10 +259,6 @@ class Decoder:
         """
         if call_id and call.id and call_id != call.id:
             return True
-        if call_id and call_id == call.id and name == call.name and call.pieces:
-            again = read_arguments(text)
-            if again and again == read_arguments("".join(call.pieces)):
-                return False  # the server sends the whole call once more
         if call.name and name != call.name:
             both = {call.name, name} <= set(self._tools) and call.name + name not in self._tools
             if call.pieces or both:

@@ -2,7 +2,8 @@
 
 The JSON has the format of `.mcp.json` (`mcpServers`) and `.vscode/mcp.json` (`servers`, `inputs`), with one entry per
 server: `{command, args, env, cwd}` or `{url, headers, type}`. agentmagic adds the keys of `_ServerEntry`, and in
-`_AddressEntry` the keys from `client_id` on. Other keys are ignored. A server from a file needs the user's approval.
+`_AddressEntry` the keys from `client_id` on; `entries` translates the keys of other programs. What is not read is named
+when the user approves the server, which a server from a file needs.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ from agentmagic.plain_files import read_plain_text
 from agentmagic.platforms import split_command
 from agentmagic.secrets import learn
 from agentmagic.tools.base import TIMEOUT
-from agentmagic.tools.mcp import names
+from agentmagic.tools.mcp import entries, names
 
 if TYPE_CHECKING:
     from mcp import StdioServerParameters
@@ -47,7 +48,6 @@ CONNECT_TIMEOUT = 20.0  # Seconds from the start of a server to its first answer
 DOWNLOAD_TIMEOUT = 60.0  # For commands in `_DOWNLOADERS`, which download the server first.
 
 _DOWNLOADERS = frozenset({"npx", "uvx", "bunx", "pnpx", "pipx", "docker", "podman"})
-_TABLES = ("mcpServers", "servers")
 _CORRECTION = 'It should read {"mcpServers": {"name": {"command": "...", "args": ["..."]}}}.'
 _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 
@@ -144,6 +144,7 @@ class ServerConfig:
     `timeout` is the time limit of a call in seconds, `connect_timeout` the limit for the server's first answer. `roots`
     are folders that the server is told to work in. `variables` names the variables and inputs whose values were filled
     into the server's entry, each with its source. A server whose `origin` is set needs the user's approval to start.
+    `unread` names the keys of its entry in a file that have no meaning for us.
     """
 
     transport: Transport
@@ -154,6 +155,7 @@ class ServerConfig:
     origin: Origin | None = None
     variables: tuple[str, ...] = ()
     trust: bool = False
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ def read(
             return _read_file(source, workspace, ask)
         case str() if source.endswith(".json"):
             return _read_file(Path(source), workspace, ask)
-        case Mapping() if (table := _table(source)) is not None:
+        case Mapping() if (table := entries.table_of(source)) is not None:
             folder = workspace or Path.cwd()
             return {name: _parse(entry, _EntrySource(f"the server {name!r}", folder)) for name, entry in table.items()}
         case list() | tuple():
@@ -211,7 +213,7 @@ def parse(entry: Entry, *, workspace: Path | None = None) -> ServerConfig:
 def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str, ServerConfig]:
     path = path.expanduser()
     try:
-        data = json.loads(read_plain_text(path))  # Some Windows editors write a byte order mark.
+        data = entries.load(read_plain_text(path))  # Some Windows editors write a byte order mark.
     except FileNotFoundError:
         raise ConfigError(f"There is no file {path}. Check the path, or write the file. {_CORRECTION}") from None
     except OSError as error:
@@ -222,7 +224,7 @@ def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str,
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON ({type(error).__name__}). {_CORRECTION}") from None
     top = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
-    table = _table(top) if top else None
+    table = entries.table_of(top) if top else None
     if table is None:
         raise ConfigError(f"{path} has no table of servers. {_CORRECTION}")
     path = path.absolute()
@@ -230,6 +232,8 @@ def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str,
     inputs = _Inputs(top.get("inputs"), ask)
     configs: dict[str, ServerConfig] = {}
     for name, entry in table.items():
+        if entries.is_off(entry):
+            continue
         place = _EntrySource(f"the server {name!r} in {path}", (workspace or folder).absolute(), inputs.value)
         # The hash of an entry covers the file's `inputs` too: their defaults are used if the user gives no value.
         raw_inputs = top.get("inputs") if "${input:" in json.dumps(entry) else None
@@ -246,21 +250,13 @@ def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str,
 
 def _parse_of_file(name: str, entry: Any, place: "_EntrySource", origin: Origin) -> ServerConfig:
     """Read an entry of a file. For an invalid entry, return an `Unreadable` server with the reason."""
+    translated = entries.translate(entry)
     try:
         names.check(name)
-        return replace(_parse(entry, place), origin=origin)
+        return replace(_parse(translated, place), origin=origin, unread=entries.unread_keys(translated, _KEYS))
     except ConfigError as error:
         again = partial(_parse_of_file, name, entry, place, origin)
         return ServerConfig(Unreadable(str(error), again), origin=origin)
-
-
-def _table(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the servers' entries by name from a mapping, or None if the mapping is itself an entry."""
-    for key in _TABLES:
-        if isinstance(data.get(key), Mapping):
-            return data[key]
-    is_entry = isinstance(data.get("command"), str) or isinstance(data.get("url"), str)
-    return None if is_entry else data
 
 
 def _digest(path: Path, name: str, *parts: Any) -> str:
@@ -398,6 +394,9 @@ class _AddressEntry(_ServerEntry):
     client_metadata_url: _Text = ""
     callback_port: Annotated[int, pydantic.Field(ge=0, lt=2**16, strict=True)] = 0
 
+
+_KEYS = frozenset(_ProgramEntry.model_fields.keys() | _AddressEntry.model_fields.keys())
+"""The keys of an entry that are read."""
 
 _E = TypeVar("_E", bound=_ServerEntry)
 

@@ -107,6 +107,8 @@ def _terms(config: ServerConfig) -> Iterator[str]:
         yield f"A call may take: {config.timeout:g} s"
     if config.connect_timeout not in (CONNECT_TIMEOUT, DOWNLOAD_TIMEOUT):
         yield f"Its first answer may take: {config.connect_timeout:g} s"
+    if config.unread:
+        yield f"Not read of its entry: {config.unread}"
     if config.trust:
         yield "It is trusted: its tools may run without asking you, at a level of permission that says so."
     if config.allow:
