@@ -23,6 +23,7 @@ from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError, S
 from agentmagic.messages import Usage
 from agentmagic.providers.addresses import adding_query, shown, split_query, tidy, without_ending
 from agentmagic.providers.base import ModelEvent, Provider, Request
+from agentmagic.providers.error_bodies import find_error
 from agentmagic.providers.failures import (
     connection_broken,
     field_notice,
@@ -189,6 +190,8 @@ class RemoteModel(Generic[K, C]):
     own_url: ClassVar[str] = ""
     example: ClassVar[str] = "https://host"
     refusable: ClassVar[Mapping[str, re.Pattern[str]]] = {}
+    mark: ClassVar[str] = ""
+    """The field that each chunk of an answer has. A chunk without it can be an error."""
     added: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")
     """The end of a path that the client adds by itself, so that it is taken off an address which has it already."""
 
@@ -402,8 +405,15 @@ class RemoteModel(Generic[K, C]):
                 return self._parse(await response.aread())
 
     def _chunk(self, data: bytes) -> object:
-        """Return the JSON of one chunk of a response. Raises a ProviderError if the chunk reports a failure."""
-        return self._parse(data)
+        """Return the JSON of one chunk of a response. Raises a ProviderError if an error came in place of a chunk."""
+        chunk = self._parse(data)
+        if object_of(chunk).get(self.mark) is None and (error := find_error(chunk)):
+            raise self._reported(error)
+        return chunk
+
+    def _reported(self, error: dict[str, Any]) -> ProviderError:
+        """Return the exception for an error as `find_error` returns it."""
+        return stream_broken(text_of(error.get("message")))
 
     def _parse(self, data: bytes) -> object:
         """Return the JSON in `data`. Raises StreamBroken, with the beginning of `data`, if it is not JSON."""

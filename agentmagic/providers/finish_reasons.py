@@ -12,14 +12,17 @@ Ending = Literal["whole", "cut", "unknown"]
 """How an answer ended that can be used: whole, cut at a length limit, or for a reason that is in no row."""
 
 # From the providers' API references, read in 2026-11: OpenAI (Chat Completions, Responses), Anthropic, Gemini, Amazon
-# Bedrock (Converse), Mistral, DeepSeek, Z.ai, Moonshot, xAI, Cohere, Together, IBM watsonx; and from the servers vLLM,
+# Bedrock (Converse), Mistral, DeepSeek, Z.ai, Moonshot, xAI, Cohere, Together, IBM watsonx, Aleph
+# Alpha, SambaNova, Baidu; and from the servers vLLM,
 # SGLang, TGI, llama.cpp, LM Studio, Ollama. Some gateways write the words of one provider in the API of another. Case,
 # "_", "-" and blanks do not count.
 _WORDS: dict[str, str] = {
     "whole": "stop end end_turn end_of_turn stop_sequence stop_string_found stop_word eos eos_token eos_found eot "
+    "endoftext end_of_text stop_criteria_met stop_sequence_reached normal "
     "tool_call tool_calls tool_use function_call function_calls complete completed done finish finished success "
     "pause_turn load unload no_candidates",
     "cut": "length max_tokens max_output_tokens max_completion_tokens max_new_tokens max_length max_len token_limit "
+    "maximum_tokens max_len_reached "
     "limit length_limit model_length model_context_window_exceeded context_length context_length_exceeded "
     "context_length_reached context_window_exceeded max_context max_predicted_tokens_reached error_limit incomplete",
     "refused": "content_filter content_filtered content_filter_error filtered refusal sensitive safety blacklist "

@@ -23,6 +23,7 @@ from agentmagic.providers import failures, wire
 from agentmagic.providers.addresses import bare, join, split_query, without_ending
 from agentmagic.providers.base import FREE, ModelEvent, ModelFinished, ModelSettings, Provider, Request, merge
 from agentmagic.providers.clients import RemoteModel, http_client, listed_names
+from agentmagic.providers.error_bodies import find_error, status_of
 from agentmagic.providers.failures import Fault, Vendor, quote, unreachable, usable_key
 from agentmagic.providers.finish_reasons import ending_of
 from agentmagic.providers.repeats import SentCalls
@@ -113,8 +114,8 @@ class Decoder:
         line = object_of(chunk)
         if self.rest is not None:  # the answer has ended
             return
-        if error := line.get("error"):
-            raise refusal(None, quote(error), self._model)
+        if error := line.get("error") and find_error(line):
+            raise _reported(error, self._model)
         message = object_of(line.get("message"))
         if thinking := text_of(message.get("thinking")):
             yield from self._writer.think(thinking, "thinking")
@@ -149,9 +150,14 @@ def refusal(status: int | None, message: str, model: str, wait: float | None = N
 
     `status` is None if the error came inside a stream. `wait` is the number of seconds that the server asks to wait.
     """
-    fault = Fault(message, status=status, retry_after=wait)
+    fault = Fault(message, status=status or status_of("", message), retry_after=wait)
     hint = f" If it is not on that machine yet, run: ollama pull {model}"
     return failures.error_for(fault, Vendor("Ollama", model, (KEY, "the sign-in (ollama signin)"), HOST, hint))
+
+
+def _reported(error: Json, model: str) -> ProviderError:
+    message = quote(error.get("message"))
+    return refusal(status_of(str(error.get("code") or ""), message), message, model)
 
 
 def encode(request: Request, model: str, memo: Memo | None = None) -> Json:
@@ -262,6 +268,7 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
 
     row = PROVIDERS[0]
     vendor = "Ollama"
+    mark = "done"
     example = EXAMPLE
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
@@ -340,6 +347,9 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
         if "html" in kind:
             raise failures.wrong_content_type(self.base_url, kind, HOST, response.status_code)
         _last_used[self.base_url, self.model] = time.monotonic()
+
+    def _reported(self, error: Json) -> ProviderError:
+        return _reported(error, self.model)
 
     def _find_key(self) -> str:
         key = self._api_key or ("" if is_loopback(self.base_url) else settings.find_key([KEY]))

@@ -17,7 +17,7 @@ _CODES = frozenset(
 """The codes of errors, in lower case and without "_"."""
 _WORDS = (
     # OpenAI, Azure, vLLM, SGLang, DeepSeek, OpenRouter, Fireworks, Mistral, llama.cpp, LM Studio, Ollama, MiniMax, ...
-    r"context[ _]?(?:length|window|size|limit)",
+    r"context ?(?:length|window|size|limit)|context_(?:length|window)_exceed",
     r"exceeds? (?:the )?context\b",
     r"(?:prompt|input|conversation) (?:is |are )?too long",  # Anthropic, Amazon Bedrock, AI21
     r"\bprompt (?:exceeds (?:the )?max|超长)",  # Z.ai
@@ -33,8 +33,14 @@ _WORDS = (
     r"too many (?:input |prompt |total )?tokens",  # Cohere, Databricks
     r"(?:input|prompt)(?: prompt)? length\b.{0,40}\bexceed",  # Volcengine, SambaNova
     r"length of prompt_tokens\b|sum of prompt length",  # SiliconFlow, TensorRT-LLM
-    r"input tokens exceeded|exceeds? (?:the )?max(?:imum)? (?:number of )?input tokens",  # Amazon Bedrock
+    r"exceeds? (?:the )?max(?:imum)? (?:number of )?input tokens",  # Amazon Bedrock
     r"exceed max message tokens",  # Volcengine
+    r"input token length too long",  # Moonshot
+    r"\binput tokens exceed|number of input tokens\b.{0,20}\bcannot exceed",  # OpenAI, IBM watsonx
+    r"max tokens of \d+ exceeded",  # Snowflake
+    r"malformed input request: expected maxlength",  # Amazon Bedrock
+    r"max_tokens must be at least 1, got -\d",  # vLLM, if the prompt leaves no tokens for the answer
+    r"request payload size exceeds the limit",  # Gemini
     r"tokens in request more than max tokens|token limit exceeded|exceeds? (?:the )?(?:model'?s? )?token limit",
 )
 _TOO_LONG = re.compile("|".join(_WORDS), re.IGNORECASE | re.DOTALL)
@@ -73,6 +79,10 @@ _ASKED = re.compile(
     re.IGNORECASE,
 )
 """The window, and the longest answer that a request asks for, in tokens."""
+_ONLY_ANSWER = re.compile(
+    r"\W?max_?\w*_?tokens\b(?!.*(?:\b(?:inputs?|prompt|messages?)\b|got -\d))", re.IGNORECASE | re.DOTALL
+)
+"""The beginning of a message about the limit of output that does not mention the conversation."""
 
 
 def is_too_long(message: str, code: str = "", param: str = "", status: int | None = None) -> bool:
@@ -119,7 +129,9 @@ def _says_field_is_too_long(words: str, names: list[str]) -> bool:
 
 
 def _asks_for_too_much(message: str) -> bool:
-    """Return whether the longest answer that the request asks for alone fills the window."""
+    """Return whether the longest answer that the request asks for alone is too long."""
+    if _ONLY_ANSWER.match(message):
+        return True
     window, asked = _WINDOW.search(message), _ASKED.search(message)
     if window is None or asked is None:
         return False

@@ -132,7 +132,7 @@ def test_a_refusal_raises_its_error_at_once(conversation, api, fault, kind):
 def test_a_failure_with_status_200_is_told_in_its_words(conversation, api):
     with conversation(api, *[fault(200)] * TRIES) as talk:
         _, error = talk.ask()
-        assert isinstance(error, BadRequest | StreamBroken)
+        assert isinstance(error, BadRequest | Unavailable)
         assert re.search(r"with 200\.|server busy", str(error))
         talk.goes_on()
 

@@ -56,6 +56,9 @@ MAKERS = {
     "Together": ("stop eos tool_calls", "length", "", "", ""),
     "watsonx": ("eos_token stop_sequence", "max_tokens token_limit", "", "cancelled error not_finished", ""),
     "vLLM, SGLang": ("stop tool_calls", "length", "", "abort error", ""),
+    "Titan, Jurassic": ("FINISHED STOP_CRITERIA_MET endoftext", "LENGTH", "CONTENT_FILTERED", "", ""),
+    "Aleph Alpha": ("end_of_text stop_sequence_reached", "maximum_tokens", "", "", ""),
+    "SambaNova, Baidu": ("end_of_text normal", "max_len_reached", "", "", ""),
     "TGI": ("eos_token stop_sequence", "length", "", "", ""),
     "llama.cpp": ("stop eos tool_calls", "length limit", "", "", ""),
     "LM Studio": (
@@ -130,6 +133,17 @@ def llama(reason: str) -> list[Json]:
 
 
 ITEM = {"type": "message", "content": [{"type": "output_text", "text": "It is"}]}
+
+
+@pytest.mark.parametrize("nothing", ["null", "None"])
+def test_a_missing_reason_that_a_server_writes_as_text_ends_nothing(nothing: str):
+    decoder = Chat()
+    chunk = {"choices": [{"delta": {"content": "It is"}, "finish_reason": nothing}]}
+    assert [*decoder.feed(chunk)]
+    assert decoder.rest is None
+    with pytest.raises(StreamBroken):
+        list(decoder.close())
+    assert [*decoder.close(done=True)][-1].reason == "stop"
 
 
 def response(reason: str) -> list[Json]:

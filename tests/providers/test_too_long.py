@@ -70,6 +70,14 @@ TOO_LONG = {
     "Fireworks": "The prompt is too long: 140000, model maximum context length: 131071",
     "TensorRT-LLM": "The sum of prompt length (4000), query length (0) and max_tokens should not exceed max_num_tokens",
     "Databricks": "Too many input tokens: 140000. The limit is 128000.",
+    "OpenAI, the configured limit": "Input tokens exceed the configured limit of 272000 tokens.",
+    "Amazon Bedrock, characters": "Malformed input request: expected maxLength: 51200, actual: 60000, please reformat "
+    "your input and try again.",
+    "Moonshot, without numbers": "Invalid request: Input token length too long",
+    "watsonx": "the number of input tokens 9000 cannot exceed the total tokens limit 8192 for this model",
+    "Snowflake": "max tokens of 8192 exceeded",
+    "vLLM, nothing left": "max_tokens must be at least 1, got -1234.",
+    "Gemini, bytes": "Request payload size exceeds the limit: 20971520 bytes.",
     "OpenAI, a message": "Invalid 'messages[1].content': string too long. Expected one with maximum length 1048576.",
     "OpenAI, the list": "Invalid 'messages': array too long. Expected an array with maximum length 2048.",
 }
@@ -95,6 +103,9 @@ OTHER = {
     "is 4096 tokens and your request has 200 input tokens (9000 > 4096 - 200).",
     "the answer (TGI)": "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 10 `inputs` tokens and 5000 "
     "`max_new_tokens`",
+    "the answer, without numbers": "max_tokens must be less than the context window of the model",
+    "the answer (a gateway)": "`max_tokens` (300000) exceeds the model's context length",
+    "the name of a field": "Unknown parameter: 'context_window'.",
     "the answer (DashScope)": "Range of max_tokens should be [1, 8192]",
     "a picture": "messages.5.content.0.image.source.base64: image exceeds 5 MB maximum: 7000000 bytes > 5242880 bytes",
     "many pictures": "Too many images in request: at most 100 images are allowed.",

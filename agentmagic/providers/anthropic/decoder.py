@@ -21,6 +21,7 @@ from agentmagic.providers.anthropic.server_blocks import (
     unknown_block,
 )
 from agentmagic.providers.base import ModelEvent, ModelFinished
+from agentmagic.providers.error_bodies import find_error, status_of
 from agentmagic.providers.failures import Fault, Vendor, error_for, quote, stream_broken
 from agentmagic.providers.finish_reasons import Ending, ending_of
 from agentmagic.providers.hosted import MOST_CITATIONS, part_events
@@ -85,10 +86,10 @@ def refusal(
 
     `status` is None for an error that came inside a stream or in the results of a batch.
     """
-    error = object_of(object_of(payload).get("error"))
-    kind, message = str(error.get("type") or ""), error.get("message")
+    error = find_error(payload) or {}
+    kind, message = str(error.get("type") or error.get("code") or ""), error.get("message")
     message = next((text for text in (message, payload) if isinstance(text, str)), "")  # a web page is a string
-    status = status or _STATUS_OF.get(kind, 500)
+    status = status or _STATUS_OF.get(kind) or status_of(str(error.get("code") or kind), message) or 500
     is_refusal = status < 500 and status != 429  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
     code = object_of(error.get("details")).get("error_code")
     fault = Fault(

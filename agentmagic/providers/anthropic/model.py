@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentmagic.errors import BadRequest
+from agentmagic.errors import BadRequest, ProviderError
 from agentmagic.messages import HostedTool
 from agentmagic.providers.addresses import split_query
 from agentmagic.providers.anthropic import BASE_URL, PROVIDERS
@@ -45,6 +45,7 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
     """A model behind Anthropic's Messages API, or behind another server that speaks this API."""
 
     row = PROVIDERS[0]
+    mark = "type"
     vendor = "Anthropic"
     own_url = "https://api.anthropic.com"
     added = re.compile(r"/v1(?:/messages)?$")
@@ -121,6 +122,9 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
         except (ValueError, RecursionError) as error:
             raise BadRequest(sentence(f"The request cannot be sent: {error}")) from error
         return response
+
+    def _reported(self, error: Json) -> ProviderError:
+        return refusal(None, {"error": error}, self.model, who=self.who)
 
     @staticmethod
     def _connect(access: tuple[str, str]) -> "AsyncAnthropic":

@@ -16,6 +16,7 @@ from agentmagic.errors import (
 )
 from agentmagic.messages import Citation, ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished
+from agentmagic.providers.error_bodies import find_error, status_of
 from agentmagic.providers.failures import Fault, Vendor, error_for, quote, stream_broken
 from agentmagic.providers.finish_reasons import Ending, ending_of
 from agentmagic.providers.gemini import BASE_URL, KEYS
@@ -62,11 +63,12 @@ def refusal(
     header `Retry-After`, in seconds. If `payload` has a delay, that delay counts instead.
     """
     error = (objects_of(payload) or [{}])[0]  # some endpoints send a list with one error
-    error = object_of(error.get("error")) or error  # the error can be inside {"error": ...}, or stand alone
+    error = find_error(error) or error  # the error can be inside {"error": ...}, or stand alone
     code, message = error.get("code"), error.get("message")
     message = message if isinstance(message, str) else ""
     if not status:
-        status = code if isinstance(code, int) else _STATUS_OF.get(str(error.get("status")), 500)
+        known = _STATUS_OF.get(str(error.get("status")))
+        status = status_of(str(code or ""), "") or known or status_of("", message) or 500
     details = objects_of(error.get("details"))
     is_refusal = status < 500 and status != 429  # noqa: PLR2004  (HTTP: a refusal that no retry helps)
     kind = AuthenticationFailed if is_refusal and _BAD_KEY.search(message) else None

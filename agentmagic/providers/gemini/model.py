@@ -42,6 +42,7 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
 
     row = PROVIDERS[0]
     vendor = "Gemini"
+    mark = "candidates"
     added = re.compile(r"/v1(?:alpha|beta\d*)?(?:/models(?:/[^/]*)?)?$")
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
@@ -129,6 +130,9 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
         wait = retry_after(response.headers)
         failure = refusal(response.status_code, payload, self.model, retry_after=wait, who=self.who)
         return self._note_refusal(failure, body, payload)
+
+    def _reported(self, error: Json) -> ProviderError:
+        return refusal(None, {"error": error}, self.model, who=self.who)
 
     def _find(self) -> "_Access":
         url = self.reached_at

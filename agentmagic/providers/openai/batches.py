@@ -21,6 +21,7 @@ from agentmagic.providers.batch import (
     unanswered_error,
 )
 from agentmagic.providers.clients import Decoder
+from agentmagic.providers.error_bodies import find_error
 from agentmagic.providers.failures import Fault, quote
 from agentmagic.providers.openai.client import OpenAIClient, error_for, fault_of
 from agentmagic.providers.wire import Json, count_of, number_of, object_of, objects_of, text_of, write_body
@@ -83,6 +84,8 @@ class OpenAIBatches(RemoteBatches):
         status, body = number_of(response.get("status_code")), response.get("body")
         if status is not None and status >= 400:  # noqa: PLR2004  (HTTP: a refusal)
             return self._error(fault_of(object_of(body).get("error") or body, status))
+        if object_of(body).get("output") is None and (failure := find_error(body)):
+            return self._error(fault_of(failure))
         return decode_answer(self._decoder(), body)
 
     def _missing_reason(self, batch: Json) -> ProviderError | None:

@@ -68,6 +68,7 @@ class OpenAIChat(OpenAIClient):
     """
 
     row = PROVIDERS[1]
+    mark = "choices"
     keyless = True
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:

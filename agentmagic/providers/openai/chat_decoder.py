@@ -193,7 +193,7 @@ class Decoder:
         return replace(read_usage(self._usage, "prompt", "completion"), searches=searches)
 
     def _end(self, reason: str) -> None:
-        if reason:
+        if reason and reason.lower() not in ("null", "none"):  # of servers that write a missing value as text
             self._reason, self.rest = reason, SETTLE  # token counts can still follow
 
     def _count(self, usage: object) -> None:

@@ -19,6 +19,7 @@ from agentmagic.providers import failures
 from agentmagic.providers.addresses import join, split_query, tidy, without_ending
 from agentmagic.providers.base import ModelEvent, ModelSettings, OutputSchema, Request
 from agentmagic.providers.clients import Decoder, RemoteModel, http_client, listed_names
+from agentmagic.providers.error_bodies import find_error, status_of
 from agentmagic.providers.failures import Fault, Vendor, connection_broken, sentence, unreachable, usable_key
 from agentmagic.providers.hosted import MOST_CITATIONS, citation
 from agentmagic.providers.openai import BASE_URL, KEY
@@ -76,11 +77,9 @@ def error_for(fault: Fault, *, who: str = "The provider", model: str = "the mode
 def _status(fault: Fault) -> int | None:
     if fault.status:
         return fault.status
-    if re.fullmatch(r"[45]\d\d", fault.code):  # some compatible servers send an HTTP status as the error code
-        return int(fault.code)
     if fault.code.startswith(("invalid_image", "invalid_base64", "image_")):
         return 400
-    return _STATUS_OF.get(fault.code)
+    return _STATUS_OF.get(fault.code) or status_of(fault.code, fault.message)
 
 
 NO_KEY = "none"
@@ -201,10 +200,12 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
     def _chunk(self, data: bytes) -> object:
         chunk = self._parse(data)
         fields = object_of(chunk)
-        # Most servers send {"error": ...}; vLLM sends {"object": "error", ...}.
-        if (error := fields.get("error")) or fields.get("object") == "error":
-            raise error_for(fault_of(error or fields), who=self.who, model=self.model)
+        if (fields.get(self.mark) is None or fields.get("error")) and (error := find_error(fields)):
+            raise self._reported(error)
         return chunk
+
+    def _reported(self, error: Json) -> ProviderError:
+        return error_for(fault_of(error), who=self.who, model=self.model)
 
     def _find_key(self) -> str:
         key = self._api_key
@@ -238,7 +239,7 @@ def fault_of(body: object, status: int | None = None, wait: float | None = None)
 
     `wait` is the number of seconds that the server asks to wait.
     """
-    fields = object_of(body)
+    fields = find_error(body) or object_of(body)
     message = fields.get("message") or (json.dumps(body) if fields else str(body or ""))
     code = fields.get("code") or fields.get("type") or ""
     return Fault(str(message), str(code), status, wait, param=text_of(fields.get("param")))

@@ -418,6 +418,7 @@ class OpenAIResponses(OpenAIClient):
     """A model behind the Responses API."""
 
     row = PROVIDERS[0]
+    mark = "type"
 
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         super().__init__(model, base_url=base_url, api_key=api_key)
