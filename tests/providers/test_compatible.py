@@ -440,7 +440,8 @@ def test_a_tool_called_twice_in_one_answer_runs_once_and_the_sources_of_the_last
     step = [chunk({"tool_calls": [one]}) for one in (begun, rest, entry)]
     last = {"choices": [], "citations": ["https://a.example/"]}
     says = [chunk({"content": "Fine [1]."}), chunk({}, "stop"), last]
-    with Loopback([Exchange(sse(*step, chunk({}, "tool_calls"), done=True)), Exchange(sse(*says, done=True))]) as server:
+    answers = [Exchange(sse(*frames, done=True)) for frames in ((*step, chunk({}, "tool_calls")), says)]
+    with Loopback(answers) as server:
         result = Session(Agent(model("openai-chat", server.url), tools=[add])).ask("go")
     assert (ran, [one.url for one in result.sources]) == ([1], ["https://a.example/"])
 
