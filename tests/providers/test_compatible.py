@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from agentmagic import Agent, Session
 from agentmagic.errors import ProviderError, StreamBroken
 from agentmagic.events import PartFinished
 from agentmagic.messages import Part, Reasoning, Text, ToolCall, ToolDef, user
@@ -423,6 +424,26 @@ def answered(api: str, body: str, **more: Any) -> list[Any]:
 def frames(api: str) -> list[str]:
     chunks, last = SAID[api]
     return [sse(one) for one in (*chunks, *([last] if last else []))]
+
+
+def test_a_tool_called_twice_in_one_answer_runs_once_and_the_sources_of_the_last_frame_are_those_of_the_answer():
+    ran: list[int] = []
+
+    def add(a: int) -> str:
+        """Add."""
+        ran.append(a)
+        return "fine"
+
+    entry = {"index": 0, "id": "c", "type": "function", "function": {"name": "add", "arguments": ONE}}
+    begun = {"index": 0, "id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a"'}}
+    rest = {"index": 0, "function": {"arguments": ": 1}"}}
+    step = [chunk({"tool_calls": [one]}) for one in (begun, rest, entry)]
+    last = {"choices": [], "citations": ["https://a.example/"]}
+    says = [chunk({"content": "Fine [1]."}), chunk({}, "stop"), last]
+    answers = [Exchange(sse(*frames, done=True)) for frames in ((*step, chunk({}, "tool_calls")), says)]
+    with Loopback(answers) as server:
+        result = Session(Agent(model("openai-chat", server.url), tools=[add])).ask("go")
+    assert (ran, [one.url for one in result.sources]) == ([1], ["https://a.example/"])
 
 
 EVENT_STREAMS = ["openai-chat", "openai", "anthropic", "gemini"]
