@@ -476,7 +476,8 @@ def _usable_tools(listing: "Sequence[types.Tool]") -> "tuple[list[types.Tool], d
         usable[tool.name] = tool.model_copy(update={"input_schema": schema})
         if keywords:
             dropped_keywords[tool.name] = keywords
-    return list(usable.values()), left_out, dropped_keywords
+    # By name: a server may list its tools in another order each time, and then prompt caches and replays would miss.
+    return sorted(usable.values(), key=lambda tool: tool.name), left_out, dropped_keywords
 
 
 def _unusable(name: str, schema: Mapping[str, Any]) -> str | None:

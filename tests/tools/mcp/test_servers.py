@@ -8,8 +8,10 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
+from mcp import types
 
 from agentmagic.errors import MissingExtra, ServerError, UsageError
 from agentmagic.messages import Media, Text, ToolCall
@@ -18,6 +20,7 @@ from agentmagic.tools.base import ServersUnreachable
 from agentmagic.tools.calling import call_tool
 from agentmagic.tools.mcp import config, limits
 from agentmagic.tools.mcp.guardian import guardian
+from agentmagic.tools.mcp.servers import _usable_tools
 from tests.tools.mcp.calling import (
     PATIENCE,
     are_gone,
@@ -41,8 +44,10 @@ def state(servers, name="raw"):
 
 @with_servers(a=replace(raw(), allow=("ec*",), timeout=7), b=raw())
 async def test_two_servers_at_once_keep_their_clashing_tools_apart_which_ask_unless_allowed(servers, /):
-    echo, pid, *others = await servers.tools()
-    assert [echo.name, pid.name] == ["a__echo", "a__pid"]
+    tools = await servers.tools()
+    assert [tool.name for tool in tools] == sorted(tool.name for tool in tools)
+    echo, pid = (next(tool for tool in tools if tool.name == name) for name in ("a__echo", "a__pid"))
+    others = [tool for tool in tools if tool not in (echo, pid)]
     assert (echo.definition.description, echo.definition.parameters["required"]) == ("echo.", ["text"])
     assert (echo.ask, pid.ask, echo.timeout) == (False, True, 7)
     assert all(tool.ask for tool in others)
@@ -168,12 +173,12 @@ async def test_tools_can_be_taken_away_and_given_back(servers, /):
     await servers.tools()
     servers.disable("raw", ["echo", "*cel*"])
     assert not {"echo", "cancelled"} & {tool.name for tool in await servers.tools()}
-    assert (state(servers).tools, state(servers).disabled) == (10, ("echo", "cancelled"))
+    assert (state(servers).tools, state(servers).disabled) == (10, ("cancelled", "echo"))
     servers.enable("raw", ["ec*"])
     assert {"echo"} == {"echo", "cancelled"} & {tool.name for tool in await servers.tools()}
     servers.enable("raw")
     assert state(servers).disabled == ()
-    with pytest.raises(UsageError, match=r"has no tool 'ehco'\. Did you mean echo\? Its tools: echo, pid"):
+    with pytest.raises(UsageError, match=r"has no tool 'ehco'\. Did you mean echo\? Its tools: cancelled, deaf"):
         servers.disable("raw", ["ehco"])
 
 
@@ -276,7 +281,7 @@ async def test_a_listing_does_not_wait_again_for_a_server_that_never_answers(ser
 
 @with_servers(raw=raw())
 async def test_a_call_to_a_removed_server_is_an_error_result_and_starts_nothing(servers, /):
-    tool = (await servers.tools())[0]
+    tool = next(tool for tool in await servers.tools() if tool.name == "echo")
     await servers.remove("raw")
     request = ToolCall("call-1", "echo", {"text": "x"})
     answer = await call_tool(tool, request, context(request))
@@ -388,3 +393,9 @@ def test_a_missing_library_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp.client.streamable_http", None)
     with pytest.raises(MissingExtra, match=r"pip install 'agentmagic\[mcp\]'"):
         servers_module.warm()
+
+
+def test_the_order_in_which_a_server_lists_its_tools_changes_nothing():
+    listed = [types.Tool(name=name, input_schema={"type": "object"}) for name in ("b", "c", "a")]
+    orders = [[tool.name for tool in _usable_tools(order)[0]] for order in permutations(listed)]
+    assert orders == [["a", "b", "c"]] * 6

@@ -62,7 +62,7 @@ def always(asked):
 def test_servers_can_be_connected_and_their_tools_known_before_the_first_turn(session, connect):
     one = session("Hello.", mcp={"raw": program("raw.py"), "gone": "no-such-command"})
     assert one.tools == ()
-    assert [tool.name for tool in connect(one)][:2] == ["echo", "pid"]
+    assert [tool.name for tool in connect(one)][:2] == ["cancelled", "deaf"]
     assert one.tools[0].server == "raw"
     (notice,) = one.take_notices()
     assert "%mcp restart gone tries again" in notice.text
