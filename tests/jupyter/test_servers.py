@@ -41,7 +41,7 @@ def test_a_server_shows_itself_and_its_tools_are_taken_away_and_given_back(kerne
     shown = kernel.run("%mcp get obliging").stream
     assert "state         ready" in shown
     assert "It says of itself:\nBe kind to it." in shown
-    assert "does not get: visit, talk" in kernel.run("%mcp disable obliging talk visit").stream
+    assert "does not get: talk, visit" in kernel.run("%mcp disable obliging talk visit").stream
     listed = kernel.run("%mcp tools obliging").stream
     assert ("talk" in listed, "book" in listed) == (False, True)
     assert "disabled      visit, talk" in kernel.run("%mcp get obliging").stream
