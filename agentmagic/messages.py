@@ -7,7 +7,7 @@ order of the calls. A call that the provider carried out itself within an answer
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
@@ -413,6 +413,14 @@ def as_text(part: Content | HostedCall | HostedResult) -> str:
             return f"[{part.name} {json_line(part.arguments)}]"
         case HostedResult():
             return f"[{part.name}: {part.text or part.status}]"
+
+
+def media_of(message: Message) -> Iterator[Media]:
+    """Yield the images and other media of a message, and those in its tool results."""
+    for part in message.parts:
+        for inner in part.content if isinstance(part, ToolResult) else (part,):
+            if isinstance(inner, Media):
+                yield inner
 
 
 def user(*content: str | Content) -> Message:

@@ -25,7 +25,7 @@ from agentmagic.context.request_view import (
 )
 from agentmagic.errors import ProviderError
 from agentmagic.events import Compacted
-from agentmagic.messages import Message, Reasoning, ToolCall, ToolDef, ToolResult, Usage, as_text, user
+from agentmagic.messages import Media, Message, Reasoning, Text, ToolCall, ToolDef, ToolResult, Usage, as_text, user
 from agentmagic.providers.base import Request
 from agentmagic.text import cut_middle, json_line
 
@@ -128,8 +128,11 @@ class Context:
 
     async def fit_pictures(self, messages: Sequence[Message]) -> str:
         """Make the pictures of new messages small, in a thread. Return "", or a notice about pictures left out."""
-        await self._view.fit_pictures(messages, self._rules.provider)
-        return self._view.pictures.take_notice()
+        return await self._view.fit_pictures(messages, self._rules.provider)
+
+    def fit(self, media: Media) -> Media | Text:
+        """Return a medium in the form that the provider takes, as `RequestView.fit` does."""
+        return self._view.fit(media, self._rules)
 
     def measured(self, sent: int, usage: Usage) -> None:
         """Store the provider's token count of a request that sent the first `sent` messages of the history.

@@ -133,13 +133,19 @@ class RequestView:
             self._hidden_pictures = surplus
             self._add_all(messages)
 
-    async def fit_pictures(self, messages: Sequence[Message], provider: str) -> None:
-        """Make the pictures of messages that are not in this view yet as small as the provider needs them."""
+    async def fit_pictures(self, messages: Sequence[Message], provider: str) -> str:
+        """Make the pictures of messages that are not in this view yet small, in a thread. Return "", or a notice."""
         is_longer = messages[: len(self._history)] == self._history
-        new = [*pictures_in(messages[len(self._history) if is_longer else 0 :])]
-        if new:
-            limits = limits_for(provider)
-            await asyncio.to_thread(lambda: [self.pictures.fit(picture, limits) for picture in new])
+        new = pictures_in(messages[len(self._history) if is_longer else 0 :])
+        if not new:
+            return ""
+        limits = limits_for(provider)
+        await asyncio.to_thread(lambda: [self.pictures.fit(picture, limits) for picture in new])
+        return self.pictures.take_notice()
+
+    def fit(self, media: Media, rules: Rules) -> Media | Text:
+        """Return a medium in the form that the provider takes: a picture made small, or text that names the medium."""
+        return self.pictures.fit(media, limits_for(rules.provider)) if rules.accepts(media) else Text(as_text(media))
 
     def _add_all(self, messages: Sequence[Message]) -> None:
         for index in range(len(self._history), len(messages)):
@@ -207,9 +213,7 @@ class RequestView:
         """Return the part. If it is a medium that the model does not accept or must not see, return text naming it."""
         if not isinstance(part, Media):
             return part
-        if part.audience == "user" or not self._rules.accepts(part):
-            return Text(as_text(part))
-        sent = self.pictures.fit(part, limits_for(self._rules.provider))
+        sent = Text(as_text(part)) if part.audience == "user" else self.fit(part, self._rules)
         if isinstance(sent, Media) and sent.media_type.startswith("image/"):
             self._sizes.append(len(sent.data))
             if len(self._sizes) <= self._hidden_pictures:

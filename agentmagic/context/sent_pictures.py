@@ -4,11 +4,11 @@ A provider refuses a picture that is too large, and would refuse it in each late
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from agentmagic.messages import Media, Message, Text, ToolResult, as_text
+from agentmagic.messages import Media, Message, Text, as_text, media_of
 from agentmagic.values.pictures import NoPicture, fit_image
 
 
@@ -57,7 +57,8 @@ class SentPictures:
     """The pictures of one conversation in the form in which they are sent. Each is made smaller only once."""
 
     def __init__(self) -> None:
-        self._notice: str | None = None
+        self._is_pillow_missed = False
+        self._has_told = False
         self._fitted: dict[tuple[Media, PictureLimits], Media | Text] = {}
 
     def fit(self, media: Media, limits: PictureLimits) -> Media | Text:
@@ -74,13 +75,14 @@ class SentPictures:
 
     def take_notice(self) -> str:
         """Return a sentence for the user about pictures that are not sent, once, or else ""."""
-        notice = self._notice or ""
-        self._notice = "" if notice else self._notice
-        return notice
+        if self._has_told or not self._is_pillow_missed:
+            return ""
+        self._has_told = True
+        return NO_PILLOW
 
     def _make_small(self, media: Media, limits: PictureLimits) -> Media | Text:
         if find_spec("PIL") is None:
-            self._notice = NO_PILLOW if self._notice is None else self._notice
+            self._is_pillow_missed = True
             return _left_out(media)
         try:
             small = fit_image(media.data, media.name)
@@ -90,13 +92,9 @@ class SentPictures:
         return small if _is_small(small, limits) and pixels(small.data) != (0, 0) else _left_out(media)
 
 
-def pictures_in(messages: Iterable[Message]) -> Iterator[Media]:
-    """Yield the images in messages, and in the tool results in them."""
-    for message in messages:
-        for part in message.parts:
-            for inner in part.content if isinstance(part, ToolResult) else (part,):
-                if isinstance(inner, Media) and inner.media_type.startswith("image/"):
-                    yield inner
+def pictures_in(messages: Iterable[Message]) -> list[Media]:
+    """Return the images in messages, and in the tool results in them."""
+    return [media for message in messages for media in media_of(message) if media.media_type.startswith("image/")]
 
 
 def _left_out(media: Media) -> Text:

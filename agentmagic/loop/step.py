@@ -10,7 +10,6 @@ from functools import cached_property
 from agentmagic.agent import TOOL_CHOICES
 from agentmagic.context.compaction import Context, Limits
 from agentmagic.context.request_view import CHARACTERS, tokens_by_part
-from agentmagic.context.sent_pictures import limits_for
 from agentmagic.errors import ContextTooLong, ProviderError, ToolError
 from agentmagic.events import (
     Compacted,
@@ -29,7 +28,7 @@ from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.stepping import Stepper
 from agentmagic.loop.tool_calls import Emit
 from agentmagic.loop.turn_context import TurnContext
-from agentmagic.messages import Media, Message, Part, Text, ToolCall, ToolDef, Usage, as_text, user
+from agentmagic.messages import Media, Message, Part, Text, ToolCall, ToolDef, Usage, user
 from agentmagic.providers.base import (
     SETTINGS,
     ModelFinished,
@@ -144,7 +143,7 @@ class Steps:
             self._turn.history.compacted,
             view=self._turn.view,
             accepts=self._turn.facts.accepts,
-            provider=self._provider,
+            provider=self._model.name.partition(":")[0],
             instructions=self._instructions,
             tools=self._definitions,
             unsent=self._turn.history.unsent,
@@ -217,8 +216,7 @@ class Steps:
         for warning in filter(None, (budget.warning() for budget in self._turn.budgets)):
             self._emit(Notice("warning", warning))
         messages = self._messages
-        if notice := await self._context.fit_pictures(messages):
-            self._emit(Notice("warning", notice))
+        await self._fit_pictures(messages)
         if self._context.due(messages) and await self._compact(messages):
             self.keep_budgets()  # check again: the summary had a cost too
         return messages
@@ -254,7 +252,7 @@ class Steps:
         except BudgetExhausted as spent:
             message = f"The model was not asked. {spent}"
             raise ToolError(message) from None
-        await self._turn.view.fit_pictures(messages, self._provider)
+        await self._fit_pictures(messages)
         request_messages = tuple(
             replace(message, parts=tuple(map(self._replace_media, message.parts))) for message in messages
         )
@@ -364,21 +362,19 @@ class Steps:
         """Compact the history between two turns. Return None if too little would be saved."""
         self.keep_budgets()
         messages, unsent = self._turn.history.messages, self._turn.history.unsent
-        await self._context.fit_pictures(messages)
+        await self._fit_pictures(messages)
         prompts = (at for at, one in enumerate(messages) if one.role == "user" and at not in unsent)
         last = max(prompts, default=None)
         return None if last is None else await self._context.compact(messages, last, self._complete, early=True)
 
     def _replace_media(self, part: Part) -> Part:
         """Replace media that the model does not accept by text that names them, and make pictures small."""
-        if not isinstance(part, Media):
-            return part
-        accepted = self._turn.facts.accepts(part)
-        return self._turn.view.pictures.fit(part, limits_for(self._provider)) if accepted else Text(as_text(part))
+        return self._context.fit(part) if isinstance(part, Media) else part
 
-    @property
-    def _provider(self) -> str:
-        return self._model.name.partition(":")[0]
+    async def _fit_pictures(self, messages: Sequence[Message]) -> None:
+        """Make the pictures of messages small in a thread, and tell the user once if some cannot be sent."""
+        if notice := await self._context.fit_pictures(messages):
+            self._emit(Notice("warning", notice))
 
     async def _complete(
         self, request: Request, purpose: str = "The summary", deadline: Deadline | None = None

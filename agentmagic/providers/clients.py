@@ -10,6 +10,7 @@ import json
 import re
 import time
 import weakref
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Iterable, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
@@ -198,7 +199,7 @@ class RemoteModel(Generic[K, C]):
     def __init__(self, model: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         self.model = model
         self._without: dict[str, dict[str, str]] = {}  # the refused fields, by the address of the server
-        self._refused: dict[str, RefusedParts] = {}  # by the address of the server too
+        self._refused = defaultdict[str, RefusedParts](RefusedParts)  # by the address of the server too
         self._base_url = base_url
         self._api_key = api_key
         self._lease = ClientLease(self._find, self._connect, _close)
@@ -241,7 +242,7 @@ class RemoteModel(Generic[K, C]):
     @property
     def refused(self) -> RefusedParts:
         """The parts of histories that this server has refused."""
-        return self._refused.setdefault(self.base_url, RefusedParts())
+        return self._refused[self.base_url]
 
     def body(self, request: Request) -> dict[str, Any]:
         """Return the JSON that is sent for a request."""

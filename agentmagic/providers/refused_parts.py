@@ -23,6 +23,7 @@ from agentmagic.messages import (
     ToolCall,
     ToolResult,
     as_text,
+    media_of,
 )
 from agentmagic.providers.base import Effort, ModelSettings, Request
 from agentmagic.providers.hosted import as_plain_text
@@ -82,16 +83,11 @@ class _PartKind:
 
 
 def _images(message: Message) -> Iterator[Media]:
-    return (media for media in _media(message) if media.media_type.startswith(_IMAGE_TYPES))
+    return (media for media in media_of(message) if media.media_type.startswith(_IMAGE_TYPES))
 
 
 def _files(message: Message) -> Iterator[Media]:
-    return (media for media in _media(message) if not media.media_type.startswith(_IMAGE_TYPES))
-
-
-def _media(message: Message) -> Iterator[Media]:
-    contents = chain.from_iterable(part.content if isinstance(part, ToolResult) else (part,) for part in message.parts)
-    return (part for part in contents if isinstance(part, Media))
+    return (media for media in media_of(message) if not media.media_type.startswith(_IMAGE_TYPES))
 
 
 def _private_keys(message: Message) -> Iterator[Hashable]:
@@ -114,7 +110,7 @@ def _separate(messages: Sequence[Message]) -> Iterator[Message]:
     The media of a result follow in a message of the user, because some APIs take them only there.
     """
     for message, following in zip_longest(messages, messages[1:]):
-        media = [*_media(message)] if message.role == "tool" else []
+        media = [*media_of(message)] if message.role == "tool" else []
         yield _changed(message, set(media)) if media else message
         if media:
             names = ", ".join(dict.fromkeys(result.name for result in results_of(message)))
@@ -186,7 +182,7 @@ _PART_NOTICE = "The server refused a part of an earlier message; it is left out 
 def _keys(message: Message) -> Iterator[Hashable]:
     """Yield a key for each part of a message that a refusal can name by its path."""
     yield from (("text", part.text) for part in message.parts if isinstance(part, Text))
-    yield from chain(_media(message), _call_keys(message))
+    yield from chain(media_of(message), _call_keys(message))
 
 
 def names_part(words: str) -> bool:

@@ -137,7 +137,7 @@ def test_the_oldest_pictures_are_named_when_there_are_too_many_and_a_few_more_th
         assert 0 < len(sent) <= SMALL.count
         seen.append(before == view.messages[: len(before)])
     assert seen.count(False) <= 5  # what was sent before seldom changes
-    assert len([*pictures_in(history)]) == 12
+    assert len(pictures_in(history)) == 12
 
 
 def test_a_history_that_was_cut_hides_no_picture_that_fits(monkeypatch):
@@ -145,7 +145,7 @@ def test_a_history_that_was_cut_hides_no_picture_that_fits(monkeypatch):
     view, rules = RequestView(), Rules(provider="openai")
     view.follow((user("Go."), *results(9)), rules)
     view.follow((user("Again."), *results(2)), rules)
-    assert len([*pictures_in(view.messages)]) == 2
+    assert len(pictures_in(view.messages)) == 2
 
 
 def test_the_trials_of_a_compaction_make_no_picture_small_again(monkeypatch):

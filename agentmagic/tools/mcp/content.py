@@ -75,10 +75,12 @@ def to_result(call: ToolCall, answer: "types.CallToolResult") -> ToolResult:
     if structured_content is not None:
         text = json_line(structured_content)
         texts = [part.text for part in parts if isinstance(part, Text | Resource) and part.text]
-        lines = [_in_one_line(one) for one in ("\n".join(texts), html.unescape("\n".join(texts)))]
-        lines += [getattr(block, "data", "") for block in answer.content if block.type in ("image", "audio")]
-        if not _is_in_texts(structured_content, texts) and (beside := _beside(structured_content, lines)) != ABOVE:
-            content += [room.take(Text(line)) for line in ((BESIDE, json_line(beside)) if texts else (text,))]
+        if not _is_in_texts(structured_content, texts):
+            whole = "\n".join(texts)
+            told = [_in_one_line(whole), _in_one_line(html.unescape(whole))]
+            told += [getattr(block, "data", "") for block in answer.content if block.type in ("image", "audio")]
+            if (beside := _beside(structured_content, told)) != ABOVE:
+                content += [room.take(Text(line)) for line in ((BESIDE, json_line(beside)) if texts else (text,))]
         structured_content = structured_content if len(text) <= limits.RESULT_TEXT else None
     return ToolResult(call.id, call.name, tuple(content), "error" if answer.is_error else "ok", structured_content)
 
