@@ -97,13 +97,13 @@ window.harness = {
     const token = /_xsrf=([^;]*)/.exec(document.cookie)?.[1] ?? ''
     const headers = { 'Content-Type': 'application/json', 'X-XSRFToken': token }
     const { baseUrl } = window.jupyterapp.serviceManager.serverSettings
-    fetch(`${baseUrl}api/${path}`, { method, headers, body: body && JSON.stringify(body), keepalive: true })
+    return fetch(`${baseUrl}api/${path}`, { method, headers, body: body && JSON.stringify(body), keepalive: true })
   },
   close: () => {
     const panel = harness.panel()
-    const session = panel?.sessionContext.session
-    if (session) harness.request('DELETE', `sessions/${session.id}`)
+    const id = panel?.sessionContext.session?.id
     panel?.dispose()
+    return id && harness.request('DELETE', `sessions/${id}`)
   },
   interrupt: async () => {
     const sent = Date.now()
@@ -218,7 +218,11 @@ class Notebook:
 
     def close(self) -> None:
         """Close the notebook and have its kernel ended, without waiting for that."""
-        self.page.evaluate("() => harness.close()")
+        self.page.evaluate("() => { harness.close() }")
+
+    def end(self) -> None:
+        """Close the notebook, and wait until its kernel has ended: who opens it again before that is given this one."""
+        self.page.evaluate("async () => { await harness.close() }")
 
     def close_tab(self) -> None:
         """Close the notebook; its kernel goes on."""
@@ -293,7 +297,7 @@ class Lab:
         """Start the kernel of the notebook that is written next, which is ready sooner when that is opened."""
         name = f"{self._names + 1}.ipynb"
         session = {"path": name, "name": name, "type": "notebook", "kernel": {"name": "python3"}}
-        self.page.evaluate("session => harness.request('POST', 'sessions', session)", session)
+        self.page.evaluate("session => { harness.request('POST', 'sessions', session) }", session)
 
     def open(self, path: Path, until: Literal["drawn", "connected", "ready"] = "ready") -> Notebook:
         """Open a notebook, and wait until it is drawn, or connected to its kernel, or that is ready for a cell."""

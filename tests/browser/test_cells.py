@@ -73,7 +73,7 @@ def test_a_saved_notebook_shows_its_turns_when_opened_again_without_a_kernel_and
     )
     notebook.wait_for_text(2, "comes")
     notebook.save()
-    notebook.close()
+    notebook.end()
     for trusted in (True, False):
         if not trusted:  # the signature is of what is in it
             notebook.path.write_text(notebook.path.read_text(encoding="utf-8").replace("\\nhi", "\\ngood day"))
@@ -89,4 +89,4 @@ def test_a_saved_notebook_shows_its_turns_when_opened_again_without_a_kernel_and
         expect(output.get_by_text("ordered tea")).to_be_visible()
         assert "not found" not in output.inner_text()
         assert output.locator(".am-cell").count() == 0
-        notebook.close()
+        notebook.end()

@@ -55,7 +55,7 @@ def test_a_message_is_answered_as_the_words_come_and_stays_in_the_notebook(open_
     expect(panel.root.locator(".am-head")).to_contain_text("tokens, no charge")
     panel.keeps("> hello {year}\n\n**Yes** word0 word1", "word399")
     panel.notebook.save()
-    panel.notebook.close()
+    panel.notebook.end()
     lab.reload()
     notebook = lab.open(panel.notebook.path)  # without its kernel
     output = notebook.output(2)
