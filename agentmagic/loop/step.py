@@ -37,6 +37,7 @@ from agentmagic.providers.base import (
     Request,
     honoured_settings,
     hosts,
+    is_played,
 )
 from agentmagic.runtime.engine import void
 from agentmagic.runtime.timeouts import Deadline
@@ -138,6 +139,7 @@ class Steps:
 
         It counts the tokens of the tools, which are known only at the first step, so it is not created earlier.
         """
+        self._turn.view.pictures.is_played = is_played(self._model)
         return Context(
             self._limits,
             self._turn.history.compacted,
