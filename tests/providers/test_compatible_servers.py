@@ -97,8 +97,8 @@ SERVERS = {
         (
             400,
             {
-                "error": "Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded "
-                "with context length of only 4096 tokens."
+                "error": "Trying to keep the first 5000 tokens when context the overflows. However, the model is "
+                "loaded with context length of only 4096 tokens."
             },
         ),
         thinks=True,

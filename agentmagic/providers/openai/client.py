@@ -71,7 +71,7 @@ def error_for(fault: Fault, *, who: str = "The provider", model: str = "the mode
     status = _status(fault)
     fault = replace(fault, status=status, used_up=fault.code in _QUOTA or status == _PAYMENT_REQUIRED)
     hint = " Some servers know openai-chat: only, not openai:."
-    return failures.error_for(fault, Vendor(who, model, (KEY,), BASE_URL, hint))
+    return failures.error_for(fault, Vendor(who, model, (KEY,), BASE_URL, hint, "/v1"))
 
 
 def _status(fault: Fault) -> int | None:
