@@ -126,3 +126,12 @@ def test_an_address_that_is_not_found_does_not_blame_the_model_unless_the_server
 def test_what_is_no_address_is_refused_with_the_address_that_was_meant(written, cure):
     with pytest.raises(ProviderError, match=re.escape(cure)):
         Session(Agent(OpenAIChat("m", base_url=written, api_key="k"))).ask("Go.")
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1beta", "/v1beta/", "/v1beta/models/m:streamGenerateContent?alt=sse"])
+def test_the_own_address_of_gemini_is_its_own_in_every_form(path):
+    google = Gemini("m", base_url=f"https://generativelanguage.googleapis.com{path}", api_key="k")
+    assert (google.is_own, google.who) == (True, "Gemini")
+    other = Gemini("m", base_url=f"https://example.org{path}", api_key="k")
+    assert (other.is_own, other.who) == (False, shown(other.base_url))
+    assert Gemini("m", base_url="", api_key="k").is_own

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from agentmagic import settings
 from agentmagic.errors import AuthenticationFailed, BadRequest, ProviderError
@@ -53,6 +54,13 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
     def reached_at(self) -> str:
         """The address that requests reach: Google's own address unless another one is set."""
         return _vertex_url() if self._is_vertex else self.base_url or OWN_URL
+
+    @property
+    def is_own(self) -> bool:
+        """Whether requests go to Google's own server, as they do without a `base_url`."""
+        with suppress(ValueError):  # an incomplete IPv6 address; the first request raises the error that explains it
+            return urlsplit(self.base_url or OWN_URL).hostname == urlsplit(OWN_URL).hostname
+        return False
 
     def honours(self, settings: ModelSettings) -> Collection[str]:
         """Return the names of those `settings` that the model accepts."""
