@@ -166,7 +166,7 @@ class ClassSettings:
         """Raise UsageError if a model's address is not allowed here; None is an unknown address."""
         for one in self._parts:
             if not is_among(address, one.addresses):
-                place = f"at {address}" if address else "at an address that is not known"
+                place = f"at {address.partition('?')[0]}" if address else "at an address that is not known"
                 among = f"is not among those of {one.scope('addresses')}: {one.setting_with_file('addresses')}"
                 raise UsageError(f"The model {name} is asked {place}, which {among}.")
 

@@ -121,6 +121,7 @@ logger.addFilter(Redacting())
 auditor = logging.getLogger("agentmagic.audit")
 """The logger that gets one line for each tool call; add a handler to write the lines to a file."""
 auditor.addFilter(Redacting())
+logging.getLogger("httpx2").addFilter(Redacting())  # It logs the address of each request, which can hold a key.
 
 _lines: "deque[LogEntry]" = deque(maxlen=MOST_RECORDS)
 _taps: list[Tap] = []

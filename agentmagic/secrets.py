@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import islice, takewhile
 from operator import eq
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote_plus
 
 from agentmagic.errors import UsageError
 from agentmagic.escapes import Places, decode, decoded_forms, find_unfinished
@@ -141,6 +141,19 @@ def learn(name: str, value: str, *, certain: bool = False) -> None:
     for secret in (value, value.rpartition(" ")[2]):
         if len(secret) >= SHORTEST and not _is_plain(secret):
             _registry.add(secret, certain=certain or is_random(secret))
+
+
+def learn_address(url: str) -> bool:
+    """Register as secrets the password in a URL, and the values of query parameters with names such as `token`.
+
+    Return whether the query has such a parameter.
+    """
+    learn("", url)
+    pairs = [pair.partition("=") for pair in url.partition("#")[0].partition("?")[2].split("&")]
+    for name, _, value in pairs:
+        learn(name, value)
+        learn(name, unquote_plus(value))
+    return any(is_secret_name(name) for name, _, _ in pairs)
 
 
 def without_secrets(variables: Mapping[str, str]) -> dict[str, str]:

@@ -56,7 +56,7 @@ def shown(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:  # an incomplete IPv6 address
-        return split_query(url)[0]
+        return re.sub(r"//[^/]*@", "//", split_query(url)[0])
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 

@@ -41,7 +41,7 @@ from agentmagic.providers.refused_parts import RefusedParts, names_part
 from agentmagic.providers.streams import DONE, read_events, read_json
 from agentmagic.providers.traffic import HttpExchange, exchange_of, note_request
 from agentmagic.providers.wire import object_of, objects_of, text_of
-from agentmagic.secrets import learn
+from agentmagic.secrets import learn, learn_address
 
 if TYPE_CHECKING:
     import httpx2
@@ -292,7 +292,13 @@ class RemoteModel(Generic[K, C]):
         return cast("K", (self._usable_url(), self._find_key()))
 
     def _usable_url(self) -> str:
-        return without_ending(usable_url(self.reached_at, self.row.base_url, self.example), self.added)
+        url = usable_url(self.reached_at, self.row.base_url, self.example)
+        if learn_address(url) and self.is_own:  # Gateways can want a key in each address.
+            raise BadRequest(
+                f"The base URL of {self.vendor} holds a key after the question mark, where others can read it. Set "
+                f"{' or '.join(self.row.keys)} to the key, and take it out of the base URL ({self.row.base_url})."
+            )
+        return without_ending(url, self.added)
 
     def _find_key(self) -> str:
         return usable_key(self.vendor, self._api_key, self.row.keys)

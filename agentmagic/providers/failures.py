@@ -25,6 +25,7 @@ from agentmagic.errors import (
     StreamBroken,
     Unavailable,
 )
+from agentmagic.providers.addresses import shown
 from agentmagic.providers.proxies import proxy_for, route_fault
 from agentmagic.providers.too_long import exceeds_rate, is_rate_limit, is_too_long
 from agentmagic.providers.wire import FIELD_PLACES, MAPS_OF_SCHEMAS, Json, fields_of
@@ -216,11 +217,11 @@ def usable_url(url: str, variable: str, example: str) -> str:
     """
     if _is_address(url):
         return url
-    better = f"https://{url}"
-    cure = quote(better)[:200] if "://" not in url and _is_address(better) and not re.search(r"\s", url) else ""
-    raise BadRequest(
-        f"The base URL {quote(url)[:200]!r} is no address. Set {variable} to {cure or f'one like {example}'}."
-    )
+    lacks_scheme = "://" not in url
+    better = shown(f"https://{url}" if lacks_scheme else url)
+    cure = quote(better)[:200] if lacks_scheme and _is_address(better) and not re.search(r"\s", url) else ""
+    written = quote(better.removeprefix("https://") if lacks_scheme else better)[:200]
+    raise BadRequest(f"The base URL {written!r} is no address. Set {variable} to {cure or f'one like {example}'}.")
 
 
 def _is_address(url: str) -> bool:

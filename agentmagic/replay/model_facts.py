@@ -5,6 +5,7 @@ from typing import Any
 
 from agentmagic import settings
 from agentmagic.agent import Agent
+from agentmagic.providers.addresses import shown
 from agentmagic.providers.base import Advising, Model, honoured_settings
 from agentmagic.providers.outside import display_name
 from agentmagic.providers.registry import address_of
@@ -19,7 +20,7 @@ def model_facts(recipe: Agent, model: Model) -> Json:
     facts: Json = {
         "model": model.name,
         "asked": spec if spec != model.name else "",
-        "address": blank_secrets(address_of(model) or ""),
+        "address": blank_secrets(shown(address_of(model) or "")),
         "advice": blank_secrets(model.advice()) if isinstance(model, Advising) else "",
         "left out": [name for name in recipe.settings.given if name not in names],
     }

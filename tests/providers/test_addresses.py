@@ -5,7 +5,7 @@ import re
 import pytest
 
 from agentmagic import Agent, RetrySettings, Session
-from agentmagic.errors import ProviderError
+from agentmagic.errors import BadRequest, ProviderError
 from agentmagic.providers.addresses import join, shown, tidy
 from agentmagic.providers.anthropic.model import Anthropic
 from agentmagic.providers.gemini.model import Gemini
@@ -47,6 +47,7 @@ ASKED = [
     (Gemini, f"{{url}}/deployments/d?{QUERY}", f"/deployments/d{STREAM}&{QUERY}"),
     (Gemini, "{url}/v1beta/models/m:streamGenerateContent?alt=sse", STREAM),
     (Gemini, "{url}/v1beta/models/m:generateContent?alt=json", STREAM),
+    (Gemini, "{url}/v1beta/models/m:generateContent?key=of-the-gateway", f"{STREAM}&key=of-the-gateway"),
     (OpenAIChat, "{url}/v1?tenant=a%20b&of=c%2Bd", f"{CHAT}?tenant=a%20b&of=c%2Bd"),
     (Ollama, "{url}", "/api/chat"),
     (Ollama, "{url}/v1", "/api/chat"),
@@ -119,13 +120,20 @@ def test_an_address_that_is_not_found_does_not_blame_the_model_unless_the_server
     ("written", "cure"),
     [
         ("api.example.org/v1", "Set OPENAI_BASE_URL to https://api.example.org/v1."),
+        (
+            "api.example.org/v1?key=secret",
+            "'api.example.org/v1' is no address. Set OPENAI_BASE_URL to https://api.exam",
+        ),
+        ("me:secret@api.example.org/v1", "'api.example.org/v1' is no address. Set OPENAI_BASE_URL to https://api.exam"),
+        ("https://me:secret@[::1/v1", "'https://[::1/v1' is no address. Set OPENAI_BASE_URL to one like "),
         ("the gateway", "Set OPENAI_BASE_URL to one like "),
         ("ftp://example.org", "Set OPENAI_BASE_URL to one like "),
     ],
 )
 def test_what_is_no_address_is_refused_with_the_address_that_was_meant(written, cure):
-    with pytest.raises(ProviderError, match=re.escape(cure)):
+    with pytest.raises(ProviderError, match=re.escape(cure)) as told:
         Session(Agent(OpenAIChat("m", base_url=written, api_key="k"))).ask("Go.")
+    assert "secret" not in str(told.value)
 
 
 @pytest.mark.parametrize("path", ["", "/", "/v1beta", "/v1beta/", "/v1beta/models/m:streamGenerateContent?alt=sse"])
@@ -135,3 +143,34 @@ def test_the_own_address_of_gemini_is_its_own_in_every_form(path):
     other = Gemini("m", base_url=f"https://example.org{path}", api_key="k")
     assert (other.is_own, other.who) == (False, shown(other.base_url))
     assert Gemini("m", base_url="", api_key="k").is_own
+
+
+PASTED = {
+    Gemini: ("https://generativelanguage.googleapis.com/v1beta/models/m:generateContent?key=", "GEMINI_API_KEY or "),
+    Anthropic: ("https://api.anthropic.com/v1/messages?api_key=", "ANTHROPIC_API_KEY"),
+    OpenAIChat: ("https://api.openai.com/v1?token=", "OPENAI_API_KEY"),
+}
+
+
+@pytest.mark.parametrize("provider", PASTED)
+def test_a_key_in_the_own_address_of_a_provider_is_refused_with_the_place_of_a_key(provider, tmp_path, caplog):
+    key, (url, place) = f"plain-{provider.__name__}-12345", PASTED[provider]
+    session = Session(
+        Agent(provider("m", base_url=f"{url}{key}", api_key="k")), cassette=tmp_path / "tape.yaml", replay="record"
+    )
+    with caplog.at_level("DEBUG"), pytest.raises(BadRequest, match=f"Set {place}") as told:
+        session.ask("Go.")
+    session.close()
+    saved = "".join(file.read_text() for file in tmp_path.rglob("*") if file.is_file())
+    assert key not in f"{told.value}{saved}{caplog.text}"
+
+
+def test_a_key_in_the_address_of_a_gateway_is_sent_and_neither_shown_nor_saved(tmp_path, caplog):
+    path = tmp_path / "tape.yaml"
+    with Loopback([Exchange('{"error": "no key=plain words"}', 400, "application/json")]) as server:
+        agent = Agent(OpenAIChat("m", base_url=f"{server.url}/v1?code=plain&key=plain-words-42", api_key="k"))
+        with caplog.at_level("DEBUG"):
+            result = run(Session(agent, cassette=path, replay="record"), "Go.")
+        assert server.requests[0].path == f"{CHAT}?code=plain&key=plain-words-42"
+    assert f"address: {server.url}/v1\n" in path.read_text()
+    assert "plain-words-42" not in f"{result.error}{path.read_text()}{caplog.text}"

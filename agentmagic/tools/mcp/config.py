@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, Union, cast
-from urllib.parse import unquote_plus, urlsplit
+from urllib.parse import urlsplit
 
 import pydantic
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
@@ -23,7 +23,7 @@ from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 from agentmagic.errors import ConfigError
 from agentmagic.plain_files import read_plain_text
 from agentmagic.platforms import split_command
-from agentmagic.secrets import learn
+from agentmagic.secrets import learn, learn_address
 from agentmagic.tools.base import TIMEOUT
 from agentmagic.tools.mcp import entries, names
 
@@ -485,7 +485,7 @@ def _address(raw: Mapping[str, Any], place: _EntrySource) -> ServerConfig:
         is_readable = False
     if not is_readable:
         raise place.error(f"{url!r} is no web address: its host or port cannot be read. Correct it.")
-    _learn_address(url)
+    learn_address(url)
     _check_pairs(entry.headers, place)
     learn("client_secret", entry.client_secret, certain=True)
     client = (entry.client_id, entry.client_secret, entry.client_metadata_url, entry.callback_port)
@@ -519,12 +519,3 @@ def _learn_arguments(args: Sequence[str]) -> None:
         candidate = value if has_value else following
         learn(option if option.startswith("-") and not candidate.startswith("-") else "", candidate)
         learn("", argument)
-
-
-def _learn_address(url: str) -> None:
-    """Register as secrets the password in a URL, and the values of query parameters with names such as `token`."""
-    learn("", url)
-    for pair in url.partition("#")[0].partition("?")[2].split("&"):
-        name, _, value = pair.partition("=")
-        learn(name, value)
-        learn(name, unquote_plus(value))
