@@ -54,7 +54,7 @@ class Fault:
 
     `kind` is the class of our exception, if the HTTP status does not determine it. `retry_after` is in seconds.
     `used_up` is True if a quota is used up, and a turn cannot wait until it is renewed. `param` is the field of the
-    request that the server names, in OpenAI's form of an error.
+    request that the server names, in OpenAI's form of an error. `asked` is the address of the refused request.
     """
 
     message: str
@@ -64,6 +64,7 @@ class Fault:
     kind: type[ProviderError] | None = None
     used_up: bool = False
     param: str = ""
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
             summary = f"The answer broke off, {who} reports {fault.code or 'an error'}"
             return StreamBroken, summary if fault.message else f"{summary}: it gave no reason", RETRY_ADVICE
         case HTTPStatus.NOT_FOUND:
-            return _not_found(fault.message, vendor)
+            return _not_found(fault, vendor)
         case 413 | 429 if exceeds_rate(fault.message):
             summary = f"The request is larger than {who} allows at a time"
             return BadRequest, summary, "Send less, or shorten the conversation: %agent compact."
@@ -131,14 +132,15 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
             return BadRequest, f"{who} refused the request to {model} ({status})", advice
 
 
-def _not_found(message: str, vendor: Vendor) -> tuple[type[ProviderError], str, str]:
+def _not_found(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, str]:
     """Return the class, the summary and the advice for an address or a model that a server does not have."""
-    if "model" in message.lower() or vendor.model in message:
+    if "model" in fault.message.lower() or vendor.model in fault.message:
         advice = f"Check the name, and the base URL ({vendor.base_url}).{vendor.hint}"
         return BadRequest, f"{vendor.who} has no model {vendor.model!r}", advice
     often = f", which often ends in {vendor.ending}," if vendor.ending else ""
     advice = f"Check the base URL ({vendor.base_url}){often} and the name {vendor.model!r}.{vendor.hint}"
-    return BadRequest, f"{vendor.who} has nothing at this address (404)", advice
+    where = quote(shown(fault.asked)) or "this address"
+    return BadRequest, f"{vendor.who} has nothing at {where} (404)", advice
 
 
 def _explain_page(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, str]:

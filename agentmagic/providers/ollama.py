@@ -145,12 +145,13 @@ class Decoder:
             yield from self._writer.whole(call if call.id else replace(call, id=wire.mint_id()))
 
 
-def refusal(status: int | None, message: str, model: str, wait: float | None = None) -> ProviderError:
+def refusal(status: int | None, message: str, model: str, wait: float | None = None, asked: str = "") -> ProviderError:
     """Return our exception for an error message of the server.
 
     `status` is None if the error came inside a stream. `wait` is the number of seconds that the server asks to wait.
+    `asked` is the address of the request.
     """
-    fault = Fault(message, status=status or status_of("", message), retry_after=wait)
+    fault = Fault(message, status=status or status_of("", message), retry_after=wait, asked=asked)
     hint = f" If it is not on that machine yet, run: ollama pull {model}"
     return failures.error_for(fault, Vendor("Ollama", model, (KEY, "the sign-in (ollama signin)"), HOST, hint))
 
@@ -341,7 +342,9 @@ class Ollama(RemoteModel[tuple[str, str], "httpx2.AsyncClient"]):
                 error = answer.decode()
                 error = object_of(json.loads(answer)).get("error")
             error = object_of(error).get("message", error)  # an object on servers that only resemble Ollama
-            failure = refusal(response.status_code, quote(error), self.model, wire.retry_after(response.headers))
+            failure = refusal(
+                response.status_code, quote(error), self.model, wire.retry_after(response.headers), str(response.url)
+            )
             raise self._note_refusal(failure, body, error)
         kind = str(response.headers.get("content-type", ""))
         if "html" in kind:

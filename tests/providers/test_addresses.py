@@ -99,11 +99,23 @@ def test_a_path_is_added_before_the_query():
 
 
 NOT_FOUND = {
-    "the path": (OpenAIChat, '{"detail": "Not Found"}', r"nothing at this address.*OPENAI_BASE_URL.*/v1"),
-    "nothing": (OpenAIChat, "", r"nothing at this address.*OPENAI_BASE_URL.*/v1"),
-    "the path, Anthropic": (Anthropic, "", r"nothing at this address.*ANTHROPIC_BASE_URL\) and the name 'm'"),
-    "the path, Gemini": (Gemini, "", r"nothing at this address.*GOOGLE_GEMINI_BASE_URL\) and the name 'm'"),
-    "the path, Ollama": (Ollama, "", r"nothing at this address.*OLLAMA_HOST\) and the name 'm'"),
+    "the path": (
+        OpenAIChat,
+        '{"detail": "Not Found"}',
+        r"nothing at URL/chat/completions \(404\).*OPENAI_BASE_URL.*/v1",
+    ),
+    "nothing": (OpenAIChat, "", r"nothing at URL/chat/completions \(404\).*OPENAI_BASE_URL.*/v1"),
+    "the path, Anthropic": (
+        Anthropic,
+        "",
+        r"nothing at URL/v1/messages \(404\).*ANTHROPIC_BASE_URL\) and the name 'm'",
+    ),
+    "the path, Gemini": (
+        Gemini,
+        "",
+        r"nothing at URL/v1beta/models/m:streamGenerateContent \(404\).*GOOGLE_GEMINI_BASE_URL\) and the name 'm'",
+    ),
+    "the path, Ollama": (Ollama, "", r"nothing at URL/api/chat \(404\).*OLLAMA_HOST\) and the name 'm'"),
     "the model": (OpenAIChat, '{"error": {"message": "The model `m` does not exist"}}', r"has no model 'm'"),
 }
 
@@ -111,9 +123,10 @@ NOT_FOUND = {
 @pytest.mark.parametrize(("provider", "body", "words"), NOT_FOUND.values(), ids=NOT_FOUND)
 def test_an_address_that_is_not_found_does_not_blame_the_model_unless_the_server_does(provider, body, words):
     with Loopback([Exchange(body, 404, "application/json")] * 2) as server:
-        model = provider("m", base_url=server.url, api_key="k")
-        with pytest.raises(ProviderError, match=words):
+        model = provider("m", base_url=f"{server.url}?code=secret", api_key="k")
+        with pytest.raises(ProviderError, match=words.replace("URL/", f"{server.url}/")) as told:
             Session(Agent(model)).ask("Go.")
+    assert "secret" not in str(told.value)
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,19 @@ _PLAIN = frozenset({"type", "text", "id", "name", "input"})
 """The fields of a text or call whose values are stored in its part itself; other fields go into `provider_data`."""
 
 
-def refusal(
-    status: int | None, payload: object, model: str, *, retry_after: float | None = None, who: str = "Anthropic"
+def refusal(  # noqa: PLR0913  (facts about one response)
+    status: int | None,
+    payload: object,
+    model: str,
+    *,
+    retry_after: float | None = None,
+    who: str = "Anthropic",
+    asked: str = "",
 ) -> ProviderError:
     """Return our exception for an error of the server, from the HTTP status and the JSON body of the response.
 
-    `status` is None for an error that came inside a stream or in the results of a batch.
+    `status` is None for an error that came inside a stream or in the results of a batch. `asked` is the address of
+    the request.
     """
     error = find_error(payload) or {}
     kind, message = str(error.get("type") or error.get("code") or ""), error.get("message")
@@ -100,6 +107,7 @@ def refusal(
         used_up=status == _PAYMENT_REQUIRED
         or code in _QUOTA_CODES
         or bool(is_refusal and _QUOTA_WORDS.search(message)),
+        asked=asked,
     )
     return error_for(fault, Vendor(who, model, (KEY,), BASE_URL))
 

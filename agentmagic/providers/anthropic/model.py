@@ -113,7 +113,8 @@ class Anthropic(RemoteModel[tuple[str, str], "AsyncAnthropic"]):
             response: Any = await getattr(client, method)(path, **options)
         except APIStatusError as error:
             wait = retry_after(error.response.headers)
-            failure = refusal(error.status_code, error.body, self.model, retry_after=wait, who=self.who)
+            asked = str(error.response.url)
+            failure = refusal(error.status_code, error.body, self.model, retry_after=wait, who=self.who, asked=asked)
             raise self._note_refusal(failure, fields, error.body) from error
         except AnthropicError as error:
             raise unreachable(self.who, error, BASE_URL, self.base_url) from error

@@ -54,13 +54,20 @@ _STATUS_OF = {
 _SECONDS = re.compile(r"(\d+(?:\.\d+)?)s?")
 
 
-def refusal(
-    status: int | None, payload: object, model: str, *, retry_after: float | None = None, who: str = "Gemini"
+def refusal(  # noqa: PLR0913  (facts about one response)
+    status: int | None,
+    payload: object,
+    model: str,
+    *,
+    retry_after: float | None = None,
+    who: str = "Gemini",
+    asked: str = "",
 ) -> ProviderError:
     """Return our exception for an error of the server, from the HTTP status and the JSON body of the response.
 
     `status` is None for an error inside a stream: its status is then in `payload`. `retry_after` is the value of the
-    header `Retry-After`, in seconds. If `payload` has a delay, that delay counts instead.
+    header `Retry-After`, in seconds. If `payload` has a delay, that delay counts instead. `asked` is the
+    address of the request.
     """
     error = (objects_of(payload) or [{}])[0]  # some endpoints send a list with one error
     error = find_error(error) or error  # the error can be inside {"error": ...}, or stand alone
@@ -79,6 +86,7 @@ def refusal(
         retry_after=_delay(details) or retry_after,
         kind=kind,
         used_up=status == 429 and any(map(_DAILY.search, quotas)),  # noqa: PLR2004  (HTTP: too many requests)
+        asked=asked,
     )
     return error_for(fault, Vendor(who, model, KEYS, BASE_URL))
 

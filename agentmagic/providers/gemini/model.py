@@ -136,7 +136,8 @@ class Gemini(RemoteModel["_Access", "_GeminiClient"]):
                 with suppress(ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
                     payload = response.json()
         wait = retry_after(response.headers)
-        failure = refusal(response.status_code, payload, self.model, retry_after=wait, who=self.who)
+        asked = str(response.url)
+        failure = refusal(response.status_code, payload, self.model, retry_after=wait, who=self.who, asked=asked)
         return self._note_refusal(failure, body, payload)
 
     def _reported(self, error: Json) -> ProviderError:

@@ -219,7 +219,7 @@ class OpenAIClient(RemoteModel[tuple[str, str], "AsyncOpenAI"]):
         if response is None:
             return unreachable(self.who, error, BASE_URL, self.base_url)
         fault = fault_of(error.body or error.message, response.status_code, retry_after(response.headers))
-        return error_for(fault, who=self.who, model=self.model)
+        return error_for(replace(fault, asked=str(response.url)), who=self.who, model=self.model)
 
     @staticmethod
     def _connect(access: tuple[str, str]) -> "AsyncOpenAI":
