@@ -209,7 +209,7 @@ def read(
             return configs
         case _:
             single = cast("Entry", source)
-            return {names.alias(single): parse(single, workspace=workspace)}
+            return {} if entries.is_off(single) else {names.alias(single): parse(single, workspace=workspace)}
 
 
 def parse(entry: Entry, *, workspace: Path | None = None) -> ServerConfig:

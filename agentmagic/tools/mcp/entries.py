@@ -2,8 +2,9 @@
 
 Claude Code and Claude Desktop (`mcpServers`), VS Code (`servers`, or `mcp` around it), Cursor, Windsurf (`serverUrl`),
 Zed (`context_servers`), Cline and Roo (`disabled`, `disabledTools`, `alwaysAllow`), Gemini CLI (`httpUrl`,
-`includeTools`, milliseconds), opencode (`mcp`, a command as a list, `environment`, `enabled`) and Codex (TOML,
-`mcp_servers`, `enabled_tools`, `bearer_token_env_var`), as documented in November 2026.
+`includeTools`, milliseconds), Copilot (`tools`, milliseconds), opencode (`mcp`, a command as a list, `environment`,
+`enabled`, milliseconds) and Codex (TOML, `mcp_servers`, `enabled_tools`, `bearer_token_env_var`), as documented in
+November 2026.
 """
 
 import json
@@ -20,15 +21,25 @@ _OTHER_NAMES = {
     "environment": "env",
     "workingDirectory": "cwd",
     "clientId": "client_id",
-    "includeTools": "only",
-    "enabled_tools": "only",
-    "excludeTools": "disable",
-    "disabledTools": "disable",
-    "disabled_tools": "disable",
     "startup_timeout_sec": "connect_timeout",
     "tool_timeout_sec": "timeout",
     "http_headers": "headers",
 }
+_TOOL_LISTS = {
+    "only": "only",
+    "includeTools": "only",
+    "enabled_tools": "only",
+    "tools": "only",
+    "disable": "disable",
+    "excludeTools": "disable",
+    "disabledTools": "disable",
+    "disabled_tools": "disable",
+}
+_MILLISECONDS = frozenset({"httpUrl", "includeTools", "excludeTools"})
+"""Keys that only Gemini CLI has, whose time limits are all in milliseconds.
+
+So are those of opencode and Copilot, which have a type of their own: "local" or "remote".
+"""
 _TYPES = {"stdio": None, "local": None, "remote": None, "http": "http", "streamable_http": "http", "sse": "sse"}
 """The types of other programs, and ours; None for a type that the other keys show already."""
 
@@ -53,8 +64,8 @@ def load(text: str, *, is_toml: bool = False) -> Any:
     if is_toml:
         import tomllib
 
-        table = tomllib.loads(text).get("mcp_servers")
-        return {"mcp_servers": table} if isinstance(table, dict) else None
+        table: Any = tomllib.loads(text).get("mcp_servers")
+        return {"mcp_servers": cast("dict[str, Any]", table)} if isinstance(table, dict) else None
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -97,7 +108,8 @@ def translate(entry: Any) -> Any:
     """Return an entry of a file with our keys; anything that is not an entry stays as it is, to be refused later."""
     if not isinstance(entry, Mapping):
         return entry
-    fields = {_OTHER_NAMES.get(key, key): value for key, value in cast("Mapping[str, Any]", entry).items()}
+    raw = cast("Mapping[str, Any]", entry)
+    fields = {_OTHER_NAMES.get(key, key): value for key, value in raw.items()}
     match fields.get("command"):
         case [str() as program, *arguments]:
             fields["command"], fields["args"] = program, [*arguments, *(fields.get("args") or ())]
@@ -109,19 +121,69 @@ def translate(entry: Any) -> Any:
         fields.pop("type")
         fields |= {"type": _TYPES[kind]} if _TYPES[kind] and "url" in fields else {}
     _take_variables(fields)
-    for key in ("timeout", "connect_timeout"):
-        seconds = fields.get(key)
-        if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > _LONGEST_SECONDS:
-            fields[key] = seconds / 1_000
+    _take_tool_lists(fields)
+    _take_time_limits(fields, in_milliseconds=kind in ("local", "remote") or not _MILLISECONDS.isdisjoint(raw))
     return fields
+
+
+def _take_time_limits(fields: dict[str, Any], *, in_milliseconds: bool) -> None:
+    """Write the time limits in seconds. A number above an hour is in milliseconds, whoever wrote it."""
+    small = {"timeout"} if in_milliseconds else set[str]()
+    given = _fields(fields.get("timeout"))
+    if not given.keys().isdisjoint(("startup", "request")):  # opencode, since its version 2
+        del fields["timeout"]
+        small = {"timeout", "connect_timeout"}
+        ours = (("startup", "connect_timeout"), ("request", "timeout"))
+        fields |= {key: given[name] for name, key in ours if name in given}
+    if "startup_timeout_ms" in fields and "connect_timeout" not in fields:  # Codex, before
+        fields["connect_timeout"] = fields.pop("startup_timeout_ms")
+        small.add("connect_timeout")
+    for key in ("timeout", "connect_timeout"):
+        value = fields.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            fields[key] = value / 1_000 if key in small or value > _LONGEST_SECONDS else value
+
+
+def _take_tool_lists(fields: dict[str, Any]) -> None:
+    """Write the lists of tools as `only` and `disable`. Each list only takes tools away.
+
+    A tool has to be in all lists of allowed tools. If none is allowed, all are disabled. A value that is not a list is
+    kept under our key, to be refused later.
+    """
+    lists: dict[str, list[list[str]]] = {"only": [], "disable": []}
+    for key, ours in _TOOL_LISTS.items():
+        match fields.get(key):
+            case None:
+                fields.pop(key, None)
+            case [] if key == ours:
+                pass  # an empty list of ours restricts nothing
+            case [*names] if all(isinstance(name, str | int | float) for name in names):
+                del fields[key]
+                lists[ours].append(list(map(str, names)))
+            case odd if key != "tools":
+                fields[ours] = odd
+                return
+            case _:
+                pass
+    disabled = [name for names in lists["disable"] for name in names]
+    if allowed := [names for names in lists["only"] if "*" not in names]:
+        fields["only"] = [name for name in allowed[0] if all(name in names for names in allowed)]
+        disabled += [] if fields["only"] else ["*"]
+    if disabled:
+        fields["disable"] = disabled
 
 
 def _take_variables(fields: dict[str, Any]) -> None:
     """Write Codex's keys that name environment variables as `${NAME}` in `env` and `headers`, where all values are."""
-    names: Any = fields.pop("env_vars", None) or ()
-    variables = {name: f"${{{name}:-}}" for name in names if isinstance(name, str)}
-    headers = {key: f"${{{name}}}" for key, name in _fields(fields.pop("env_http_headers", None)).items()}
-    if token := fields.pop("bearer_token_env_var", None):
+    variables, headers = dict[str, str](), dict[str, str]()
+    if isinstance(fields.get("env_vars"), list):
+        listed = [_fields(one).get("name", one) for one in cast("list[Any]", fields.pop("env_vars"))]
+        variables = {name: f"${{{name}:-}}" for name in listed if isinstance(name, str)}
+    if isinstance(names := fields.get("env_http_headers"), Mapping):
+        del fields["env_http_headers"]
+        headers = {key: f"${{{name}}}" for key, name in cast("Mapping[str, Any]", names).items()}
+    if isinstance(token := fields.get("bearer_token_env_var"), str):
+        del fields["bearer_token_env_var"]
         headers["Authorization"] = f"Bearer ${{{token}}}"
     for key, more in (("env", variables), ("headers", headers)):
         if more:

@@ -69,6 +69,14 @@ CHOICES = [
     ({"includeTools": ["a", "b"], "excludeTools": ["b"]}, ("a", "b"), ("b",)),  # Gemini CLI
     ({"enabled_tools": ["a"], "disabled_tools": []}, ("a",), ()),  # Codex
     ({"only": ["a_*"], "disable": ["a_x"]}, ("a_*",), ("a_x",)),
+    ({"tools": ["a"]}, ("a",), ()),  # Copilot
+    ({"tools": ["*"]}, (), ()),
+    ({"tools": []}, (), ("*",)),  # none is allowed
+    ({"enabled_tools": []}, (), ("*",)),
+    ({"includeTools": None, "only": [], "disable": []}, (), ()),
+    ({"includeTools": ["a", "b"], "only": ["b", "c"], "tools": ["b"]}, ("b",), ()),
+    ({"includeTools": ["a"], "only": ["b"]}, (), ("*",)),
+    ({"disabledTools": ["a"], "excludeTools": ["b"], "disable": ["c"]}, (), ("c", "b", "a")),
 ]
 
 
@@ -120,6 +128,56 @@ def test_an_entry_of_toml_that_is_none_is_told(read):
 )
 def test_a_time_limit_above_an_hour_is_in_milliseconds(read, written, seconds):
     assert read({"servers": {"s": {**COMMAND, "timeout": written}}})["s"].timeout == seconds
+
+
+def test_variables_of_a_program_that_codex_names_are_given_to_it(read, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "a-secret-token-1234")
+    server = read('[mcp_servers.s]\ncommand = "serve"\nenv_vars = ["NOT_SET", {name = "MY_TOKEN", source = "local"}]')[
+        "s"
+    ]
+    assert server.transport.env == {"NOT_SET": "", "MY_TOKEN": "a-secret-token-1234"}
+    assert (server.unread, "a-secret" in trust.entry_of(server)) == ("", False)
+
+
+MILLISECONDS = [
+    ({"type": "local", "timeout": 500}, 0.5, 20),  # opencode, Copilot
+    ({"type": "local", "timeout": {"startup": 5000, "request": 900}}, 0.9, 5),  # opencode, since its version 2
+    ({"includeTools": ["a"], "timeout": 1500}, 1.5, 20),  # Gemini CLI
+    ({"startup_timeout_ms": 900}, 60, 0.9),  # Codex, before
+    ({"startup_timeout_sec": 30, "startup_timeout_ms": 900}, 60, 30),
+    ({"type": "stdio", "timeout": 500}, 500, 20),  # Cline, Roo, VS Code
+]
+
+
+@pytest.mark.parametrize(("more", "timeout", "connect_timeout"), MILLISECONDS)
+def test_a_time_limit_of_a_program_that_counts_in_milliseconds_is_read_so(read, more, timeout, connect_timeout):
+    server = read({"servers": {"s": {"command": "serve", **more}}})["s"]
+    assert (server.timeout, server.connect_timeout) == (timeout, connect_timeout)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"disabledTools": "a"}, '"disable" should be a list'),
+        ({"includeTools": [{"name": "a"}]}, '"only" should be a list'),
+        ({"timeout": {"request": "soon"}}, '"timeout" should be a number'),
+    ],
+)
+def test_a_restriction_that_cannot_be_read_is_an_error_and_not_dropped(read, more, says):
+    servers = read({"servers": {"s": COMMAND | more, "other": COMMAND}})
+    assert says in servers["s"].transport.problem
+    assert servers["other"].transport == PROGRAM
+
+
+@pytest.mark.parametrize("key", ["env_vars", "env_http_headers", "bearer_token_env_var", "tools"])
+def test_a_key_in_another_form_is_named_and_costs_no_server(read, key):
+    server = read({"servers": {"s": {"command": "serve", key: 3}, "other": COMMAND}})["s"]
+    assert (server.transport, server.unread) == (config.Stdio("serve"), key)
+
+
+def test_a_single_entry_in_code_that_is_switched_off_is_none():
+    assert config.read({**COMMAND, "disabled": True}) == {}
+    assert list(config.read([{**COMMAND, "enabled": False}, COMMAND])) == ["server"]
 
 
 def test_keys_that_are_not_read_are_named_when_the_server_is_approved_and_are_no_permission(read):
