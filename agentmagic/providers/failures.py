@@ -20,6 +20,7 @@ from agentmagic.errors import (
     AuthenticationFailed,
     BadRequest,
     ContextTooLong,
+    MalformedCall,
     ProviderError,
     RateLimited,
     StreamBroken,
@@ -104,6 +105,8 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
         case _ if fault.kind is ContextTooLong:
             advice = "Start a new session, send less, or choose a model with a larger window."
             return ContextTooLong, f"The conversation no longer fits {model}", advice
+        case _ if fault.kind is MalformedCall:
+            return MalformedCall, "The model wrote a tool call that cannot be read", "Ask again."
         case _ if fault.used_up:
             return RateLimited, f"The quota of {who} is used up", "Check its plan and billing, or take another key."
         case status if fault.kind is AuthenticationFailed or status in (401, 403):
