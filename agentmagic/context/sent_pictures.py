@@ -5,10 +5,11 @@ A provider refuses a picture that is too large, and would refuse it in each late
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from typing import Any
 
-from agentmagic.messages import Media, Message, Text, as_text, media_of
+from agentmagic.messages import Media, Message, Text, ToolResult, as_text, media_of, value_class
 from agentmagic.values.pictures import NoPicture, fit_image
 
 
@@ -53,10 +54,21 @@ def limits_for(provider: str) -> PictureLimits:
     return LIMITS.get(provider, _DEFAULT)
 
 
+@value_class
+class SmallPicture(Media):
+    """A picture that was made small for a provider; `original` is the picture of the history."""
+
+    original: Media = field(default=Media("", b""), repr=False, compare=False)
+
+
 class SentPictures:
-    """The pictures of one conversation in the form in which they are sent. Each is made smaller only once."""
+    """The pictures of one conversation in the form in which they are sent. Each is made smaller only once.
+
+    If `is_played`, nothing is sent, because a recording answers. Then a missing Pillow does not matter.
+    """
 
     def __init__(self) -> None:
+        self.is_played = False
         self._is_pillow_missed = False
         self._has_told = False
         self._fitted: dict[tuple[Media, PictureLimits], Media | Text] = {}
@@ -67,6 +79,8 @@ class SentPictures:
         This can take a second, so it is called in a thread first, for all pictures of a request.
         """
         if not media.media_type.startswith("image/") or _is_small(media, limits):
+            return media
+        if self.is_played and find_spec("PIL") is None:
             return media
         fitted = self._fitted.get((media, limits))
         if fitted is None:
@@ -88,13 +102,30 @@ class SentPictures:
             small = fit_image(media.data, media.name)
         except NoPicture as error:
             return Text(f"{as_text(media)} (not sent: {error})")
-        small = replace(small, audience=media.audience)
+        small = SmallPicture(small.media_type, small.data, small.name, media.audience, media)
         return small if _is_small(small, limits) and pixels(small.data) != (0, 0) else _left_out(media)
 
 
 def pictures_in(messages: Iterable[Message]) -> list[Media]:
     """Return the images in messages, and in the tool results in them."""
     return [media for message in messages for media in media_of(message) if media.media_type.startswith("image/")]
+
+
+def with_originals(message: Message) -> Message:
+    """Return a message of a request with the pictures of the history: the same object if none was made small."""
+    if not any(isinstance(media, SmallPicture) for media in media_of(message)):
+        return message
+    return replace(message, parts=tuple(map(_original, message.parts)))
+
+
+def _original(part: Any) -> Any:
+    match part:
+        case SmallPicture():
+            return part.original
+        case ToolResult():
+            return replace(part, content=tuple(map(_original, part.content)))
+        case _:
+            return part
 
 
 def _left_out(media: Media) -> Text:

@@ -37,6 +37,7 @@ from agentmagic.providers.base import (
     Request,
     honoured_settings,
     hosts,
+    is_played,
 )
 from agentmagic.runtime.engine import void
 from agentmagic.runtime.timeouts import Deadline
@@ -72,8 +73,7 @@ async def preview(turn: TurnContext) -> Preview:
     tools, own, unlisted = await _list_connected(turn)
     steps = Steps(turn, tools, Fold(), void)
     steps.hosted = tuple(tool for tool in own if hosts(turn.model, tool.hosted))
-    await turn.view.fit_pictures((*turn.history.messages, turn.prompt), turn.model.name.partition(":")[0])
-    request = steps.first_request()
+    request = await steps.first_request()
     return Preview(turn.model.name, request, tokens_by_part(request), unlisted)
 
 
@@ -138,6 +138,7 @@ class Steps:
 
         It counts the tokens of the tools, which are known only at the first step, so it is not created earlier.
         """
+        self._turn.view.pictures.is_played = is_played(self._model)
         return Context(
             self._limits,
             self._turn.history.compacted,
@@ -176,10 +177,11 @@ class Steps:
         prompt = last if last.role == "user" and not extra else None
         return await self._stepper.before_step(self.number, request, self._model.name, prompt)
 
-    def first_request(self) -> Request:
+    async def first_request(self) -> Request:
         """Return the request of the first step of a turn that has not begun."""
         choice = self._turn.agent.tool_choice
         messages = (*self._turn.history.messages, self._turn.prompt)
+        await self._fit_pictures(messages)
         return self._request(messages, choice if choice in TOOL_CHOICES or choice in self._tools else "auto", ())
 
     def write(self, *parts: Part) -> None:

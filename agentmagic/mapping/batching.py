@@ -106,7 +106,8 @@ class BatchedRows:
         """Send rows in batches. Return the keys of the rows by batch id."""
         batches: dict[str, set[str]] = {}
         rows = {prompt.key: prompt for prompt in prompts}
-        async for piece in split(self._batches, [(prompt.key, self._request(prompt)) for prompt in prompts]):
+        requests = [(prompt.key, await self._request(prompt)) for prompt in prompts]
+        async for piece in split(self._batches, requests):
             keys = tuple(key for key, _ in piece)
             self._ledger.note_sent(*(rows[key] for key in keys))
             try:
@@ -119,11 +120,11 @@ class BatchedRows:
             batches[name] = set(keys)
         return batches
 
-    def _request(self, prompt: RowPrompt) -> Request:
+    async def _request(self, prompt: RowPrompt) -> Request:
         assert prompt.prompt is not None  # noqa: S101  (rows without one are not asked)
         shared = self._ledger.work.turn
         turn = turn_of_row(shared, model=shared.model, prompt=prompt.prompt, values=prompt.values, purse=shared.purse)
-        return Steps(turn, {}, Fold(), void).first_request()
+        return await Steps(turn, {}, Fold(), void).first_request()
 
     async def _collect(self, name: str, rows: dict[str, RowPrompt]) -> None:
         """Wait for a batch, then start the turn of each of its rows with the answer from the batch."""

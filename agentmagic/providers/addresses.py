@@ -61,12 +61,17 @@ def shown(url: str) -> str:
 
 
 def adding_query(query: str, host: str) -> "Callable[[httpx2.Request], Awaitable[None]]":
-    """Return an event hook that adds a query to each request to a host, and so not after a redirect elsewhere."""
+    """Return an event hook that adds a query to each request to a host, and so not after a redirect elsewhere.
+
+    What the client asks for itself, such as `alt=sse`, stays.
+    """
 
     async def add(request: "httpx2.Request") -> None:
-        import httpx2
-
         if request.url.host == host:
-            request.url = request.url.copy_merge_params(httpx2.QueryParams(query))
+            own = request.url.query.decode()
+            names = {one.partition("=")[0] for one in own.split("&")}
+            more = (one for one in query.split("&") if one.partition("=")[0] not in names)
+            # As it was written: httpx2's own way to add parameters would write "%20" as "+".
+            request.url = request.url.copy_with(query="&".join(filter(None, (own, *more))).encode())
 
     return add

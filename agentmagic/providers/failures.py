@@ -20,7 +20,6 @@ from agentmagic.errors import (
     AuthenticationFailed,
     BadRequest,
     ContextTooLong,
-    MalformedCall,
     ProviderError,
     RateLimited,
     StreamBroken,
@@ -71,7 +70,8 @@ class Vendor:
     """The names of a server, a model and environment variables, which error messages need.
 
     `who` is the name of the server. `keys` are the variables that can hold the API key, `base_url` is the variable with
-    the server's address. `hint` is a sentence with one more possible cause. It is shown if a model is unknown.
+    the server's address. `hint` is a sentence with one more possible cause. It is shown if a model is unknown. `ending`
+    is the end that most base URLs have.
     """
 
     who: str
@@ -79,6 +79,7 @@ class Vendor:
     keys: Sequence[str]
     base_url: str
     hint: str = ""
+    ending: str = ""
 
 
 def error_for(fault: Fault, vendor: Vendor) -> ProviderError:
@@ -105,8 +106,6 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
         case _ if fault.kind is ContextTooLong:
             advice = "Start a new session, send less, or choose a model with a larger window."
             return ContextTooLong, f"The conversation no longer fits {model}", advice
-        case _ if fault.kind is MalformedCall:
-            return MalformedCall, "The model wrote a tool call that cannot be read", "Ask again."
         case _ if fault.used_up:
             return RateLimited, f"The quota of {who} is used up", "Check its plan and billing, or take another key."
         case status if fault.kind is AuthenticationFailed or status in (401, 403):
@@ -115,7 +114,7 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
             summary = f"The answer broke off, {who} reports {fault.code or 'an error'}"
             return StreamBroken, summary if fault.message else f"{summary}: it gave no reason", RETRY_ADVICE
         case HTTPStatus.NOT_FOUND:
-            return BadRequest, *_not_found(fault.message, vendor)
+            return _not_found(fault.message, vendor)
         case 413 | 429 if exceeds_rate(fault.message):
             summary = f"The request is larger than {who} allows at a time"
             return BadRequest, summary, "Send less, or shorten the conversation: %agent compact."
@@ -131,13 +130,14 @@ def _explain(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, st
             return BadRequest, f"{who} refused the request to {model} ({status})", advice
 
 
-def _not_found(message: str, vendor: Vendor) -> tuple[str, str]:
-    """Return the summary and the advice for an address or a model that a server does not have."""
+def _not_found(message: str, vendor: Vendor) -> tuple[type[ProviderError], str, str]:
+    """Return the class, the summary and the advice for an address or a model that a server does not have."""
     if "model" in message.lower() or vendor.model in message:
         advice = f"Check the name, and the base URL ({vendor.base_url}).{vendor.hint}"
-        return f"{vendor.who} has no model {vendor.model!r}", advice
-    advice = f"Check the base URL ({vendor.base_url}), which often ends in /v1, and the name {vendor.model!r}."
-    return f"{vendor.who} has nothing at this address (404)", f"{advice}{vendor.hint}"
+        return BadRequest, f"{vendor.who} has no model {vendor.model!r}", advice
+    often = f", which often ends in {vendor.ending}," if vendor.ending else ""
+    advice = f"Check the base URL ({vendor.base_url}){often} and the name {vendor.model!r}.{vendor.hint}"
+    return BadRequest, f"{vendor.who} has nothing at this address (404)", advice
 
 
 def _explain_page(fault: Fault, vendor: Vendor) -> tuple[type[ProviderError], str, str]:
@@ -214,11 +214,20 @@ def usable_url(url: str, variable: str, example: str) -> str:
 
     The error's message names `variable`, the environment variable in which the user sets the address.
     """
+    if _is_address(url):
+        return url
+    better = f"https://{url}"
+    cure = quote(better)[:200] if "://" not in url and _is_address(better) and not re.search(r"\s", url) else ""
+    raise BadRequest(
+        f"The base URL {quote(url)[:200]!r} is no address. Set {variable} to {cure or f'one like {example}'}."
+    )
+
+
+def _is_address(url: str) -> bool:
     with suppress(ValueError):  # from urlsplit: the port is not a number, or an IPv6 address is incomplete
         parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
-            return url
-    raise BadRequest(f"The base URL {quote(url)[:200]!r} is no address. Set {variable} to one like {example}.")
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    return False
 
 
 def unreachable(who: str, error: Exception, variable: str, url: str = "", hint: str = "") -> Unavailable:

@@ -21,6 +21,7 @@ from agentmagic.messages import (
     Resource,
     Text,
     ToolCall,
+    ToolDef,
     ToolResult,
     as_text,
     media_of,
@@ -28,6 +29,7 @@ from agentmagic.messages import (
 from agentmagic.providers.base import Effort, ModelSettings, Request
 from agentmagic.providers.hosted import as_plain_text
 from agentmagic.providers.wire import Json, base64_of, clean, digest, results_of, write_arguments, write_json
+from agentmagic.text import join_names
 
 BRIDGE = Message("assistant", (Text("(The tools have answered.)"),))
 """Stands between a tool's result and a message of the user, for servers that refuse one directly after the other."""
@@ -53,6 +55,15 @@ _TOO_MANY = re.compile(
     r"|\d+ (?:images?|pictures?)(?:\(s\))? (?:per|may|can|are|is|in|allowed)",
     re.IGNORECASE,
 )
+_TOO_MANY_TOOLS = re.compile(
+    r"\b(?:tools|functions|function.?declarations)\b(?![.\[]\w).{0,60}"
+    r"\b(?:array too long|maximum|at most|limit(?:ed)?|exceed)"
+    r"|(?:too many|(?:at most|up to|more than|maximum(?: of)?|limit(?: of)?|only) \d+|(?:number|count|amount) of)"
+    r" (?:tools|functions|function.?declarations)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A refusal of too many tools: 128 at OpenAI, Azure and Groq, others at Gemini's models (2026-11)."""
+
 _ELSEWHERE = re.compile(
     r"\bmodel\b.{0,80}\b(?:not found|not exist|unknown|invalid)|api.?key|quota|billing|content.?(?:filter|policy)"
     r"|permission|max_(?:output_|completion_)?tokens",
@@ -229,6 +240,7 @@ class RefusedParts:
         self._keys: set[Hashable] = set()
         self._orders: list[_Order] = []
         self._most_images: int | None = None
+        self._most_tools: int | None = None
         self._takes_private = True
         self._effort: Effort | None = None
         self._accepted: tuple[Message, ...] = ()
@@ -239,6 +251,8 @@ class RefusedParts:
         """Return the request in the form that the server takes: the same object if the server has refused nothing."""
         if self._effort and _calls_tools(request):
             request = replace(request, settings=request.settings | ModelSettings(reasoning=self._effort))
+        if self._most_tools is not None:
+            request = replace(request, tools=self._first_tools(request))
         if not self._keys and not self._orders and self._most_images is None and self._takes_private:
             return request
         messages: Iterable[Message] = self._without_refused(request.messages)
@@ -270,10 +284,8 @@ class RefusedParts:
             self._keys -= self._trial[1]
             self._trial = None
             return ""
-        for order in _ORDERS:
-            if order not in self._orders and order.words.search(words):
-                self._orders.append(order)
-                return order.notice
+        if notice := self._bound_tools(words, request) or self._bridge(words):
+            return notice
         prompt = request.messages[-1:] if request.messages[-1].role == "user" else ()
         earlier = request.messages[: len(request.messages) - len(prompt)]
         strings = set(_named_strings(words, body))
@@ -328,14 +340,40 @@ class RefusedParts:
         """Set how many pictures a request can have, from a refusal. Return whether this is news and can help."""
         asked = sum(1 for message in prompt for _ in _images(message))
         count = asked + sum(1 for message in earlier for _ in _images(message))
-        allowed = [
-            int(number) for number in re.findall(r"(?<![\w.])\d{1,4}(?![\w.])", words) if 0 < int(number) < count
-        ]
+        allowed = [number for number in _numbers(words) if number < count]
         most = 0 if _NO_IMAGES.search(words) else max(allowed, default=1)
         if count <= most or asked > most or (self._most_images is not None and self._most_images <= most):
             return False
         self._most_images = most
         return True
+
+    def _bridge(self, words: str) -> str:
+        """Return a notice if a refusal is of an order of roles that is avoided from now on, or else ""."""
+        for order in _ORDERS:
+            if order not in self._orders and order.words.search(words):
+                self._orders.append(order)
+                return order.notice
+        return ""
+
+    def _bound_tools(self, words: str, request: Request) -> str:
+        """Return a notice that names the tools left out, if a request had more than the server takes, or else ""."""
+        if self._most_tools is not None or not _TOO_MANY_TOOLS.search(words):
+            return ""
+        count = len(request.tools) + len(request.hosted)
+        numbers = _numbers(words)
+        most = max((one for one in numbers if one < count), default=0 if numbers else count // 2)
+        if most == 0:
+            return ""
+        self._most_tools = most
+        kept = self._first_tools(request)
+        left_out = [tool.name for tool in request.tools if tool not in kept]
+        return f"The server takes at most {most} tools. Left out from now on: {join_names(left_out, 100)}."
+
+    def _first_tools(self, request: Request) -> tuple[ToolDef, ...]:
+        """Return as many of a request's tools as the server takes. The tool that must be called is among them."""
+        most = max((self._most_tools or 0) - len(request.hosted), 0)
+        chosen = sorted(request.tools, key=lambda tool: tool.name != request.tool_choice)[:most]
+        return tuple(tool for tool in request.tools if tool in chosen)
 
     def _add(self, keys: Collection[Hashable]) -> bool:
         is_new = not self._keys.issuperset(keys)
@@ -363,6 +401,11 @@ class RefusedParts:
             return set()
         images = [image for message in messages for image in _images(message)]
         return set(images[: max(len(images) - self._most_images, 0)])
+
+
+def _numbers(words: str) -> list[int]:
+    """Return the numbers in a refusal that can be a limit."""
+    return [int(number) for number in re.findall(r"(?<![\w.])[1-9]\d{0,3}(?!\w|\.\d)", words)]
 
 
 def _calls_tools(request: Request) -> bool:

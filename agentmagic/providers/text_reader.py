@@ -13,6 +13,7 @@ CLOSING = {
     "<think>": "</think>",  # DeepSeek, Qwen and most other models
     "<thinking>": "</thinking>",
     "<thought>": "</thought>",
+    "<reasoning>": "</reasoning>",  # gpt-oss on Amazon Bedrock
     "<seed:think>": "</seed:think>",
     "[THINK]": "[/THINK]",  # Mistral
     "◁think▷": "◁/think▷",  # Kimi

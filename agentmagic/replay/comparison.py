@@ -15,6 +15,7 @@ from itertools import count, islice, takewhile, zip_longest
 from typing import Any, Literal, cast
 
 from agentmagic.context.rules import without_project
+from agentmagic.context.sent_pictures import with_originals
 from agentmagic.events import PromptValue
 from agentmagic.messages import (
     HostedCall,
@@ -155,6 +156,7 @@ def _tool(tool: ToolDef) -> str:
 
 
 def _message(message: Message) -> str:
+    message = with_originals(message)  # a version of Pillow decides the bytes of what was made small
     data: dict[str, Any] = {"role": message.role, "parts": [_part(part) for part in message.parts]}
     return record_line(data | {"interrupted": True} if message.interrupted else data)
 

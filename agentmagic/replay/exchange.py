@@ -11,6 +11,7 @@ from operator import is_
 from typing import Any, Generic, TypeVar, cast
 
 from agentmagic.context.rules import without_project
+from agentmagic.context.sent_pictures import with_originals
 from agentmagic.messages import NOTEBOOK, Example, HostedTool, Message, ToolDef
 from agentmagic.providers.base import ModelSettings, OutputSchema, PlanQuestion, ProjectText, Request
 from agentmagic.secrets import redact
@@ -98,7 +99,7 @@ class Encoder:
 
     def __init__(self, keep_bytes: Callable[[Any], Any]) -> None:
         def encode(message: Message) -> Json:
-            data = keep_bytes(blank_secrets(message))
+            data = keep_bytes(blank_secrets(with_originals(message)))
             del data["type"]
             return data
 

@@ -200,9 +200,36 @@ def test_a_picture_of_a_tool_a_prompt_and_an_earlier_model_goes_out_small():
     assert session.messages[: len(before)] == before
 
 
-def test_without_pillow_a_large_picture_is_named_and_the_user_told_once(monkeypatch):
+def without_pillow(monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(sent_pictures, "find_spec", lambda name: None if name == "PIL" else find(name))
+
+
+def other_pillow(monkeypatch):
+    """Another version of Pillow writes other bytes, and more of them."""
+    fit = sent_pictures.fit_image
+    monkeypatch.setattr(
+        sent_pictures, "fit_image", lambda *image: replace(small := fit(*image), data=small.data + b" " * 9)
+    )
+
+
+@pytest.mark.parametrize("prepare", [without_pillow, other_pillow])
+def test_a_replay_compares_pictures_as_they_are_in_the_history(monkeypatch, tmp_path, prepare):
+    path, agent = tmp_path / "look.cassette.yaml", Agent(scripted(calls("look"), "I see.").agent.model, tools=[look])
+    prompt = ["Look.", Media("image/png", png(3_000, 40, noise=True), "wide.png")]
+    recording = Session(agent, cassette=path, replay="record")
+    recording.ask(prompt)
+    recording.close()
+    assert path.stat().st_size < 1.5 * len(base64.b64encode(prompt[1].data))  # the cassette has the picture once
+    prepare(monkeypatch)
+    played = Session(agent, cassette=path, replay="replay")
+    result = played.ask(prompt)
+    played.close()
+    assert (result.final_text, notices(result)) == ("I see.", [])
+
+
+def test_without_pillow_a_large_picture_is_named_and_the_user_told_once(monkeypatch):
+    without_pillow(monkeypatch)
     with Loopback([answer(), answer()]) as server:
         session = Session(Agent(OpenAIChat("gpt-5.4", base_url=server.url, api_key="k")))
         told = [notices(session.ask(prompt)) for prompt in (["See.", look()], "And now?")]

@@ -1,5 +1,7 @@
 """Addresses as people write them, and the addresses that are asked."""
 
+import re
+
 import pytest
 
 from agentmagic import Agent, RetrySettings, Session
@@ -43,6 +45,9 @@ ASKED = [
     (Gemini, "{url}/v1/", STREAM),
     (Gemini, "{url}/v1beta/models/m:generateContent", STREAM),
     (Gemini, f"{{url}}/deployments/d?{QUERY}", f"/deployments/d{STREAM}&{QUERY}"),
+    (Gemini, "{url}/v1beta/models/m:streamGenerateContent?alt=sse", STREAM),
+    (Gemini, "{url}/v1beta/models/m:generateContent?alt=json", STREAM),
+    (OpenAIChat, "{url}/v1?tenant=a%20b&of=c%2Bd", f"{CHAT}?tenant=a%20b&of=c%2Bd"),
     (Ollama, "{url}", "/api/chat"),
     (Ollama, "{url}/v1", "/api/chat"),
     (Ollama, "{url}/api/", "/api/chat"),
@@ -93,15 +98,31 @@ def test_a_path_is_added_before_the_query():
 
 
 NOT_FOUND = {
-    "the path": ('{"detail": "Not Found"}', r"nothing at this address.*OPENAI_BASE_URL.*/v1"),
-    "nothing": ("", r"nothing at this address.*OPENAI_BASE_URL.*/v1"),
-    "the model": ('{"error": {"message": "The model `m` does not exist"}}', r"has no model 'm'"),
+    "the path": (OpenAIChat, '{"detail": "Not Found"}', r"nothing at this address.*OPENAI_BASE_URL.*/v1"),
+    "nothing": (OpenAIChat, "", r"nothing at this address.*OPENAI_BASE_URL.*/v1"),
+    "the path, Anthropic": (Anthropic, "", r"nothing at this address.*ANTHROPIC_BASE_URL\) and the name 'm'"),
+    "the path, Gemini": (Gemini, "", r"nothing at this address.*GOOGLE_GEMINI_BASE_URL\) and the name 'm'"),
+    "the path, Ollama": (Ollama, "", r"nothing at this address.*OLLAMA_HOST\) and the name 'm'"),
+    "the model": (OpenAIChat, '{"error": {"message": "The model `m` does not exist"}}', r"has no model 'm'"),
 }
 
 
-@pytest.mark.parametrize(("body", "words"), NOT_FOUND.values(), ids=NOT_FOUND)
-def test_an_address_that_is_not_found_does_not_blame_the_model_unless_the_server_does(body, words):
-    with Loopback([Exchange(body, 404, "application/json")]) as server:
-        model = OpenAIChat("m", base_url=server.url, api_key="k")
+@pytest.mark.parametrize(("provider", "body", "words"), NOT_FOUND.values(), ids=NOT_FOUND)
+def test_an_address_that_is_not_found_does_not_blame_the_model_unless_the_server_does(provider, body, words):
+    with Loopback([Exchange(body, 404, "application/json")] * 2) as server:
+        model = provider("m", base_url=server.url, api_key="k")
         with pytest.raises(ProviderError, match=words):
             Session(Agent(model)).ask("Go.")
+
+
+@pytest.mark.parametrize(
+    ("written", "cure"),
+    [
+        ("api.example.org/v1", "Set OPENAI_BASE_URL to https://api.example.org/v1."),
+        ("the gateway", "Set OPENAI_BASE_URL to one like "),
+        ("ftp://example.org", "Set OPENAI_BASE_URL to one like "),
+    ],
+)
+def test_what_is_no_address_is_refused_with_the_address_that_was_meant(written, cure):
+    with pytest.raises(ProviderError, match=re.escape(cure)):
+        Session(Agent(OpenAIChat("m", base_url=written, api_key="k"))).ask("Go.")

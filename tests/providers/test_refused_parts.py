@@ -1,10 +1,13 @@
 """Refusals that name a part of the history: what is left out of it from then on, and what stays."""
 
+import re
+
 import pytest
 
 from agentmagic.messages import (
     HostedCall,
     HostedResult,
+    HostedTool,
     Media,
     Message,
     ProviderData,
@@ -16,7 +19,7 @@ from agentmagic.messages import (
     user,
 )
 from agentmagic.providers.base import Request
-from agentmagic.providers.refused_parts import BRIDGE, RefusedParts
+from agentmagic.providers.refused_parts import BRIDGE, RefusedParts, names_part
 
 OWN = ProviderData("anthropic", {"signature": "sig"})
 OLD, NEW = (Media("image/png", data, f"{data.decode()}.png") for data in (b"old", b"new"))
@@ -241,3 +244,69 @@ def test_a_refusal_of_tools_that_names_an_effort_is_followed_once_and_only_for_t
     assert refused.fit(REQUEST).settings.reasoning == effort
     assert refused.fit(Request(REQUEST.messages)).settings.reasoning is None
     assert refused.follow_cure(words, has_tools=True) == ""
+
+
+TOO_MANY_TOOLS = {
+    # OpenAI, Groq, GitHub's models, Gemini's models, gateways
+    "Invalid 'tools': array too long. Expected an array with maximum length 128, but got an array with length 200 "
+    "instead.": 128,
+    "'tools' : maximum number of items is 128": 128,
+    "You may not include more than 128 tools in your request.": 128,
+    "At most 64 function declarations can be provided.": 64,
+    "The number of function declarations must be between 1 and 128.": 128,
+    "Too many tools provided.": 100,
+    # not the number of tools, or a limit that this request keeps
+    "Invalid 'messages[3].tool_calls': array too long. Expected an array with maximum length 128.": 200,
+    "Invalid 'tools[3].function.name': string too long. Expected a string with maximum length 64.": 200,
+    "tools.3.name: String should have at most 64 characters": 200,
+    "Too many tools: the limit is 500.": 200,
+}
+
+
+@pytest.mark.parametrize(("words", "most"), TOO_MANY_TOOLS.items(), ids=lambda value: str(value)[:60])
+def test_a_refusal_of_too_many_tools_names_those_that_stay_out(words, most):
+    tools = tuple(ToolDef(f"tool_{number}", "", {"type": "object"}) for number in range(200))
+    request = Request((user("Hi."),), tools=tools, tool_choice="tool_150")
+    refused = RefusedParts()
+    notice = refused.learn(words, request, {})
+    kept = refused.fit(request).tools
+    assert len(kept) == most
+    assert tools[150] in kept
+    assert kept == tuple(tool for tool in tools if tool in kept)  # in their order
+    left_out = [tool.name for tool in tools if tool not in kept]
+    assert notice == "" or ", ".join(left_out[:100]) in notice
+    assert bool(notice) is bool(left_out)
+    assert refused.learn(words, request, {}) == ""
+    assert refused.fit(request).tools == kept
+
+
+def test_tools_that_the_provider_runs_count_as_well():
+    tools = tuple(ToolDef(f"tool_{number}", "", {"type": "object"}) for number in range(4))
+    request = Request((user("Hi."),), tools=tools, hosted=(HostedTool("web_search"),))
+    refused = RefusedParts()
+    assert refused.learn("Too many tools: at most 3 tools.", request, {}).endswith(": tool_2, tool_3.")
+    assert refused.fit(request).tools == tools[:2]
+
+
+SHORT = re.compile(r"[a-zA-Z0-9]{9}")
+ID_FORMS = [
+    "Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.",  # Mistral, code 3280, and vLLM
+    "Tool call IDs should be alphanumeric strings with length 9!",  # the chat templates of its models
+]
+
+
+@pytest.mark.parametrize("words", ID_FORMS)
+def test_ids_of_calls_get_the_form_that_a_server_wants_and_stay_pairs(words):
+    own = ToolCall("aB3dE6gH9", "look", {})
+    messages = (*HISTORY, Message("assistant", (own,)), Message("tool", (ToolResult(own.id, "look", ()),)))
+    refused = RefusedParts()
+    assert names_part(words)
+    assert "nine letters and digits" in refused.learn(words, Request(messages, tools=(TOOL,)), BODY)
+    fitted = refused.fit(Request(messages, tools=(TOOL,))).messages
+    parts = [part for message in fitted for part in message.parts]
+    calls = [part.id for part in parts if isinstance(part, ToolCall)]
+    assert [part.call_id for part in parts if isinstance(part, ToolResult)] == calls
+    assert all(map(SHORT.fullmatch, calls))
+    assert calls[1] == own.id
+    assert fitted[0] is messages[0]
+    assert refused.fit(Request(messages, tools=(TOOL,))).messages == fitted

@@ -71,10 +71,12 @@ def error_for(fault: Fault, *, who: str = "The provider", model: str = "the mode
     `who` is the server's name in the message.
     """
     status = _status(fault)
-    kind = MalformedCall if fault.code == _MALFORMED_CALL else None
-    fault = replace(fault, status=status, kind=kind, used_up=fault.code in _QUOTA or status == _PAYMENT_REQUIRED)
+    if fault.code == _MALFORMED_CALL:
+        says = sentence(fault.message)
+        return MalformedCall(f"The model wrote a tool call that cannot be read. {who} says: {says} Ask again.")
+    fault = replace(fault, status=status, used_up=fault.code in _QUOTA or status == _PAYMENT_REQUIRED)
     hint = " Some servers know openai-chat: only, not openai:."
-    return failures.error_for(fault, Vendor(who, model, (KEY,), BASE_URL, hint))
+    return failures.error_for(fault, Vendor(who, model, (KEY,), BASE_URL, hint, "/v1"))
 
 
 def _status(fault: Fault) -> int | None:

@@ -72,6 +72,8 @@ _PROBLEMS = {
     "client_metadata_url": _TEXT,
     "callback_port": '"{key}" should be the number of a port, not {value!r}.',
     "roots": _TEXTS,
+    "only": _TEXTS,
+    "disable": _TEXTS,
 }
 
 
@@ -142,9 +144,10 @@ class ServerConfig:
     `allow` has names or `fnmatch` patterns of tools that run without asking the user. With `trust`, the user trusts the
     server: what it says about its tools is believed, and at some permission levels its tools run without asking.
     `timeout` is the time limit of a call in seconds, `connect_timeout` the limit for the server's first answer. `roots`
-    are folders that the server is told to work in. `variables` names the variables and inputs whose values were filled
-    into the server's entry, each with its source. A server whose `origin` is set needs the user's approval to start.
-    `unread` names the keys of its entry in a file that have no meaning for us.
+    are folders that the server is told to work in. If `only` is not empty, the server's other tools are not offered;
+    those in `disable` never are. Both have names or patterns. `variables` names the variables and inputs whose values
+    were filled into the server's entry, each with its source. A server whose `origin` is set needs the user's approval
+    to start. `unread` names the keys of its entry in a file that have no meaning for us.
     """
 
     transport: Transport
@@ -156,6 +159,8 @@ class ServerConfig:
     variables: tuple[str, ...] = ()
     trust: bool = False
     unread: str = ""
+    only: tuple[str, ...] = ()
+    disable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,20 +182,25 @@ def read(
 ) -> dict[str, ServerConfig]:
     """Read servers by name from a JSON file, a table of entries, a list of entries, or a single entry.
 
-    A `Path`, or a string that ends in `.json`, is a file. Entries without a name get one from their command or URL
-    ("npx -y server-files" becomes "files"). `${workspaceFolder}` and a relative `cwd` refer to `workspace`: by default
-    the folder of the file, or the current folder without a file. `ask` is called once for each `${input:...}` of a
-    file; without `ask`, the defaults are used. An invalid entry of a file becomes an `Unreadable` server, and the other
-    entries stay usable. Raises ConfigError for other invalid entries and for a file that is unreadable or has no table.
+    A `Path`, or a string that ends in `.json` or `.toml`, is a file. Entries without a name get one from their command
+    or URL ("npx -y server-files" becomes "files"). `${workspaceFolder}` and a relative `cwd` refer to `workspace`: by
+    default the folder of the file, or the current folder without a file. `ask` is called once for each `${input:...}`
+    of a file; without `ask`, the defaults are used. An invalid entry of a file becomes an `Unreadable` server, and the
+    other entries stay usable. A server that its entry switches off is left out. Raises ConfigError for other invalid
+    entries and for a file that is unreadable or has no table.
     """
     match source:
         case Path():
             return _read_file(source, workspace, ask)
-        case str() if source.endswith(".json"):
+        case str() if source.endswith((".json", ".toml")):
             return _read_file(Path(source), workspace, ask)
         case Mapping() if (table := entries.table_of(source)) is not None:
             folder = workspace or Path.cwd()
-            return {name: _parse(entry, _EntrySource(f"the server {name!r}", folder)) for name, entry in table.items()}
+            return {
+                name: _parse(entry, _EntrySource(f"the server {name!r}", folder))
+                for name, entry in table.items()
+                if not entries.is_off(entry)
+            }
         case list() | tuple():
             configs: dict[str, ServerConfig] = {}
             for entry in cast("Sequence[Entry]", source):
@@ -213,7 +223,8 @@ def parse(entry: Entry, *, workspace: Path | None = None) -> ServerConfig:
 def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str, ServerConfig]:
     path = path.expanduser()
     try:
-        data = entries.load(read_plain_text(path))  # Some Windows editors write a byte order mark.
+        # Some Windows editors write a byte order mark.
+        data = entries.load(read_plain_text(path), is_toml=path.suffix == ".toml")
     except FileNotFoundError:
         raise ConfigError(f"There is no file {path}. Check the path, or write the file. {_CORRECTION}") from None
     except OSError as error:
@@ -222,7 +233,7 @@ def _read_file(path: Path, workspace: Path | None, ask: Ask | None) -> dict[str,
         where = f"{path}, line {error.lineno}, column {error.colno}"
         raise ConfigError(f"{where}: this is not JSON ({error.msg}). Correct it there. {_CORRECTION}") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON ({type(error).__name__}). {_CORRECTION}") from None
+        raise ConfigError(f"{path} cannot be read ({type(error).__name__}). {_CORRECTION}") from None
     top = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     table = entries.table_of(top) if top else None
     if table is None:
@@ -376,6 +387,8 @@ class _ServerEntry(pydantic.BaseModel):
     timeout: _Seconds | None = None
     connect_timeout: _Seconds | None = None
     roots: _Texts = ()
+    only: _Texts = ()
+    disable: _Texts = ()
 
 
 class _ProgramEntry(_ServerEntry):
@@ -425,8 +438,17 @@ def _config(transport: Transport, entry: _ServerEntry, place: _EntrySource) -> S
     patience = entry.connect_timeout or (DOWNLOAD_TIMEOUT if downloads else CONNECT_TIMEOUT)
     roots = tuple((place.workspace / Path(one).expanduser()).absolute() for one in entry.roots)
     seconds = entry.timeout or TIMEOUT
-    variables = tuple(place.used_values)
-    return ServerConfig(transport, entry.allow, seconds, patience, roots, variables=variables, trust=entry.trust)
+    return ServerConfig(
+        transport,
+        entry.allow,
+        seconds,
+        patience,
+        roots,
+        variables=tuple(place.used_values),
+        trust=entry.trust,
+        only=entry.only,
+        disable=entry.disable,
+    )
 
 
 def _command_line(text: str, place: _EntrySource) -> ServerConfig:

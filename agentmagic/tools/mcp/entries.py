@@ -1,8 +1,9 @@
 """Reads configuration files of MCP servers as other programs write them, and gives their entries our keys.
 
 Claude Code and Claude Desktop (`mcpServers`), VS Code (`servers`, or `mcp` around it), Cursor, Windsurf (`serverUrl`),
-Zed (`context_servers`), Cline and Roo (`disabled`, `alwaysAllow`), Gemini CLI (`httpUrl`, milliseconds) and opencode
-(`mcp`, a command as a list, `environment`, `enabled`), as documented in November 2026.
+Zed (`context_servers`), Cline and Roo (`disabled`, `disabledTools`, `alwaysAllow`), Gemini CLI (`httpUrl`,
+`includeTools`, milliseconds), opencode (`mcp`, a command as a list, `environment`, `enabled`) and Codex (TOML,
+`mcp_servers`, `enabled_tools`, `bearer_token_env_var`), as documented in November 2026.
 """
 
 import json
@@ -12,13 +13,21 @@ from typing import Any, cast
 
 from agentmagic.text import join_names, single_line
 
-_TABLES = ("mcpServers", "servers", "context_servers", "mcp")
+_TABLES = ("mcpServers", "servers", "context_servers", "mcp", "mcp_servers")
 _OTHER_NAMES = {
     "serverUrl": "url",
     "httpUrl": "url",
     "environment": "env",
     "workingDirectory": "cwd",
     "clientId": "client_id",
+    "includeTools": "only",
+    "enabled_tools": "only",
+    "excludeTools": "disable",
+    "disabledTools": "disable",
+    "disabled_tools": "disable",
+    "startup_timeout_sec": "connect_timeout",
+    "tool_timeout_sec": "timeout",
+    "http_headers": "headers",
 }
 _TYPES = {"stdio": None, "local": None, "remote": None, "http": "http", "streamable_http": "http", "sse": "sse"}
 """The types of other programs, and ours; None for a type that the other keys show already."""
@@ -36,11 +45,16 @@ _COMMA = re.compile(rf"{_STRING}|[\[{{,]\s*,|,(?=\s*[}}\]])", re.DOTALL)
 """A string, a comma without a value before it (which stays an error), or a comma before a closing bracket."""
 
 
-def load(text: str) -> Any:
-    """Return the value of JSON that can have comments and commas at the ends of lists, as in VS Code.
+def load(text: str, *, is_toml: bool = False) -> Any:
+    """Return the value of JSON that can have comments and commas at the ends of lists, as in VS Code, or of TOML.
 
-    Raises json.JSONDecodeError, with the place in the text as it was written, and RecursionError.
+    Raises json.JSONDecodeError, with the place in the text as it was written, RecursionError, and ValueError for TOML.
     """
+    if is_toml:
+        import tomllib
+
+        table = tomllib.loads(text).get("mcp_servers")
+        return {"mcp_servers": table} if isinstance(table, dict) else None
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -94,11 +108,24 @@ def translate(entry: Any) -> Any:
     if isinstance(kind := fields.get("type"), str) and kind in _TYPES:
         fields.pop("type")
         fields |= {"type": _TYPES[kind]} if _TYPES[kind] and "url" in fields else {}
+    _take_variables(fields)
     for key in ("timeout", "connect_timeout"):
         seconds = fields.get(key)
         if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > _LONGEST_SECONDS:
             fields[key] = seconds / 1_000
     return fields
+
+
+def _take_variables(fields: dict[str, Any]) -> None:
+    """Write Codex's keys that name environment variables as `${NAME}` in `env` and `headers`, where all values are."""
+    names: Any = fields.pop("env_vars", None) or ()
+    variables = {name: f"${{{name}:-}}" for name in names if isinstance(name, str)}
+    headers = {key: f"${{{name}}}" for key, name in _fields(fields.pop("env_http_headers", None)).items()}
+    if token := fields.pop("bearer_token_env_var", None):
+        headers["Authorization"] = f"Bearer ${{{token}}}"
+    for key, more in (("env", variables), ("headers", headers)):
+        if more:
+            fields[key] = {**more, **_fields(fields.get(key))}
 
 
 def unread_keys(entry: Any, known: frozenset[str]) -> str:

@@ -143,7 +143,7 @@ class Authorization:
                     outgoing = await flow.asend(refusal)
                 else:
                     response = await _send(client, outgoing, self._grant.url)
-                    prompt.issuer = provider.context.auth_server_url or ""
+                    response = _forgive_slash(response, provider.context.auth_server_url, prompt.issuers)
                     outgoing = await _next_request(flow, response, provider)
             self._grant.issuer = provider.context.oauth_metadata
             self._grant.resource = provider.context.protected_resource_metadata
@@ -222,7 +222,8 @@ class _AuthorizationPrompt:
         self._server = server
         self._page = self._scope = ""
         self.redirect: Redirect | None = None
-        self.issuer = ""
+        self.issuers: dict[str, str] = {}
+        """The issuer as its metadata has it, and as it was announced, where a slash was forgiven."""
 
     async def show(self, url: str) -> None:
         """Store the address of the authorization page, which `wait` shows to the user.
@@ -241,7 +242,7 @@ class _AuthorizationPrompt:
         answer = await self._first_answer()
         if answer.error:
             raise NotAuthorized(f"its authorization server refused: {answer.error}")
-        issuer = _same_issuer(answer.issuer, self.issuer) if self.issuer else answer.issuer
+        issuer = answer.issuer and self.issuers.get(answer.issuer, answer.issuer)
         return AuthorizationCodeResult(code=answer.code, state=answer.state, iss=issuer)
 
     async def _first_answer(self) -> "RedirectAnswer":
@@ -406,7 +407,7 @@ async def _next_request(flow: "Flow", response: "httpx2.Response", provider: "OA
     from mcp.client.auth import OAuthRegistrationError
 
     try:
-        return await flow.asend(_forgive_slash(response, provider.context.auth_server_url))
+        return await flow.asend(response)
     except OAuthRegistrationError:
         context = provider.context
         if context.oauth_metadata is None and context.protected_resource_metadata is None:
@@ -416,29 +417,28 @@ async def _next_request(flow: "Flow", response: "httpx2.Response", provider: "OA
         raise
 
 
-def _forgive_slash(response: "httpx2.Response", announced: str | None) -> "httpx2.Response":
+def _forgive_slash(response: "httpx2.Response", announced: str | None, issuers: dict[str, str]) -> "httpx2.Response":
     """Return a response, in which the issuer of metadata is the announced one if only its closing slash differs.
 
-    RFC 8414, 3.3 compares issuers as plain strings. Google's servers, Auth0 and Expo differ by that slash (2026-11).
+    Then `issuers` gets both. RFC 8414, 3.3 compares issuers as plain strings. Google's servers, Auth0 and Expo differ
+    by the slash of an empty path (2026-11). The issuer in the browser's answer must be that of the metadata, as it is
+    written there (RFC 9207, 2.4).
     """
     import httpx2
+    from mcp.client.auth.utils import issuers_match
 
     try:
         metadata = response.json() if announced is not None and response.status_code in _SUCCESS else None
     except (ValueError, RecursionError):  # another answer of the flow, which the library judges
         return response
-    if announced is None or not isinstance(metadata, dict) or "issuer" not in metadata:
+    if announced is None or not isinstance(metadata, dict):
         return response
     fields = cast("dict[str, Any]", metadata)
-    fields["issuer"] = _same_issuer(fields["issuer"], announced)
-    return httpx2.Response(response.status_code, json=fields, request=response.request)
-
-
-def _same_issuer(issuer: Any, announced: str) -> Any:
-    """Return `announced` if only the closing slash of an empty path differs in an issuer, or else the issuer."""
-    from mcp.client.auth.utils import issuers_match
-
-    return announced if isinstance(issuer, str) and issuers_match(issuer, announced) else issuer
+    issuer = fields.get("issuer")
+    if not isinstance(issuer, str) or issuer == announced or not issuers_match(issuer, announced):
+        return response
+    issuers[issuer] = announced
+    return httpx2.Response(response.status_code, json={**fields, "issuer": announced}, request=response.request)
 
 
 def _has_other_token(provider: "OAuthClientProvider", token: str | None) -> bool:

@@ -74,6 +74,7 @@ class _ListedServer:
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     dropped_keywords: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     disabled: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
     is_disconnected: bool = False
 
     async def list_for_turn(self) -> "list[types.Tool]":
@@ -136,7 +137,7 @@ class _ListedServer:
             )
 
     def is_disabled(self, tool: str) -> bool:
-        return any(fnmatchcase(tool, pattern) for pattern in self.disabled)
+        return _matches(tool, self.disabled) or (bool(self.only) and not _matches(tool, self.only))
 
 
 class McpServers:
@@ -266,9 +267,11 @@ class McpServers:
         pattern disabled them together.
         """
         server = self._server(name)
-        away = [tool.name for tool in server.tools if server.is_disabled(tool.name)]
-        remaining = [tool for tool in away if not any(fnmatchcase(tool, pattern) for pattern in patterns)]
+        away = [name for name in server.names if _matches(name, server.disabled)]
+        remaining = [tool for tool in away if not _matches(tool, patterns)]
         server.disabled = tuple(map(escape, remaining))  # Names can contain *, ? and [.
+        if server.only:
+            server.only = (*server.only, *patterns)
         self._listeners.tell(None)
 
     def pending(self, name: str) -> str | None:
@@ -397,7 +400,7 @@ class McpServers:
         register_server(name, describe(config))
         connection = Connection(name, config, self._host, self._store)
         connection.on_change = lambda: void(self._listeners.tell(None))
-        return _ListedServer(connection)
+        return _ListedServer(connection, disabled=config.disable, only=config.only)
 
     def _server(self, name: str) -> _ListedServer:
         if name not in self._servers:
@@ -450,6 +453,10 @@ def _state(server: _ListedServer) -> ServerState:
     )
 
 
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
 def _some(items: Sequence[str]) -> str:
     """Return the first items of a list as text, with the number of the other items."""
     more = f" and {len(items) - MOST_NAMED_TOOLS} more" if len(items) > MOST_NAMED_TOOLS else ""
@@ -497,7 +504,7 @@ def _tool(connection: Connection, visible_name: str, tool: "types.Tool") -> Tool
         server=connection.name,
         own_name="" if visible_name == tool.name else tool.name,
     )
-    ask = not any(fnmatchcase(tool.name, pattern) for pattern in connection.config.allow)
+    ask = not _matches(tool.name, connection.config.allow)
 
     async def invoke(call: ToolCall, context: ToolContext) -> ToolResult:
         answer: Any = await connection.call(tool.name, call.arguments, context)

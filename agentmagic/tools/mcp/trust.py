@@ -99,10 +99,13 @@ def entry_of(config: ServerConfig) -> str:
 def _terms(config: ServerConfig) -> Iterator[str]:
     if isinstance(config.transport, Http):
         yield from _terms_of_address(config.transport)
-    if config.variables:
-        yield f"It is given the values of: {', '.join(config.variables)}"
-    if config.roots:
-        yield f"It is told to work in: {', '.join(map(str, config.roots))}"
+    lists = {
+        "It is given the values of": config.variables,
+        "It is told to work in": tuple(map(str, config.roots)),
+        "Of its tools, only these are offered": config.only,
+        "Of its tools, these are not offered": config.disable,
+    }
+    yield from (f"{words}: {', '.join(names)}" for words, names in lists.items() if names)
     if config.timeout != TIMEOUT:
         yield f"A call may take: {config.timeout:g} s"
     if config.connect_timeout not in (CONNECT_TIMEOUT, DOWNLOAD_TIMEOUT):

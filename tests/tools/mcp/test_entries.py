@@ -28,6 +28,14 @@ HOSTS = {
         PROGRAM,
     ),
     "opencode, an address": ({"mcp": {"s": {"type": "remote", "enabled": True, **URL}}}, ADDRESS),
+    "Codex": (
+        "[mcp_servers.s]\ncommand = 'npx'\nargs = ['-y', 'server']\n[mcp_servers.s.env]\nTOKEN = 't'\n",
+        PROGRAM,
+    ),
+    "Codex, an address": (
+        "# mine\n[mcp_servers.s]\nurl = 'https://example.org/mcp'\nhttp_headers = {'X-Key' = 'k'}\nenabled = true\n",
+        ADDRESS,
+    ),
     "Cline": ({"mcpServers": {"s": {**COMMAND, "disabled": False}}}, PROGRAM),
     "Cursor": ({"mcpServers": {"s": {"type": "streamable_http", **URL}}}, ADDRESS),
 }
@@ -38,7 +46,7 @@ def read(tmp_path):
     """Read a file with this content."""
 
     def read_file(content):
-        file = tmp_path / "mcp.json"
+        file = tmp_path / ("mcp.json" if not isinstance(content, str) or content.lstrip()[:1] not in "#[" else "c.toml")
         file.write_text(content if isinstance(content, str) else json.dumps(content))
         return config.read(file)
 
@@ -53,7 +61,58 @@ def test_a_file_of_another_program_is_read(read, content, transport):
 
 def test_a_server_that_is_switched_off_is_none(read):
     content = {"mcpServers": {"a": {**COMMAND, "disabled": True}, "b": {**URL, "enabled": False}, "c": COMMAND}}
-    assert list(read(content)) == ["c"]
+    assert list(read(content)) == list(config.read(content)) == ["c"]
+
+
+CHOICES = [
+    ({"disabledTools": ["a"]}, (), ("a",)),  # Cline, Roo
+    ({"includeTools": ["a", "b"], "excludeTools": ["b"]}, ("a", "b"), ("b",)),  # Gemini CLI
+    ({"enabled_tools": ["a"], "disabled_tools": []}, ("a",), ()),  # Codex
+    ({"only": ["a_*"], "disable": ["a_x"]}, ("a_*",), ("a_x",)),
+]
+
+
+@pytest.mark.parametrize(("more", "only", "disable"), CHOICES)
+def test_tools_that_another_program_does_not_offer_are_not_offered_and_that_is_told(read, more, only, disable):
+    server = read({"mcpServers": {"s": COMMAND | more}})["s"]
+    assert (server.only, server.disable, server.unread) == (only, disable, "")
+    told = trust.entry_of(server)
+    assert all(name in told for name in (*only, *disable))
+
+
+VARIABLES = """[mcp_servers.s]
+url = "https://example.org/mcp"
+bearer_token_env_var = "MY_TOKEN"
+env_http_headers = {"X-Region" = "MY_REGION"}
+startup_timeout_sec = 12
+tool_timeout_sec = 7
+"""
+
+
+def test_variables_that_codex_names_are_filled_in_and_their_values_are_not_told(read, monkeypatch):
+    monkeypatch.setenv("MY_TOKEN", "a-secret-token-1234")
+    monkeypatch.setenv("MY_REGION", "eu-south")
+    server = read(VARIABLES)["s"]
+    assert server.transport.headers == {"Authorization": "Bearer a-secret-token-1234", "X-Region": "eu-south"}
+    assert (server.connect_timeout, server.timeout, server.unread) == (12, 7, "")
+    assert "a-secret-token-1234" not in trust.entry_of(server)
+
+
+def test_a_variable_that_is_not_set_is_named(read, monkeypatch):
+    monkeypatch.setenv("MY_REGION", "eu-south")
+    monkeypatch.delenv("MY_TOKEN", raising=False)
+    problem = read(VARIABLES)["s"].transport
+    assert "MY_TOKEN" in problem.problem
+
+
+@pytest.mark.parametrize("text", ["[mcp_servers", "# none\n", "[[mcp_servers]]\n", "[other]\nmcp = 1\n"])
+def test_toml_without_servers_is_refused(read, text):
+    with pytest.raises(config.ConfigError, match=r"c\.toml"):
+        read(text)
+
+
+def test_an_entry_of_toml_that_is_none_is_told(read):
+    assert "3 is no server" in read("[mcp_servers]\ns = 3\n")["s"].transport.problem
 
 
 @pytest.mark.parametrize(

@@ -550,9 +550,26 @@ def test_only_the_closing_slash_of_an_empty_path_is_forgiven_in_an_issuer(announ
     )
 
 
-@pytest.mark.parametrize(("issuer", "words"), [("/", "cannot be read"), ("/tenant", "iss mismatch")])
-def test_the_slash_is_forgiven_in_the_answer_of_the_browser_too(issuer, words):
-    def page(server):
-        return straight_back(f"code=1&iss={quote(server.url + issuer, safe='')}")(server)
+ANSWERS = [
+    # what is announced, the issuer in its metadata, the issuer in the answer
+    ("", "", "", True),
+    ("", "/", "/", True),
+    ("/", "", "", True),
+    ("", "", "/", False),
+    ("/", "/", "", False),
+    ("", "/", "/tenant", False),
+]
 
-    contained(words, authorize=page, token=Exchange("{", 200, "application/json"))
+
+@pytest.mark.parametrize(("announcement", "issuer", "answered", "is_taken"), ANSWERS)
+def test_the_issuer_in_the_answer_of_the_browser_is_that_of_the_metadata(announcement, issuer, answered, is_taken):
+    def page(server):
+        return straight_back(f"code=1&iss={quote(server.url + answered, safe='')}")(server)
+
+    contained(
+        "cannot be read" if is_taken else "iss mismatch",
+        oauth_protected_resource=announced(announcement),
+        oauth_authorization_server=named(issuer),
+        authorize=page,
+        token=Exchange("{", 200, "application/json"),
+    )

@@ -182,6 +182,16 @@ async def test_tools_can_be_taken_away_and_given_back(servers, /):
         servers.disable("raw", ["ehco"])
 
 
+@with_servers(raw=replace(raw(), only=("echo", "p*"), disable=("pid",)))
+async def test_tools_that_an_entry_takes_away_can_be_given_back(servers, /):
+    assert [tool.name for tool in await servers.tools()] == ["echo"]
+    assert "deaf" in state(servers).disabled
+    servers.enable("raw", ["pid", "deaf"])
+    assert [tool.name for tool in await servers.tools()] == ["deaf", "echo", "pid"]
+    servers.enable("raw")
+    assert (len(await servers.tools()), state(servers).disabled) == (12, ())
+
+
 @with_servers(raw=raw(), other=raw())
 async def test_a_disconnected_server_stays_so_until_it_is_connected_again(servers, /):
     before = [(await call(servers, f"{name}__pid")).text for name in ("raw", "other")]
