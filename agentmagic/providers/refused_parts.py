@@ -28,7 +28,7 @@ from agentmagic.messages import (
 )
 from agentmagic.providers.base import Effort, ModelSettings, Request
 from agentmagic.providers.hosted import as_plain_text
-from agentmagic.providers.wire import Json, base64_of, clean, results_of, write_arguments, write_json
+from agentmagic.providers.wire import Json, base64_of, clean, digest, results_of, write_arguments, write_json
 from agentmagic.text import join_names
 
 BRIDGE = Message("assistant", (Text("(The tools have answered.)"),))
@@ -71,13 +71,17 @@ _ELSEWHERE = re.compile(
 )
 """Words of refusals whose cause is not a part of the history."""
 
+_ID_FORM = re.compile(r"\btool.?call.?ids?\b.{0,200}\blength (?:of )?(?:exactly )?9\b", re.IGNORECASE | re.DOTALL)
+"""A refusal of a call's id: of Mistral's servers (code 3280), and of its chat templates in other servers, 2026-11."""
+_SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
+
 _PATH = re.compile(r"\b(?:messages|input|contents)(?:[.\[\]]+\w+)+")
 """The path of a part in a request, such as `messages.2.content.0.image` or `input[3].content[1]`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """An order of roles that some servers refuse: the words of such refusals, the bridge, and the notice."""
+    """A form of the whole history that some servers ask for: the words of their refusals, the change, the notice."""
 
     words: re.Pattern[str]
     bridge: Callable[[Sequence[Message]], Iterator[Message]]
@@ -144,7 +148,29 @@ def _joined(messages: Sequence[Message]) -> Iterator[Message]:
         yield last
 
 
+def _with_short_ids(messages: Sequence[Message]) -> Iterator[Message]:
+    """Yield the messages with call ids of nine letters and digits. An id that has this form stays as it is."""
+    for message in messages:
+        parts = tuple(_with_short_id(part) for part in message.parts)
+        yield message if parts == message.parts else replace(message, parts=parts)
+
+
+def _with_short_id(part: Part) -> Part:
+    match part:
+        case ToolCall(id=call_id) if not _SHORT_ID.fullmatch(call_id):
+            return replace(part, id=digest(call_id)[:9])
+        case ToolResult(call_id=call_id) if not _SHORT_ID.fullmatch(call_id):
+            return replace(part, call_id=digest(call_id)[:9])
+        case _:
+            return part
+
+
 _ORDERS = (
+    _Order(
+        _ID_FORM,
+        _with_short_ids,
+        "The server takes only call ids of nine letters and digits; the ids of earlier calls are sent in this form.",
+    ),
     # Mistral's servers (code 3230), and vLLM with Mistral's tokenizer
     _Order(
         re.compile(r"unexpected role '?user'? after role '?tool|user message.{0,30}after.{0,20}tool", re.IGNORECASE),
@@ -201,7 +227,7 @@ def names_part(words: str) -> bool:
 
     OpenRouter answers 404 to pictures for a model that sees none, llama.cpp 500, and OpenAI 404 to an unknown item.
     """
-    return bool(_NO_IMAGES.search(words) or _LOST_ITEM.search(words))
+    return any(pattern.search(words) for pattern in (_NO_IMAGES, _LOST_ITEM, _ID_FORM))
 
 
 class RefusedParts:

@@ -250,7 +250,7 @@ def fit_id(call_id: str, longest: int) -> str:
     """Return a call's id, or a hash of it if another server made it longer than this API accepts."""
     if len(call_id) <= longest:
         return call_id
-    return f"call_{_digest(call_id)}"
+    return f"call_{digest(call_id)}"
 
 
 def fit_name(name: str, legal: re.Pattern[str]) -> str:
@@ -262,10 +262,11 @@ def fit_name(name: str, legal: re.Pattern[str]) -> str:
         return name
     legal_name = re.sub(r"[^A-Za-z0-9_-]", "_", name)
     legal_name = legal_name if re.match(r"[A-Za-z_]", legal_name) else f"_{legal_name}"
-    return legal_name if len(legal_name) <= _NAME_FOR_ALL else f"{legal_name[: _NAME_FOR_ALL - 33]}_{_digest(name)}"
+    return legal_name if len(legal_name) <= _NAME_FOR_ALL else f"{legal_name[: _NAME_FOR_ALL - 33]}_{digest(name)}"
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Return 32 hexadecimal digits that stand for a text: the same ones for the same text."""
     return hashlib.sha256(encodable(text).encode()).hexdigest()[:32]
 
 

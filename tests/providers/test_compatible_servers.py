@@ -14,6 +14,7 @@ from agentmagic import Agent, RetrySettings, Session
 from agentmagic.errors import BadRequest, ContextTooLong, ProviderError, RateLimited
 from agentmagic.messages import Reasoning, Text
 from agentmagic.providers.openai.chat_completions import OpenAIChat
+from agentmagic.providers.openai.responses import OpenAIResponses
 from tests.providers.loopback import Exchange, Loopback, sse
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "compatible-servers.md"
@@ -149,6 +150,11 @@ SERVERS = {
                 "message": "Prompt contains 40000 tokens, too large for model with 32768 maximum context length",
             },
         ),
+        answer=[
+            chunk({"content": [{"type": "text", "text": "It "}, {"type": "reference", "reference_ids": [0]}]}),
+            chunk({"content": [{"type": "text", "text": "is 3."}]}),
+            chunk({}, "stop", usage=USAGE),
+        ],
         thinks=True,
     ),
     "xAI": Dialect(
@@ -177,7 +183,7 @@ SERVERS = {
         sent_back={"reasoning_content": "Hm."},
     ),
     "DashScope": Dialect(
-        "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        "https://WORKSPACE.ap-southeast-1.maas.aliyuncs.com/compatible-mode/v1",
         [
             chunk({"reasoning_content": "Hm.", "content": None}),
             chunk({"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "add", "arguments": ""}}]}),
@@ -218,7 +224,7 @@ SERVERS = {
         thinks=True,
         sent_back={"reasoning_content": "Hm."},
     ),
-    "Perplexity": Dialect(
+    "Perplexity Sonar": Dialect(
         "https://api.perplexity.ai",
         [],
         (400, error("Tool calling is not supported for this model", code=400)),
@@ -238,6 +244,35 @@ SERVERS = {
         sources=True,
     ),
 }
+
+
+def event(kind: str, **more: Any) -> Json:
+    return {"type": f"response.{kind}", **more}
+
+
+def response(*items: Json, **more: Any) -> list[Json]:
+    """The events of a response with these items, which Perplexity and xAI end like OpenAI."""
+    whole = {"id": "r", "status": "completed", "output": items, "usage": {"input_tokens": 7, "output_tokens": 3}}
+    done = [event("output_item.done", output_index=place, item=item) for place, item in enumerate(items)]
+    return [event("created", response={"id": "r", "output": []}), *done, event("completed", response=whole | more)]
+
+
+WANTED = {"type": "function_call", "id": "f", "call_id": "c1", "name": "add", "arguments": '{"one": 1, "two": 2}'}
+SAID = {
+    "type": "message",
+    "id": "m",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": "It is 3.", "annotations": []}],
+}
+SEARCHED = {"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search", "query": "q"}}
+FOUND = {"type": "search_results", "queries": ["q"], "results": [{"id": 1, "title": "A", "url": SOURCE}]}
+
+RESPONDERS = {
+    "Perplexity": ("https://api.perplexity.ai/v1", response(FOUND, WANTED), response(FOUND, SAID)),
+    "xAI": (SERVERS["xAI"].url, response(WANTED), response(SEARCHED, SAID, citations=[SOURCE])),
+}
+"""The servers with OpenAI's Responses API: their address, and the events of a step with a call and of the last one."""
 
 
 def add(one: int, two: int) -> int:
@@ -289,6 +324,86 @@ def test_a_refusal_of_a_server_of_the_page_is_read_as_what_it_is(name: str):
     assert server.says in str(raised.value)
 
 
+@pytest.mark.parametrize("name", RESPONDERS)
+def test_a_server_with_the_responses_api_answers_a_turn_with_a_call(name: str):
+    url, *steps = RESPONDERS[name]
+    with Loopback(Exchange(sse(*events)) for events in steps) as loopback:
+        model = OpenAIResponses("m", base_url=loopback.url + path_of(url), api_key="k")
+        with closing(Session(Agent(model, tools=[add]))) as session:
+            result = session.ask("What is 1 and 2?")
+        requests = [(one.path, one.json) for one in loopback.requests]
+    assert result.final_text == "It is 3."
+    assert [path for path, _ in requests] == [f"{path_of(url)}/responses"] * 2
+    texts = [part for message in result.history_delta for part in message.parts if isinstance(part, Text)]
+    assert [one.url for text in texts for one in text.citations] == [SOURCE]
+    sent = [item.get("type", "message") for item in requests[1][1]["input"]]
+    assert [kind for kind in sent if kind != "message"] == ["function_call", "function_call_output"]
+
+
+MENDED: dict[str, tuple[list[Exchange], str]] = {
+    "Mistral": (
+        [
+            body(SERVERS["Mistral"].call),
+            Exchange(
+                json.dumps(
+                    {
+                        "object": "error",
+                        "message": "Tool call id was c1 but must be a-z, A-Z, 0-9, with a length of 9.",
+                        "type": "invalid_function_call",
+                        "code": "3280",
+                    }
+                ),
+                400,
+                "application/json",
+            ),
+        ],
+        "nine letters and digits",
+    ),
+    "Groq": (
+        [
+            Exchange(
+                json.dumps(error("Failed to call a function.", code="tool_use_failed", failed_generation="<add>")),
+                400,
+                "application/json",
+            ),
+            body(SERVERS["Groq"].call),
+        ],
+        "Failed to call a function",
+    ),
+    "OpenRouter": (
+        [
+            body([{"error": {"code": 502, "message": "Provider disconnected"}, **chunk({"content": ""}, "error")}]),
+            body(SERVERS["OpenRouter"].call),
+        ],
+        "Provider disconnected",
+    ),
+    "Z.ai": ([body([chunk({}, "network_error")]), body(SERVERS["Z.ai"].call)], "network_error"),
+}
+"""What servers send before the last step that the loop mends, and the words with which it is told."""
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_what_a_server_refuses_or_breaks_off_is_mended_in_the_same_turn(name: str):
+    exchanges, words = MENDED[name]
+    with Loopback([*exchanges, body(SERVERS[name].answer)]) as loopback:
+        model = OpenAIChat("m", base_url=loopback.url + path_of(SERVERS[name].url), api_key="k")
+        with closing(Session(Agent(model, tools=[add], retry=RetrySettings(first_wait=0, longest_wait=0)))) as session:
+            result = session.ask("What is 1 and 2?")
+        last = loopback.requests[-1].json["messages"]
+    assert result.final_text == "It is 3."
+    assert words in " ".join(map(str, result.events))
+    ids = [call["id"] for message in last for call in message.get("tool_calls", ())]
+    assert ids == [message["tool_call_id"] for message in last if message["role"] == "tool"]
+    assert name != "Mistral" or all(re.fullmatch("[a-zA-Z0-9]{9}", one) for one in ids)
+
+
 def test_the_page_has_these_servers_and_their_addresses():
     rows = re.findall(r"^\| \[([^\]]+)\]\([^)]+\) \| `([^`]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert dict(rows) == {name: server.url for name, server in SERVERS.items()}
+    tested = {name: url for name, (url, *_) in RESPONDERS.items()}
+    assert dict(rows) == tested | {name: server.url for name, server in SERVERS.items()}
+
+
+def test_each_oddity_on_the_page_is_one_of_a_server_on_it():
+    _, addresses, oddities = re.split(r"^\| server .*$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    named = re.findall(r"^\| \[([^\]]+)\]", addresses, re.MULTILINE)
+    assert set(re.findall(r"^\| (?!-)([^|]+?) \|", oddities, re.MULTILINE)) == set(named)

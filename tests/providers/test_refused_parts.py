@@ -1,5 +1,7 @@
 """Refusals that name a part of the history: what is left out of it from then on, and what stays."""
 
+import re
+
 import pytest
 
 from agentmagic.messages import (
@@ -17,7 +19,7 @@ from agentmagic.messages import (
     user,
 )
 from agentmagic.providers.base import Request
-from agentmagic.providers.refused_parts import BRIDGE, RefusedParts
+from agentmagic.providers.refused_parts import BRIDGE, RefusedParts, names_part
 
 OWN = ProviderData("anthropic", {"signature": "sig"})
 OLD, NEW = (Media("image/png", data, f"{data.decode()}.png") for data in (b"old", b"new"))
@@ -284,3 +286,27 @@ def test_tools_that_the_provider_runs_count_as_well():
     refused = RefusedParts()
     assert refused.learn("Too many tools: at most 3 tools.", request, {}).endswith(": tool_2, tool_3.")
     assert refused.fit(request).tools == tools[:2]
+
+
+SHORT = re.compile(r"[a-zA-Z0-9]{9}")
+ID_FORMS = [
+    "Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9.",  # Mistral, code 3280, and vLLM
+    "Tool call IDs should be alphanumeric strings with length 9!",  # the chat templates of its models
+]
+
+
+@pytest.mark.parametrize("words", ID_FORMS)
+def test_ids_of_calls_get_the_form_that_a_server_wants_and_stay_pairs(words):
+    own = ToolCall("aB3dE6gH9", "look", {})
+    messages = (*HISTORY, Message("assistant", (own,)), Message("tool", (ToolResult(own.id, "look", ()),)))
+    refused = RefusedParts()
+    assert names_part(words)
+    assert "nine letters and digits" in refused.learn(words, Request(messages, tools=(TOOL,)), BODY)
+    fitted = refused.fit(Request(messages, tools=(TOOL,))).messages
+    parts = [part for message in fitted for part in message.parts]
+    calls = [part.id for part in parts if isinstance(part, ToolCall)]
+    assert [part.call_id for part in parts if isinstance(part, ToolResult)] == calls
+    assert all(map(SHORT.fullmatch, calls))
+    assert calls[1] == own.id
+    assert fitted[0] is messages[0]
+    assert refused.fit(Request(messages, tools=(TOOL,))).messages == fitted

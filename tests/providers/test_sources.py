@@ -116,6 +116,40 @@ def test_a_response_keeps_annotations_of_events_and_of_items(content: list[Json]
     assert [(one.start, one.end, one.url, one.title) for one in found] == [(0, 4, A, "A")]
 
 
+SEARCHED = {"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search"}}
+FOUND = {"type": "search_results", "queries": ["q"], "results": PAGES}  # Perplexity's, without an id
+
+
+@pytest.mark.parametrize(
+    ("found", "note", "more", "expected"),
+    [
+        (SEARCHED, [], {"citations": [A, B]}, PLAIN),  # xAI
+        (SEARCHED, [CITED], {"citations": [A, B]}, [(A, "A"), (B, "")]),
+        (SEARCHED, [CITED], {"citations": []}, BOTH[:1]),
+        (FOUND, [], {}, BOTH),
+        (FOUND, [CITED], {}, BOTH),
+        (FOUND, [], {"citations": 3}, BOTH),
+    ],
+)
+@pytest.mark.parametrize("early", [False, True])
+def test_a_response_keeps_the_sources_beside_its_text(found: Json, note: list[Json], more: Json, expected: Any, early):
+    item = MESSAGE | {"content": [WORDS | {"annotations": note}]}
+    first = [event("output_item.done", item=found), SPOKEN | {"output_index": 1}]
+    ended = [event("output_item.done", item=item, output_index=1)] if early else []
+    closing = event("completed", response={"status": "completed", "output": [found, item], **more})
+    assert shown(citations(Responses(), [*first, *ended, closing])) == expected
+
+
+def test_the_texts_between_searches_end_in_their_order_and_the_last_one_has_the_sources():
+    items = [SEARCHED, MESSAGE | {"content": [WORDS]}, MESSAGE | {"id": "n", "content": [WORDS]}]
+    frames = [event("output_item.done", item=item, output_index=place) for place, item in enumerate(items)]
+    frames.append(event("completed", response={"status": "completed", "output": items, "citations": [A]}))
+    decoder = Responses()
+    events = [one for frame in frames for one in decoder.feed(frame)]
+    texts = [one.part for one in events if isinstance(one, PartFinished) and isinstance(one.part, Text)]
+    assert [shown(text.citations) for text in texts] == [[], PLAIN[:1]]
+
+
 def candidate(said: str = "", **more: Any) -> Json:
     return {"candidates": [{**({"content": {"parts": [{"text": said}]}} if said else {}), **more}]}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from agentmagic import settings
 from agentmagic.classroom import class_settings
-from agentmagic.errors import BadRequest, MissingExtra, ProviderError
+from agentmagic.errors import BadRequest, MalformedCall, MissingExtra, ProviderError
 from agentmagic.messages import Citation, Media, Usage
 from agentmagic.providers import failures
 from agentmagic.providers.addresses import join, split_query, tidy, without_ending
@@ -61,6 +61,8 @@ LIST_WAIT = 1.5
 
 _QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _PAYMENT_REQUIRED = 402
+_MALFORMED_CALL = "tool_use_failed"
+"""Groq's code for a call that the model wrote wrongly: https://console.groq.com/docs/tool-use/local-tool-calling"""
 
 
 def error_for(fault: Fault, *, who: str = "The provider", model: str = "the model") -> ProviderError:
@@ -69,6 +71,9 @@ def error_for(fault: Fault, *, who: str = "The provider", model: str = "the mode
     `who` is the server's name in the message.
     """
     status = _status(fault)
+    if fault.code == _MALFORMED_CALL:
+        says = sentence(fault.message)
+        return MalformedCall(f"The model wrote a tool call that cannot be read. {who} says: {says} Ask again.")
     fault = replace(fault, status=status, used_up=fault.code in _QUOTA or status == _PAYMENT_REQUIRED)
     hint = " Some servers know openai-chat: only, not openai:."
     return failures.error_for(fault, Vendor(who, model, (KEY,), BASE_URL, hint, "/v1"))

@@ -31,7 +31,7 @@ from agentmagic.messages import (
 from agentmagic.providers.base import ModelEvent, ModelFinished, ModelSettings, Request, merge
 from agentmagic.providers.failures import Fault, stream_broken
 from agentmagic.providers.finish_reasons import ending_of
-from agentmagic.providers.hosted import MOST_CITATIONS, as_plain_text, order_citations, part_events
+from agentmagic.providers.hosted import MOST_CITATIONS, as_plain_text, order_citations, part_events, sources_at_end
 from agentmagic.providers.openai import PROVIDERS, server_items
 from agentmagic.providers.openai.batches import OpenAIBatches
 from agentmagic.providers.openai.client import (
@@ -127,6 +127,7 @@ class Decoder:
         self._items: list[_Item] = []
         self._latest: _Item | None = None
         self._writer = PartWriter()
+        self._held: PartFinished | None = None  # the end of the latest text, if more of its sources can still come
         self._refused = False
         self.usage_so_far: Usage | None = None
         self.rest: float | None = None
@@ -267,7 +268,31 @@ class Decoder:
         end_events = tuple(self._writer.finish(part))
         # A text that was not streamed gets no `PartDelta` events, unless it contained thinking.
         yield from (one for one in text_events if self._writer.found_thinking or not isinstance(one, PartDelta))
-        yield from end_events
+        yield from self._hold_text(end_events) if self._has_hosted_call else end_events
+
+    @property
+    def _has_hosted_call(self) -> bool:
+        return any(item.kind == "hosted_call" for item in self._items)
+
+    def _hold_text(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
+        """Yield the events that end a text, but keep its `PartFinished` event until the next text or the closing event.
+
+        The sources of an answer for which the server searched can stand in the closing event alone.
+        """
+        for event in events:
+            if isinstance(event, PartFinished) and isinstance(event.part, Text):
+                yield from self._release_text({})
+                self._held = event
+            else:
+                yield event
+
+    def _release_text(self, sources: Json) -> Iterator[ModelEvent]:
+        """Yield the `PartFinished` event that `_hold_text` kept, with these sources as citations at its end."""
+        if self._held is not None and isinstance(part := self._held.part, Text):
+            more = sources_at_end(part.text, clean_data(sources), {one.url for one in part.citations})
+            part = replace(part, citations=order_citations((*part.citations, *more)))
+            yield replace(self._held, part=part)
+        self._held = None
 
     def _end_hosted_call(self, item: _Item) -> Iterator[ModelEvent]:
         """Yield the events of a call that OpenAI ran itself, and of its result. OpenAI sends both as one item."""
@@ -294,7 +319,9 @@ class Decoder:
             if (item.is_whole or item.texts or item.index >= 0) and not (cut and not _has_name(item)):
                 yield from self._end_part(item)
         self.rest = AFTER_END
-        usage = _figures(response, [item.data for item in self._items])
+        items = [item.data for item in self._items]
+        yield from self._release_text(server_items.other_sources(response, items))
+        usage = _figures(response, items)
         refused = self._refused or any(_is_refusal(item.data) for item in self._items)
         model = text_of(response.get("model"))
         unknown = ending == "unknown"

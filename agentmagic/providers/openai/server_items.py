@@ -39,6 +39,9 @@ _OURS = frozenset(
     {"custom_tool_call", "computer_call", "local_shell_call", "shell_call", "apply_patch_call", "mcp_approval_request"}
 )
 """Types of items that the client must answer. They are not sent back: without an answer, the API refuses them."""
+_FOUND = {"search_results": SEARCH, "fetch_url_results": FETCH}
+"""Types of Perplexity's items with pages, and what they are called here. Its API does not take such items back:
+https://docs.perplexity.ai/docs/agent-api and perplexityai/perplexity-py, 2026-11."""
 
 
 def hosts(model: str, tool: HostedTool) -> bool:
@@ -79,6 +82,16 @@ def citations_of(item: Json, text: str) -> tuple[Citation, ...]:
     return hosted.order_citations(citations)
 
 
+def other_sources(response: Json, items: Sequence[Json]) -> Json:
+    """Return the sources that stand beside the texts of a response, for `sources_at_end`.
+
+    xAI lists all pages that were read in `citations` of the response (https://docs.x.ai/developers/tools/citations).
+    Perplexity writes "[1]" into the text, and has the pages in items (docs.perplexity.ai/docs/agent-api). 2026-11.
+    """
+    found = [item.get("results") for item in items if item.get("type") in _FOUND]
+    return {"search_results": found, "citations": response.get("citations")}
+
+
 def searches(response: Json, items: Sequence[Json]) -> int:
     """Return how many searches of a response are billed: the server's count, or else the number of search items."""
     count = object_of(object_of(response.get("tool_usage")).get("web_search")).get("num_requests")
@@ -107,7 +120,7 @@ def to_history_item(item: Json) -> Json:
 def hosted_parts(item: Json, provider: str, *, is_whole: bool) -> tuple[HostedCall, HostedResult]:
     """Return the hosted call and the result for an output item. Later requests send back the item if it is complete."""
     kind, status = text_of(item.get("type")), text_of(item.get("status"))
-    goes_back = is_whole and status in _WHOLE and kind not in _OURS
+    goes_back = is_whole and status in _WHOLE and kind not in (*_OURS, *_FOUND)
     name, arguments = _name_and_arguments(kind, item)
     data = ProviderData(provider, item) if goes_back else None
     call = HostedCall(text_of(item.get("id")) or mint_id(), name, hosted.limit_arguments(arguments), HOST, data)
@@ -118,7 +131,8 @@ def hosted_parts(item: Json, provider: str, *, is_whole: bool) -> tuple[HostedCa
 
 def name_of(item: Json) -> str:
     """Return the name of the hosted call in an output item, which can be incomplete."""
-    return hosted.name_of(item.get("name") or text_of(item.get("type")).removesuffix("_call"))
+    kind = text_of(item.get("type"))
+    return hosted.name_of(item.get("name") or _FOUND.get(kind) or kind.removesuffix("_call"))
 
 
 def _name_and_arguments(kind: str, item: Json) -> tuple[str, Json]:
@@ -132,6 +146,8 @@ def _name_and_arguments(kind: str, item: Json) -> tuple[str, Json]:
             return PROGRAM, {"code": text_of(item.get("code"))}
         case "file_search_call":
             return "file_search", {"queries": item.get("queries")}
+        case _ if kind in _FOUND:
+            return _FOUND[kind], {"queries": item["queries"]} if item.get("queries") else {}
         case _:
             return name_of(item), read_arguments(item.get("arguments"))
 
@@ -149,6 +165,9 @@ def _result_content(kind: str, item: Json) -> tuple[Content, ...]:
         case "file_search_call":
             entries: Sequence[Json] = objects_of(item.get("results"))[: hosted.MOST_PAGES]
             return tuple(part for one in entries for part in _file(one))
+        case _ if kind in _FOUND:
+            found = (*objects_of(item.get("results")), *objects_of(item.get("contents")))
+            return hosted.pages(hosted.page(one.get("url"), one.get("title"), one.get("snippet")) for one in found)
         case "image_generation_call":
             return (hosted.image(item.get("result"), f"image/{text_of(item.get('output_format')) or 'png'}"),)
         case _:

@@ -309,3 +309,23 @@ def test_a_model_takes_the_settings_that_openai_documents(model, reasoning, left
     assert set(settings.given) - set(OpenAIResponses(model).honours(settings)) == left_out
     compatible = OpenAIResponses(model, base_url="http://localhost:1/v1")
     assert set(settings.given) - set(compatible.honours(settings)) == {"seed"}
+
+
+FOUND = {"type": "search_results", "queries": ["noon"], "results": [{"url": "https://a.example/", "title": "A"}]}
+FETCHED = {"type": "fetch_url_results", "contents": [{"url": "https://a.example/", "title": "A", "snippet": "a"}]}
+
+
+@pytest.mark.parametrize(
+    ("item", "name", "arguments"), [(FOUND, "web_search", {"queries": ["noon"]}), (FETCHED, "web_fetch", {})]
+)
+def test_pages_that_perplexity_found_are_a_search_that_goes_back_as_text(item, name: str, arguments):
+    events = decode(added(item), done(item), completed(output=[item]))
+    call, result = parts(events)
+    assert isinstance(call, HostedCall)
+    assert isinstance(result, HostedResult)
+    assert (events[0], call.name, call.arguments) == (PartStarted(0, "hosted_call", name), name, arguments)
+    assert [page.uri for page in result.content if isinstance(page, Resource)] == ["https://a.example/"]
+    sent = encode(Request((Message("assistant", (call, result)),)), "m")["input"]
+    assert {one["role"] for one in sent} == {"assistant"}
+    assert "https://a.example/" in str(sent)
+    assert "type" not in str([one.keys() for one in sent])
