@@ -80,7 +80,13 @@ class Cell:
 
     @property
     def error(self) -> str:
-        """The error as it is shown, or an empty string."""
+        """The error as it is shown, or an empty string.
+
+        Python before 3.11.9 can raise SystemError if two threads parse code (github.com/python/cpython/issues/106905).
+        If that happens to IPython while it writes a traceback, it shows none, and only the reply names the error.
+        """
+        if self.reply and "AST constructor recursion depth mismatch" in self.stream:
+            return "{ename}: {evalue}".format_map(self.reply["content"])
         return "\n".join("\n".join(lines) for lines in self._contents("error", "traceback"))
 
     @property

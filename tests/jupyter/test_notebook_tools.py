@@ -337,7 +337,7 @@ def test_functions_of_the_notebook_take_its_variables_by_name_and_undo_puts_thes
     assert notebook.run(BY_NAME).ok
     assert notebook.run("%%agent\nHow many?").ok
     assert told(notebook).endswith("|3")
-    assert notebook.value("names(), long.sum().item()") == "([['sales'], ['long']], 100000.0)"
+    assert notebook.value("names(), long.sum().item()") == "([['long'], ['sales']], 100000.0)"
     assert "Put back: long." in notebook.run("%agent undo").stream
     assert notebook.value("long.sum().item()") == "0.0"
     notebook.run("late = sales; del sales")
