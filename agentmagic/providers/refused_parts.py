@@ -23,18 +23,14 @@ from agentmagic.messages import (
     ToolCall,
     ToolDef,
     ToolResult,
-    as_text,
     media_of,
 )
 from agentmagic.providers.base import Effort, ModelSettings, Request
+from agentmagic.providers.history_forms import HISTORY_FORMS, ID_FORM, HistoryForm, without_parts
 from agentmagic.providers.hosted import as_plain_text
-from agentmagic.providers.wire import Json, base64_of, clean, digest, results_of, write_arguments, write_json
+from agentmagic.providers.wire import Json, base64_of, clean, results_of, write_arguments, write_json
 from agentmagic.text import join_names
 
-BRIDGE = Message("assistant", (Text("(The tools have answered.)"),))
-"""Stands between a tool's result and a message of the user, for servers that refuse one directly after the other."""
-
-_LEFT_OUT = "(left out: the server refused it)"
 _IMAGE_TYPES = "image/"
 
 _CURE = re.compile(r"\bset [`'\"]?reasoning[._]effort[`'\"]? to [`'\"]?(none|low|medium|high)\b", re.IGNORECASE)
@@ -71,21 +67,8 @@ _ELSEWHERE = re.compile(
 )
 """Words of refusals whose cause is not a part of the history."""
 
-_ID_FORM = re.compile(r"\btool.?call.?ids?\b.{0,200}\blength (?:of )?(?:exactly )?9\b", re.IGNORECASE | re.DOTALL)
-"""A refusal of a call's id: of Mistral's servers (code 3280), and of its chat templates in other servers, 2026-11."""
-_SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
-
 _PATH = re.compile(r"\b(?:messages|input|contents)(?:[.\[\]]+\w+)+")
 """The path of a part in a request, such as `messages.2.content.0.image` or `input[3].content[1]`."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """A form of the whole history that some servers ask for: the words of their refusals, the change, the notice."""
-
-    words: re.Pattern[str]
-    bridge: Callable[[Sequence[Message]], Iterator[Message]]
-    notice: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,73 +102,6 @@ def _call_keys(message: Message) -> Iterator[Hashable]:
     return (("call", call.id, call.name) for call in message.calls)
 
 
-def _separate(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages with `BRIDGE` between each tool message and a message of the user.
-
-    The media of a result follow in a message of the user, because some APIs take them only there.
-    """
-    for message, following in zip_longest(messages, messages[1:]):
-        media = [*media_of(message)] if message.role == "tool" else []
-        yield _changed(message, set(media)) if media else message
-        if media:
-            names = ", ".join(dict.fromkeys(result.name for result in results_of(message)))
-            yield from (BRIDGE, Message("user", (Text(f"What the calls of {names} returned:"), *media)))
-        elif message.role == "tool" and following is not None and following.role == "user":
-            yield BRIDGE
-
-
-def _joined(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages with those of one role in a row joined. A message with tool calls stays as it is."""
-    last: Message | None = None
-    for message in messages:
-        if last is not None and last.role == message.role != "tool" and not (last.calls or message.calls):
-            last = replace(last, parts=(*last.parts, Text("\n\n"), *message.parts))
-            continue
-        if last is not None:
-            yield last
-        last = message
-    if last is not None:
-        yield last
-
-
-def _with_short_ids(messages: Sequence[Message]) -> Iterator[Message]:
-    """Yield the messages with call ids of nine letters and digits. An id that has this form stays as it is."""
-    for message in messages:
-        parts = tuple(_with_short_id(part) for part in message.parts)
-        yield message if parts == message.parts else replace(message, parts=parts)
-
-
-def _with_short_id(part: Part) -> Part:
-    match part:
-        case ToolCall(id=call_id) if not _SHORT_ID.fullmatch(call_id):
-            return replace(part, id=digest(call_id)[:9])
-        case ToolResult(call_id=call_id) if not _SHORT_ID.fullmatch(call_id):
-            return replace(part, call_id=digest(call_id)[:9])
-        case _:
-            return part
-
-
-_ORDERS = (
-    _Order(
-        _ID_FORM,
-        _with_short_ids,
-        "The server takes only call ids of nine letters and digits; the ids of earlier calls are sent in this form.",
-    ),
-    # Mistral's servers (code 3230), and vLLM with Mistral's tokenizer
-    _Order(
-        re.compile(r"unexpected role '?user'? after role '?tool|user message.{0,30}after.{0,20}tool", re.IGNORECASE),
-        _separate,
-        "The server refuses a message of the user directly after a tool's result; a short answer stands between them.",
-    ),
-    # the chat templates of Mistral, Gemma and Llama 2 in vLLM, llama.cpp and LM Studio
-    _Order(
-        re.compile(
-            r"roles? must alternate|unexpected role '?(\w+)'? after role '?\1|consecutive .{0,20}role", re.IGNORECASE
-        ),
-        _joined,
-        "The server refuses two messages of one role in a row; they are sent as one.",
-    ),
-)
 _PICTURES = _PartKind(
     re.compile(r"\bimages?\b|image_url|picture|inline_?data|multi-?modal|vision|pixels?\b", re.IGNORECASE),
     _images,
@@ -227,7 +143,7 @@ def names_part(words: str) -> bool:
 
     OpenRouter answers 404 to pictures for a model that sees none, llama.cpp 500, and OpenAI 404 to an unknown item.
     """
-    return any(pattern.search(words) for pattern in (_NO_IMAGES, _LOST_ITEM, _ID_FORM))
+    return any(pattern.search(words) for pattern in (_NO_IMAGES, _LOST_ITEM, ID_FORM))
 
 
 class RefusedParts:
@@ -238,7 +154,7 @@ class RefusedParts:
 
     def __init__(self) -> None:
         self._keys: set[Hashable] = set()
-        self._orders: list[_Order] = []
+        self._forms: list[HistoryForm] = []
         self._most_images: int | None = None
         self._most_tools: int | None = None
         self._takes_private = True
@@ -253,11 +169,11 @@ class RefusedParts:
             request = replace(request, settings=request.settings | ModelSettings(reasoning=self._effort))
         if self._most_tools is not None:
             request = replace(request, tools=self._first_tools(request))
-        if not self._keys and not self._orders and self._most_images is None and self._takes_private:
+        if not self._keys and not self._forms and self._most_images is None and self._takes_private:
             return request
         messages: Iterable[Message] = self._without_refused(request.messages)
-        for order in self._orders:
-            messages = order.bridge(tuple(messages))
+        for form in self._forms:
+            messages = form.change(tuple(messages))
         # A message that was sent before stays the same object, because its encoded form is kept by identity.
         self._sent = tuple(
             cast("Message", old if old == new else new)
@@ -349,10 +265,10 @@ class RefusedParts:
 
     def _bridge(self, words: str) -> str:
         """Return a notice if a refusal is of an order of roles that is avoided from now on, or else ""."""
-        for order in _ORDERS:
-            if order not in self._orders and order.words.search(words):
-                self._orders.append(order)
-                return order.notice
+        for form in HISTORY_FORMS:
+            if form not in self._forms and form.words.search(words):
+                self._forms.append(form)
+                return form.notice
         return ""
 
     def _bound_tools(self, words: str, request: Request) -> str:
@@ -390,11 +306,11 @@ class RefusedParts:
                 if not self._takes_private or not refused.isdisjoint(_private_keys(message)):
                     kept = replace(message, parts=tuple(_without_data(message.parts)))
                 plain = message if not refused.isdisjoint(_call_keys(message)) else None
-                yield _in_words(kept) if plain else _changed(kept, refused)
+                yield _in_words(kept) if plain else without_parts(kept, refused)
             elif message.role == "tool" and plain is not None:
-                yield _changed(Message("user", tuple(_in_text(results_of(message)))), refused)
+                yield without_parts(Message("user", tuple(_in_text(results_of(message)))), refused)
             else:
-                yield _changed(message, refused)
+                yield without_parts(message, refused)
 
     def _hidden_images(self, messages: Sequence[Message]) -> set[Hashable]:
         if self._most_images is None:
@@ -410,30 +326,6 @@ def _numbers(words: str) -> list[int]:
 
 def _calls_tools(request: Request) -> bool:
     return bool(request.tools) and request.tool_choice != "none"
-
-
-def _changed(message: Message, refused: Collection[Hashable]) -> Message:
-    """Return a message in which the refused media and texts are replaced: the same object if it has none."""
-    parts = tuple(_replaced(part, refused) for part in message.parts)
-    return (
-        message
-        if all(new is old for new, old in zip(parts, message.parts, strict=True))
-        else replace(message, parts=parts)
-    )
-
-
-def _replaced(part: Part, refused: Collection[Hashable]) -> Any:
-    match part:
-        case Media() if part in refused:
-            return Text(f"{as_text(part)} {_LEFT_OUT}")
-        case Text() if ("text", part.text) in refused:
-            return Text(_LEFT_OUT)
-        case ToolResult():
-            content = tuple(_replaced(inner, refused) for inner in part.content)
-            changed = any(new is not old for new, old in zip(content, part.content, strict=True))
-            return replace(part, content=content) if changed else part
-        case _:
-            return part
 
 
 def _without_data(parts: Iterable[Part]) -> Iterator[Part]:

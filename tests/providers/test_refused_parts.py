@@ -19,7 +19,8 @@ from agentmagic.messages import (
     user,
 )
 from agentmagic.providers.base import Request
-from agentmagic.providers.refused_parts import BRIDGE, RefusedParts, names_part
+from agentmagic.providers.history_forms import BRIDGE
+from agentmagic.providers.refused_parts import RefusedParts, names_part
 
 OWN = ProviderData("anthropic", {"signature": "sig"})
 OLD, NEW = (Media("image/png", data, f"{data.decode()}.png") for data in (b"old", b"new"))
