@@ -351,7 +351,8 @@ class Steps:
 
     @property
     def _definitions(self) -> tuple[ToolDef, ...]:
-        return tuple(tool.definition for tool in self._tools.values())
+        # By name: if servers were given in another order, the provider's prompt cache would not know the request.
+        return tuple(tool.definition for _, tool in sorted(self._tools.items()))
 
     async def _compact(self, messages: Messages) -> bool:
         """Shorten or summarise older messages for the model, if that saves enough. Return whether it was done."""

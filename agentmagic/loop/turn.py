@@ -477,12 +477,10 @@ class TurnLoop:
         # If an MCP client makes the turn's only call, it does not matter why tools of the model's provider are missing.
         self.warn_once(() if self.turn.caller else why)
         self._leave_out()
-        # By name: if servers were given in another order, the provider's prompt cache would not know the request.
-        offered = sorted(self.tools.items())
-        definitions = [tool.definition for _, tool in offered]
-        self.tools.clear()
-        for name, tool in offered:
-            self.tools[name] = replace(tool, definition=tool.among(definitions)) if tool.among else tool
+        definitions = [tool.definition for tool in self.tools.values()]
+        for name, tool in self.tools.items():
+            if tool.among is not None:
+                self.tools[name] = replace(tool, definition=tool.among(definitions))
 
     def _tell_of_servers(self, problems: Sequence[str]) -> None:
         """Warn about servers that cannot be reached, unless an earlier turn of the session gave the same warning."""
