@@ -6,6 +6,7 @@ drawing in the main thread.
 """
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from inspect import isawaitable
 from typing import Any
@@ -43,12 +44,28 @@ def answer_pages_anytime(kernel: Any) -> None:
 
     JupyterLab sends the page's requests to the main shell, which waits for the cell. With this change, the kernel's
     receiving thread answers them itself; ipykernel has no public way to do this. Each kernel is changed once; a kernel
-    without such a thread is left alone.
+    without such a thread is left alone. A kernel that runs its startup files is changed at its first cell: it would
+    undo the change when it starts, and a message that came before would be lost.
     """
     # An ipykernel before 7.0 has no receiving thread.
     if getattr(kernel, "shell_channel_thread", None) is None or kernel in _patched_kernels:
         return
     _patched_kernels.add(kernel)
+    if getattr(kernel.shell_channel_thread, "_manager", kernel) is None:  # it has not started
+        _at_first_cell(kernel.shell.events, partial(_answer_anytime, kernel))
+    else:
+        _answer_anytime(kernel)
+
+
+def _at_first_cell(events: Any, begin: Callable[[], None]) -> None:
+    def call() -> None:
+        events.unregister("pre_execute", call)
+        begin()
+
+    events.register("pre_execute", call)
+
+
+def _answer_anytime(kernel: Any) -> None:
     _stay_busy(kernel)
 
     async def receive(message: Any) -> None:

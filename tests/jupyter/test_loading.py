@@ -157,3 +157,15 @@ def test_class_settings_above_the_notebook_hold_past_a_nearer_file_and_a_change_
         assert "is not among those of this class" in kernel.run("%%agent -m openai:x\nhello").error
         kernel.run(SCRIPTED)
         assert "is not among those of this class" in kernel.run("%%agent\nhello").error
+
+
+def test_a_page_connects_while_a_cell_runs_although_a_startup_file_has_loaded_agentmagic(tmp_path):
+    startup = tmp_path / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "00-load.py").write_text("get_ipython().run_line_magic('load_ext', 'agentmagic')")
+    with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
+        cell = kernel.send("input()")  # blocks the main thread
+        kernel.asked(cell)
+        kernel.tell("control", {}, opens="jupyter.widget.control")
+        kernel.type("go on")
+        assert kernel.finish(cell).ok
