@@ -23,6 +23,8 @@ LONGEST_WAIT = 20.0
 _files_to_tidy: set[Path] = set()
 """Cassette files with appended documents. They are sorted when the process ends, if not before."""
 _FLAGS = os.O_RDWR | os.O_APPEND
+_SEPARATOR = b"---\n"
+"""The line between two documents. A file that ends with it was cut off."""
 
 
 class Recording(Cassette):
@@ -97,13 +99,14 @@ class Recording(Cassette):
     def _mend(self) -> None:
         """Remove the last document from the file if it was cut off: a process that recorded it may have been killed."""
         try:
-            if state_of(self.path.stat()) == self.state:
+            if self._last and state_of(self.path.stat()) == self.state:  # a document of ours is the last
                 return
             with open_plain(self.path) as file:
-                ends = file.seek(-1, os.SEEK_END) >= 0 and file.read(1)
+                file.seek(max(file.seek(0, os.SEEK_END) - len(_SEPARATOR), 0))
+                ends = file.read()
         except OSError as error:
             raise self.unwritable(error) from error
-        if ends != b"\n":
+        if not ends.endswith(b"\n") or ends == _SEPARATOR:
             _put_in_order(self.path, always=True)
 
     def _append(self, text: str, *, goes_on: str) -> None:

@@ -62,6 +62,16 @@ def test_a_recording_that_was_killed_is_readable_up_to_the_last_event_and_can_be
     assert len(Cassette.at(path).takes) == 2
 
 
+@pytest.mark.parametrize("more", [0, 1, 3, 6], ids=lambda more: f"{more} characters of it")
+def test_a_file_that_was_cut_off_where_a_document_begins_is_gone_on_with(path, more):
+    record(path, "Hi.", PROMPT, model=ScriptedModel(["Hello.", "It is sunny."]))
+    text = path.read_text(encoding="utf-8")
+    for begins in [match.end() for match in re.finditer(r"^---\n", text, re.MULTILINE)][1:]:
+        path.write_text(text[: begins + more], encoding="utf-8")
+        record(path, "Hi.", PROMPT, model=ScriptedModel(["Hello.", "It is sunny."]))
+        assert [result.final_text for result in replayed(path, "Hi.", PROMPT)] == ["Hello.", "It is sunny."]
+
+
 def test_a_turn_that_cannot_be_recorded_ends_and_leaves_its_file_to_be_read_again(tmp_path):
     folder = tmp_path / "cassettes"
     path = folder / "x.cassette.yaml"
