@@ -423,6 +423,27 @@ def media_of(message: Message) -> Iterator[Media]:
                 yield inner
 
 
+def change_parts(message: Message, change: Callable[[Any], Any]) -> Message:
+    """Return a message with what `change` makes of each part, also of those in its tool results.
+
+    A message or result stays the same object if `change` returns each of its parts as it is.
+    """
+    parts = tuple(
+        _change_content(part, change) if isinstance(part, ToolResult) else change(part) for part in message.parts
+    )
+    return message if same_objects(parts, message.parts) else replace(message, parts=parts)
+
+
+def _change_content(result: ToolResult, change: Callable[[Any], Any]) -> ToolResult:
+    content = tuple(map(change, result.content))
+    return result if same_objects(content, result.content) else replace(result, content=content)
+
+
+def same_objects(new: Iterable[object], old: Iterable[object]) -> bool:
+    """Return whether two sequences of the same length have the same objects."""
+    return all(one is other for one, other in zip(new, old, strict=True))
+
+
 def user(*content: str | Content) -> Message:
     """Return a message of the user made of strings and message parts."""
     return Message("user", parts_of(content))

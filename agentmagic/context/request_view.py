@@ -26,6 +26,7 @@ from agentmagic.messages import (
     ToolResult,
     Usage,
     as_text,
+    same_objects,
     with_source_links,
 )
 from agentmagic.providers.base import Request
@@ -194,16 +195,16 @@ class RequestView:
         """Return a message in the form that is sent: the same object if nothing in it has to change."""
         if message.role == "assistant":  # signed reasoning and call ids must be sent back unchanged
             parts = tuple(part_to_send(part, self._rules.provider, self._rules.limit) for part in message.parts)
-            return message if _same(parts, message.parts) else replace(message, parts=parts)
+            return message if same_objects(parts, message.parts) else replace(message, parts=parts)
         limit = SHORT if shrunk else self._rules.limit
         parts = tuple(self._part(part, limit, media=not shrunk) for part in message.parts)
-        return message if _same(parts, message.parts) else replace(message, parts=parts)
+        return message if same_objects(parts, message.parts) else replace(message, parts=parts)
 
     def _part(self, part: Part, limit: int | None, *, media: bool) -> Part:
         if not isinstance(part, ToolResult):
             return self._name_media(part)
         content = tuple(self._name_media(inner) for inner in part.content)
-        result = part if _same(content, part.content) else replace(part, content=content)
+        result = part if same_objects(content, part.content) else replace(part, content=content)
         if limit is not None:
             self.has_previews |= len(result.text) > limit
             result = preview(result, limit, media=media)
@@ -219,10 +220,6 @@ class RequestView:
             if len(self._sizes) <= self._hidden_pictures:
                 return Text(f"{as_text(part)} (an older picture, not sent again)")
         return cast("P | Text", sent)
-
-
-def _same(new: Sequence[Part], old: Sequence[Part]) -> bool:
-    return all(one is other for one, other in zip(new, old, strict=True))
 
 
 def summary_text(compaction: Compacted) -> str:

@@ -5,11 +5,10 @@ A provider refuses a picture that is too large, and would refuse it in each late
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any
 
-from agentmagic.messages import Media, Message, Text, ToolResult, as_text, media_of, value_class
+from agentmagic.messages import Media, Message, Text, as_text, change_parts, media_of, value_class
 from agentmagic.values.pictures import NoPicture, fit_image
 
 
@@ -113,19 +112,7 @@ def pictures_in(messages: Iterable[Message]) -> list[Media]:
 
 def with_originals(message: Message) -> Message:
     """Return a message of a request with the pictures of the history: the same object if none was made small."""
-    if not any(isinstance(media, SmallPicture) for media in media_of(message)):
-        return message
-    return replace(message, parts=tuple(map(_original, message.parts)))
-
-
-def _original(part: Any) -> Any:
-    match part:
-        case SmallPicture():
-            return part.original
-        case ToolResult():
-            return replace(part, content=tuple(map(_original, part.content)))
-        case _:
-            return part
+    return change_parts(message, lambda part: part.original if isinstance(part, SmallPicture) else part)
 
 
 def _left_out(media: Media) -> Text:

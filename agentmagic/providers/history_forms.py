@@ -6,10 +6,10 @@ The parts stay what they are, except those that a server refuses (`without_parts
 import re
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
-from typing import Any
 
-from agentmagic.messages import Media, Message, Part, Text, ToolCall, ToolResult, as_text, media_of
+from agentmagic.messages import Media, Message, Part, Text, ToolCall, ToolResult, as_text, change_parts, media_of
 from agentmagic.providers.wire import digest, results_of
 
 BRIDGE = Message("assistant", (Text("(The tools have answered.)"),))
@@ -102,23 +102,14 @@ HISTORY_FORMS = (
 
 def without_parts(message: Message, refused: Collection[Hashable]) -> Message:
     """Return a message in which the refused media and texts are replaced: the same object if it has none."""
-    parts = tuple(_replaced(part, refused) for part in message.parts)
-    return (
-        message
-        if all(new is old for new, old in zip(parts, message.parts, strict=True))
-        else replace(message, parts=parts)
-    )
+    return change_parts(message, partial(_replaced, refused))
 
 
-def _replaced(part: Part, refused: Collection[Hashable]) -> Any:
+def _replaced(refused: Collection[Hashable], part: Part) -> Part:
     match part:
         case Media() if part in refused:
             return Text(f"{as_text(part)} {_LEFT_OUT}")
         case Text() if ("text", part.text) in refused:
             return Text(_LEFT_OUT)
-        case ToolResult():
-            content = tuple(_replaced(inner, refused) for inner in part.content)
-            changed = any(new is not old for new, old in zip(content, part.content, strict=True))
-            return replace(part, content=content) if changed else part
         case _:
             return part
