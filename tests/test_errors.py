@@ -166,7 +166,7 @@ def test_help_in_the_notebook_and_in_a_terminal_explains_a_code(capsys):
         "No error has the code 'key-mising'. Did you mean key-missing? The code stands in brackets behind the message. "
         "[usage-error-codes]\n"
     )
-    assert "help CODE tells what the code behind an error means" in magic.overview()
+    assert "help CODE tells what the code behind an error means" in magic.overview().text
 
 
 if __name__ == "__main__":

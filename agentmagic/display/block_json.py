@@ -12,6 +12,7 @@ from agentmagic.display.blocks import (
     ChecklistBlock,
     FooterBlock,
     NoticeBlock,
+    PrintoutBlock,
     ProgressBlock,
     PromptBlock,
     ProposalBlock,
@@ -24,6 +25,7 @@ from agentmagic.display.blocks import (
     ValuesBlock,
 )
 from agentmagic.display.form_json import FormFields, SourceFields, form_fields, mark_fields, source_fields
+from agentmagic.display.printout import PrintedFields
 from agentmagic.display.rich_values import answer_form, split_forms, value_form
 from agentmagic.events import Level, PlanState, StopReason, ToolProgress
 from agentmagic.plan import TaskProgress
@@ -222,6 +224,14 @@ class NoticeFields(Placed):
     text: str
 
 
+class PrintoutFields(Placed):
+    """What a command of the panel has printed; `line` is the command as the user typed it, or ""."""
+
+    kind: Literal["printout"]
+    line: str
+    parts: Sequence[PrintedFields]
+
+
 class RetryFields(Placed):
     """A note that a failed request to the model is sent again."""
 
@@ -266,6 +276,7 @@ BlockFields = (
     | QuestionFields
     | ProposalFields
     | NoticeFields
+    | PrintoutFields
     | RetryFields
     | ProgressFields
     | FooterFields
@@ -399,6 +410,10 @@ class JsonRenderer:
     def notice(self, block: NoticeBlock) -> NoticeFields:
         """Return the text of a notice and its level."""
         return {"kind": "notice", "level": block.level, "text": sanitize(block.text)}
+
+    def printout(self, block: PrintoutBlock) -> PrintoutFields:
+        """Return the parts of what a command has printed."""
+        return {"kind": "printout", "line": sanitize(block.line), "parts": block.printout.fields()}
 
     def retry(self, block: RetryBlock) -> RetryFields:
         """Return a sentence about the request that is sent again."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
+from agentmagic.display.printout import Printout
 from agentmagic.events import (
     AgentOption,
     CellProposed,
@@ -114,6 +115,10 @@ class Renderer(Protocol[T_co]):
 
     def notice(self, block: "NoticeBlock", /) -> T_co:
         """Render a notice."""
+        ...
+
+    def printout(self, block: "PrintoutBlock", /) -> T_co:
+        """Render what a command of the chat panel has printed."""
         ...
 
     def retry(self, block: "RetryBlock", /) -> T_co:
@@ -393,6 +398,21 @@ class NoticeBlock(Block):
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.notice`."""
         return renderer.notice(self)
+
+
+@dataclass(slots=True)
+class PrintoutBlock(Block):
+    """What a command of the chat panel has printed; `line` is the command if the user typed it, else "".
+
+    It is no part of the session's events: the model does not get it, and no log stores it.
+    """
+
+    printout: Printout
+    line: str = ""
+
+    def render(self, renderer: Renderer[T]) -> T:
+        """Call `renderer.printout`."""
+        return renderer.printout(self)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,12 @@ BORDER = "#88888866"
 """A fixed colour: JupyterLab removes its CSS variables from the styles of a notebook that is not trusted yet."""
 
 MUTED = "color:var(--jp-content-font-color2,#808080)"
+CARD = f"border:1px solid {BORDER};border-radius:6px;margin:8px 0"
+SUMMARY = f"padding:6px 10px;cursor:pointer;{MUTED}"
+MONO = "font-family:var(--jp-code-font-family,monospace)"
+"""Set on every `pre`, because nbconvert's pages show the `pre` of an output in the font of running text."""
+
+PRE = f"margin:0;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;background-color:transparent;{MONO}"
 
 
 def element(tag: LiteralString, *content: str, style: str = "", more: LiteralString = "") -> Markup:

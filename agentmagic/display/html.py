@@ -21,6 +21,7 @@ from agentmagic.display.blocks import (
     FooterBlock,
     GrowingBlock,
     NoticeBlock,
+    PrintoutBlock,
     ProgressBlock,
     PromptBlock,
     ProposalBlock,
@@ -32,7 +33,7 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
-from agentmagic.display.elements import BORDER, MUTED, element, fold
+from agentmagic.display.elements import BORDER, CARD, MONO, MUTED, PRE, SUMMARY, element, fold
 from agentmagic.display.markdown import Growing, code_html, to_html
 from agentmagic.display.rich_values import (
     Form,
@@ -75,8 +76,6 @@ MOST_BRANCHES = 1_000
 MOST_OPEN = 8
 """A branch with more members than this is closed at first."""
 
-CARD = f"border:1px solid {BORDER};border-radius:6px;margin:8px 0"
-SUMMARY = f"padding:6px 10px;cursor:pointer;{MUTED}"
 ROW = "display:inline-flex;gap:8px;align-items:baseline;width:calc(100% - 20px);vertical-align:top"
 NAME = "color:var(--jp-content-font-color1,inherit)"
 BADGE = f"border:1px solid {BORDER};border-radius:9px;padding:0 7px"
@@ -88,10 +87,6 @@ INSIDE = f"border-left:2px solid {BORDER};padding-left:10px;margin:8px 0 2px"
 PICTURES = "padding:0 12px 10px"
 BRANCH = "margin-left:16px"
 HEADING = "margin:6px 0 2px"
-MONO = "font-family:var(--jp-code-font-family,monospace)"
-"""Set on every `pre`, because nbconvert's pages show the `pre` of an output in the font of running text."""
-
-PRE = f"margin:0;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;background-color:transparent;{MONO}"
 
 
 CARET = element("span", "▌", style=MUTED)
@@ -223,6 +218,10 @@ class _BlockHtml:
         label, state = ("Error:", "failed") if block.level == "error" else ("Warning:", "waiting")
         edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
         return _paragraph(element("b", label, style=f"color:{COLOURS[state]}"), " ", text, style=edge)
+
+    def printout(self, block: PrintoutBlock) -> Markup:
+        line = element("samp", sanitize(block.line), style=MUTED) if block.line else ""
+        return element("div", line, block.printout.html(), style="margin:8px 0")
 
     def retry(self, block: RetryBlock) -> Markup:
         return _paragraph(words.retry(block, times=self.times), style=MUTED)

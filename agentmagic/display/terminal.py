@@ -12,6 +12,7 @@ from agentmagic.display.blocks import (
     ChecklistBlock,
     FooterBlock,
     NoticeBlock,
+    PrintoutBlock,
     ProgressBlock,
     PromptBlock,
     ProposalBlock,
@@ -122,6 +123,10 @@ class TextRenderer:
         """Return the notice with its level in front."""
         label = {"info": "", "warning": "Warning: ", "error": "Error: "}[block.level]
         return label + sanitize(block.text)
+
+    def printout(self, block: PrintoutBlock) -> str:
+        """Return what a command printed, below the command."""
+        return "\n".join(filter(None, (sanitize(block.line), block.printout.text)))
 
     def retry(self, block: RetryBlock) -> str:
         """Return a sentence about the request that is sent again."""

@@ -21,6 +21,7 @@ from agentmagic.display.blocks import (
     GrowingBlock,
     NoticeBlock,
     Pieces,
+    PrintoutBlock,
     ProgressBlock,
     PromptBlock,
     ProposalBlock,
@@ -33,6 +34,7 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
+from agentmagic.display.printout import Printout
 from agentmagic.events import Event, MapProgress, PartKind
 from agentmagic.messages import (
     HostedCall,
@@ -139,6 +141,11 @@ class Transcript:
                 self._extend_part(event)
             else:
                 self._take(event)
+
+    def show(self, printout: Printout, line: str = "") -> None:
+        """Add what a command has printed; `line` is the command if the user typed it."""
+        with self.lock:
+            self._add(PrintoutBlock(printout, line))
 
     def _take(self, event: Event | MapProgress) -> None:  # noqa: C901, PLR0912, PLR0915  (one arm for each event)
         match event:
@@ -256,8 +263,8 @@ class Transcript:
             self.running.phase = phase
 
     def _withdraw_step(self) -> None:
-        """Remove the blocks of a step that is tried again, except notices and maps, which the model did not write."""
-        exempt = (NoticeBlock, ProgressBlock)
+        """Remove the blocks of a step that is tried again, except those that the model did not write."""
+        exempt = (NoticeBlock, PrintoutBlock, ProgressBlock)
         self.blocks[self._step :] = [block for block in self.blocks[self._step :] if isinstance(block, exempt)]
         self._parts = {}
         self._cards = {}

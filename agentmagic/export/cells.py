@@ -121,7 +121,7 @@ class _CellRenderer:
     def _none(self, _block: Block) -> Iterator[_Cell]:
         yield from ()
 
-    values = reasoning = checklist = question = proposal = notice = retry = progress = footer = _none
+    values = reasoning = checklist = question = proposal = notice = printout = retry = progress = footer = _none
 
 
 def _call(card: ToolCard, call: ToolCall, function: _Function | None) -> _Cell:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from agentmagic.display import map_words, words
+from agentmagic.display import map_words, terminal, words
 from agentmagic.display.blocks import (
     Block,
     ChecklistBlock,
     FooterBlock,
     NoticeBlock,
+    PrintoutBlock,
     ProgressBlock,
     PromptBlock,
     ProposalBlock,
@@ -137,6 +138,9 @@ class _MarkdownRenderer:
     def notice(self, block: NoticeBlock) -> Iterator[str]:
         lines = "\\\n".join(map(plain, sanitize(block.text).splitlines()))
         yield quote(f"**{_LABELS[block.level]}:** {lines}")
+
+    def printout(self, block: PrintoutBlock) -> Iterator[str]:
+        yield fence(terminal.TextRenderer().printout(block))
 
     def retry(self, block: RetryBlock) -> Iterator[str]:
         yield quote(f"**Retry:** {plain(words.retry(block, times=True))}")

@@ -11,12 +11,13 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import needs_local_scope, no_var_expand
 
 from agentmagic import log, traces
+from agentmagic.display.printout import Printout
 from agentmagic.errors import UsageError
 from agentmagic.host import ScriptHost, install
 from agentmagic.jupyter.cell.live_runs import AnswerText, LiveRuns
 from agentmagic.jupyter.cell.map_cells import run_map
 from agentmagic.jupyter.cell.runner import Runner, TurnInterrupted, quiet_stop, short_error
-from agentmagic.jupyter.frontend import Kind, front_end, in_kernel, say
+from agentmagic.jupyter.frontend import Kind, front_end, in_kernel, say, text_only
 from agentmagic.jupyter.kernel_host import KernelHost
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.magics.agent_commands import AgentCommands, agent_magic
@@ -67,8 +68,8 @@ class AgentMagics:
         agent, mcp = partial(_carry_out, self.agent, self.commands), partial(_carry_out, self.mcp, self._mcp_commands)
         return [
             ("cell", self._name, self._magic(self._ask, self.cell_parser.format_help())),
-            ("line", self._name, self._magic(agent, self.agent.overview())),
-            ("line", "mcp", self._magic(mcp, self.mcp.overview())),
+            ("line", self._name, self._magic(agent, Help(self.agent.overview()).text)),
+            ("line", "mcp", self._magic(mcp, Help(self.mcp.overview()).text)),
         ]
 
     def _magic(self, run: Callable[..., Any], about: str) -> Callable[..., Any]:
@@ -86,7 +87,7 @@ class AgentMagics:
     def _ask(self, line: str, cell: str) -> None:
         read = parse_ask(line, self._name)
         if isinstance(read, Help):
-            say(read.text)
+            say(read.printout)
         elif cell.strip() and read.rows is not None:
             run_map(self._runner, self._namespace, read, cell)
         elif cell.strip() or read.command:
@@ -137,12 +138,11 @@ def _complete_cell(name: str, lines: list[str]) -> list[str]:
 
 
 def _carry_out(magic: LineMagic, commands: object, line: str) -> Any:
-    """Carry out the subcommand of a line magic: print its result if that is text, and return any other result."""
+    """Carry out the subcommand of a line magic: show its result if it is to be printed, and return any other result."""
     output = magic.carry_out(commands, line)
-    if type(output) is not str:
+    if not isinstance(output, Printout) and type(output) is not str:  # an answer has a class of its own
         return output
-    if output:
-        say(output)
+    say(output)
     return None
 
 
@@ -180,6 +180,7 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     namespace = _namespaces.setdefault(id(shell), Namespace(shell.user_ns, KnownNotebook(shell), hidden_names))
     magics = AgentMagics(shell, name, namespace)
     undo = _unloaders[id(shell)] = ExitStack()
+    text_only[id(shell)] = lambda: namespace.uses_cassette
     _register(shell, name, magics, namespace, undo)
     panels.load(shell, namespace, magics.agent, magics.commands)
     notebook = KernelNotebook(shell, namespace.notebook)
@@ -192,9 +193,7 @@ def load(shell: Shell, name: str = DEFAULT_SESSION) -> None:
     log.keep()
     undo.callback(log.stop)
     notice, answers = namespace.bind_default(), _model_line(shell, namespace, name)
-    for line in (notice, answers, formatting.class_bounds(), magics.commands.hint()):
-        if line:
-            say(line)
+    say("\n".join(filter(None, (notice, answers, formatting.class_bounds(), magics.commands.hint()))))
 
 
 def _model_line(shell: Shell, namespace: Namespace, name: str) -> str:

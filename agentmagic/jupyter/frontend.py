@@ -1,15 +1,17 @@
 """Detects the front end that runs the cell: what the cell's output can be, and whether a user can answer."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from getpass import getpass
 from typing import TYPE_CHECKING, Any, cast
 
 from IPython.core.displaypub import CapturingDisplayPublisher
+from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 
+from agentmagic.display.printout import Printout, note
 from agentmagic.text import sanitize
 
 if TYPE_CHECKING:
@@ -79,9 +81,24 @@ def in_kernel(shell: InteractiveShell) -> bool:
     return hasattr(shell, "kernel")
 
 
-def say(text: str) -> None:
-    """Print a text into the cell, with secrets blanked."""
-    print(sanitize(text))  # noqa: T201  (magics print)
+text_only: dict[int, Callable[[], bool]] = {}
+"""By the id of a shell, whether its notebook uses a cassette.
+
+The outputs of such a notebook are printed text. So they are the same when it is recorded in JupyterLab, replayed, and
+checked by nbval.
+"""
+
+
+def say(said: str | Printout) -> None:
+    """Show a message or a printout in the running cell, with secrets blanked: as HTML, or else as printed text."""
+    shown = note(said) if isinstance(said, str) else said
+    shell = get_ipython()
+    if not shown.groups:
+        return
+    if shell is None or front_end(shell).kind is not Kind.LIVE or text_only.get(id(shell), bool)():
+        print(shown.text)  # noqa: T201  (magics print)
+    else:
+        publisher(shell, None)(shown.bundle(), False)
 
 
 def confirm(question: str) -> bool:
@@ -105,7 +122,7 @@ class Keyboard:
     def ask(self, question: str) -> str:
         """Print a question, whose last line is the input prompt. Return the typed answer, or "" if the input ends."""
         *lines, prompt = sanitize(question).split("\n")
-        say("\n".join(lines))
+        print("\n".join(lines))  # noqa: T201  (the prompt below it is text, too)
         try:
             return getpass(prompt)  # not input(): a notebook saves the text that the user types there
         except EOFError:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentmagic.approval.policy import Level, at_level, policy_of
+from agentmagic.display.printout import Printout
 from agentmagic.errors import AgentMagicError, MissingExtra, UsageError
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Prompt
@@ -195,8 +196,8 @@ class Notebook:
         """Return what `run_line` would run, as the magic reads the line. Raises UsageError for an invalid line."""
         raise UsageError(NEEDS_EXTENSION)
 
-    def run_line(self, session: Session, magic: str, line: str) -> str:  # noqa: ARG002
-        """Run a line of `%agent` on a session, or a line of `%mcp`; return a message for the user."""
+    def run_line(self, session: Session, magic: str, line: str) -> str | Printout:  # noqa: ARG002
+        """Run a line of `%agent` on a session, or a line of `%mcp`; return what it prints."""
         raise UsageError(NEEDS_EXTENSION)
 
     def file(self, session: Session, name: str, data: bytes) -> Attachment:  # noqa: ARG002

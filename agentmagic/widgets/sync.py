@@ -24,6 +24,7 @@ from typing import Any, cast
 from agentmagic.display import words
 from agentmagic.display.block_json import BlockFields, JsonRenderer
 from agentmagic.display.blocks import Block, GrowingBlock, ToolCard
+from agentmagic.display.printout import Printout
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import (
     ApprovalAsked,
@@ -166,6 +167,10 @@ class Feed:
             self.transcript.replace(events)
             for event, at in running:
                 self.feed(event, at)
+
+    def show(self, printout: Printout, line: str) -> None:
+        """Show what a command has printed, at the end of the conversation."""
+        self.transcript.show(printout, line)
 
     def show_whole(self, key: int) -> None:
         """Show the whole result of the tool call whose card has this key, if there is one, from the next frame on."""

@@ -14,6 +14,7 @@ from anywidget import AnyWidget
 from markupsafe import Markup
 from traitlets import Unicode
 
+from agentmagic.display.printout import Printout
 from agentmagic.errors import UsageError, with_code
 from agentmagic.events import Event, MapProgress
 from agentmagic.runtime.engine import engine
@@ -195,8 +196,13 @@ class View(_Widget):
         self._deliver(lambda: [{"unsent": unsent}])
 
     def say(self, message: str) -> None:
-        """Show a message about an action that was carried out and has no other visible effect. Thread-safe."""
+        """Show a message below the input box until the user's next action; "" removes it. Thread-safe."""
         self._deliver(lambda: [{"said": message}])
+
+    def show(self, printout: Printout, line: str = "") -> None:
+        """Show what a command has printed at the end of the conversation; `line` is the typed command. Thread-safe."""
+        self._feed.show(printout, line)
+        engine().loop.call_soon_threadsafe(self._soon)
 
     def show_inspection(self, inspection: InspectionPage) -> None:
         """Send the inspection of a turn, once, to the pages that asked for it. Thread-safe."""

@@ -203,7 +203,7 @@ class Unsent(TypedDict):
 
 
 class Said(TypedDict):
-    """A message about an action that was carried out and has no other visible effect."""
+    """A message to show until the user's next action."""
 
     said: str
 

@@ -8,6 +8,7 @@ import { button, counted, h, heading, hide, icon, iconButton, ICONS, once, put, 
 import { Extent } from "./extent.js"
 import { drawn } from "./forms.js"
 import { Growing } from "./growing.js"
+import { Printout } from "./printout.js"
 import { Progress } from "./progress.js"
 import { sanitised } from "./sanitise.js"
 import { marked, numbered, sourceList } from "./sources.js"
@@ -39,6 +40,8 @@ export function drawing(kind, desk) {
       return new Progress(desk)
     case "footer":
       return new Figures(desk)
+    case "printout":
+      return new Printout()
     case "notice":
     case "retry":
       return new Notice(desk)

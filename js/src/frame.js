@@ -329,6 +329,13 @@ export class Head {
     this.tabs[this.#shown]?.focus()
   }
 
+  /** Shows a turn in the inspector. @param {number} turn counted from 1, 0 for the last */
+  inspect(turn) {
+    this.show(INSPECTOR)
+    this.inspector.show(true, turn)
+    this.tab?.focus()
+  }
+
   /** Shows one of the pages. @param {number} shown its index */
   show(shown) {
     this.#shown = shown
@@ -430,6 +437,8 @@ export class Composer {
     const [, line = "", word] = /^\/(([\w-]+)(?:\s.*)?)$/.exec(text.trim()) ?? []
     const attached = this.attached.names
     const isCommand = this.desk.can("command") && this.desk.state().commands?.some(([name]) => name === word)
+    const inspected = isCommand && /^inspect(?:\s+(\d+))?\s*$/.exec(line)
+    if (inspected) return this.desk.inspect(Number(inspected[1] ?? 0)), true
     this.desk.act(isCommand ? { type: "command", line } : { type: "send", text, ...(this.#plan.checked && { plan: true }), ...(attached.length && { attached }) })
     return true
   }

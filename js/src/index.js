@@ -60,7 +60,7 @@ export class View {
         if (words) this.composer?.attached.refused()
       },
       giveBack: (prompt) => this.composer?.giveBack(prompt),
-      tell: (words) => (this.#told.classList.toggle("am-mono", words.includes("\n")), this.#say(this.#told, words)),
+      tell: (words) => this.#say(this.#told, words),
       inspected: (found) => this.head?.inspector.receive(found),
       expecting: () => Boolean(this.#known.state.running),
     })
@@ -216,6 +216,7 @@ export class View {
       later: (turn) => [...this.#known.blocks.values()].filter((block) => block.kind === "prompt" && (block.turn ?? 0) > turn).length,
       announce: (words) => (this.#heard.textContent = words),
       complain: (words) => this.#say(this.#problem, words),
+      inspect: (turn) => this.head?.inspect(turn),
       now: () => now() + this.#known.ahead,
       state: () => this.#known.state,
       asked: () => [...this.#known.blocks.values()].flatMap((block) => (block.kind === "prompt" && !block.client ? block.text : [])).reverse(),
@@ -239,7 +240,7 @@ export class View {
     this.#left = action.type === "fork" ? (this.#known.state.title ?? "") : null
     this.#retried = action.type === "retry" && !this.composer
     if (this.#retried) this.#hold()
-    if (action.type === "send" || action.type === "resume" || action.type === "rewrite" || action.type === "retry") this.log.follow()
+    if (action.type === "command" || action.type === "send" || action.type === "resume" || action.type === "rewrite" || action.type === "retry") this.log.follow()
   }
 
   /** @param {object} content */

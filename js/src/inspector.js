@@ -27,9 +27,9 @@ export class Inspector {
     put(element, row, this.#heading, this.#found, this.#figures, this.#requests)
   }
 
-  /** Called when the tab is opened or closed. @param {boolean} open */
-  show(open) {
-    if (open && !this.#open) this.#ask(0)
+  /** Called when the tab is opened or closed. @param {boolean} open @param {number} [turn] the turn to show, counted from 1; else the last */
+  show(open, turn = 0) {
+    if (open && (turn || !this.#open)) this.#ask(turn)
     this.#open = open
   }
 

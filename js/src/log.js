@@ -153,7 +153,7 @@ export class Log {
   #findAnswer(key, block) {
     if (!block && key === this.#answer) this.#answer = -1
     if (!block || block.within !== undefined || key < this.#answer || BESIDE.includes(block.kind)) return
-    this.#answer = block.kind === "text" ? key : -1
+    this.#answer = block.kind === "text" || block.kind === "printout" ? key : -1
     if (block.kind === "prompt" && !this.#drawn.has(key) && this.#move !== "away") this.#move = "follow"
   }
 

@@ -183,6 +183,24 @@ export interface NoticeFields {
   text: string
 }
 
+/** What a command of the panel has printed; `line` is the command as the user typed it, or "". */
+export interface PrintoutFields {
+  within?: number
+  kind: "printout"
+  line: string
+  parts: PrintedFields[]
+}
+
+/** A part of a printout, as a browser page draws it; `part` is its look. Only rows have `rows`, the names of their columns in `head`, and the number of columns that are aligned `left`. A part with the look "fold" has its title in `text`, and opens to show `inside`. */
+export interface PrintedFields {
+  part: "line" | "quiet" | "heading" | "code" | "facts" | "names" | "table" | "fold"
+  text: string
+  inside: string
+  head: string[]
+  rows: string[][]
+  left: number
+}
+
 /** A note that a failed request to the model is sent again. */
 export interface RetryFields {
   within?: number
@@ -326,7 +344,7 @@ export interface Unsent {
   unsent: string
 }
 
-/** A message about an action that was carried out and has no other visible effect. */
+/** A message to show until the user's next action. */
 export interface Said {
   said: string
 }
@@ -593,7 +611,7 @@ export type CardState = "pending" | "waiting" | "running" | "done" | "failed" | 
 
 export type Form = TextForm | TableForm | HtmlForm | ImageForm | PagesForm
 
-export type Block = PromptFields | ValuesFields | WordsFields | CardFields | ChecklistFields | QuestionFields | ProposalFields | NoticeFields | RetryFields | ProgressFields | FooterFields
+export type Block = PromptFields | ValuesFields | WordsFields | CardFields | ChecklistFields | QuestionFields | ProposalFields | NoticeFields | PrintoutFields | RetryFields | ProgressFields | FooterFields
 
 export type Change = string | Record<string, unknown> | null
 

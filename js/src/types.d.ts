@@ -23,6 +23,8 @@ export interface Desk {
   announce(words: string): void
   /** Shows an error; "" removes it. */
   complain(words: string): void
+  /** Shows a turn in the inspector: counted from 1, 0 for the last. */
+  inspect(turn: number): void
   /** Returns the kernel's time, in seconds since 1970. */
   now(): number
   /** Returns the state of the session. */

@@ -46,6 +46,10 @@ class _Manager(KernelManager):
         return KernelSpec(argv=argv, display_name="test", language="python")
 
 
+PRINTOUT = '<div class="agentmagic agentmagic-printout'
+"""The beginning of the HTML of a message or a printout."""
+
+
 @dataclass(repr=False)
 class Cell:
     """A cell that was sent: its messages so far, and its reply once that came."""
@@ -75,8 +79,8 @@ class Cell:
 
     @property
     def stream(self) -> str:
-        """What was printed."""
-        return "".join(self._contents("stream", "text"))
+        """What was printed, and the text of messages and printouts, which a notebook shows as HTML."""
+        return "".join(filter(None, map(_printed, self.messages)))
 
     @property
     def error(self) -> str:
@@ -91,14 +95,19 @@ class Cell:
 
     @property
     def displays(self) -> list[dict[str, Any]]:
-        """The displayed bundles as they stand: updated ones in the place of the first; places for views left out."""
+        """The displayed bundles as they stand: updated ones in the place of the first.
+
+        Places for views, and printouts, are left out.
+        """
         shown: dict[str, dict[str, Any]] = {}
         for message in self.messages:
             content = message["content"]
             if message["msg_type"] in ("display_data", "update_display_data", "execute_result"):
                 display = content.get("transient", {}).get("display_id") or message["header"]["msg_id"]
                 shown[display] = content["data"]
-        return [data for data in shown.values() if not data.get("text/html", "").startswith("<agentmagic-view")]
+        return [
+            data for data in shown.values() if not data.get("text/html", "").startswith(("<agentmagic-view", PRINTOUT))
+        ]
 
     @property
     def text(self) -> str:
@@ -110,6 +119,14 @@ class Cell:
 
     def _contents(self, kind: str, key: str) -> Iterator[Any]:
         return (message["content"][key] for message in self.messages if message["msg_type"] == kind)
+
+
+def _printed(message: dict[str, Any]) -> str:
+    content = message["content"]
+    data = content.get("data", {}) if message["msg_type"] == "display_data" else {}
+    if data.get("text/html", "").startswith(PRINTOUT):
+        return f"{data['text/plain']}\n"
+    return content["text"] if message["msg_type"] == "stream" else ""
 
 
 class Kernel:

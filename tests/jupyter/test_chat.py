@@ -109,8 +109,8 @@ def test_a_command_of_the_panel_acts_on_its_own_session_whose_new_name_shows_in_
     paged.run("bob = agent\ndel agent")
     assert paged.run("page.until(lambda: page.state['title'] == 'bob')").ok
     paged.run("page.act('send', text='hello')\npage.turns(1)")
-    paged.run("page.act('command', line='undo')\npage.until(lambda: page.said)")
-    assert "Forgotten: hello" in paged.value("page.said[0]")
+    paged.run("page.act('command', line='undo')\npage.until(lambda: page.printed)")
+    assert "Forgotten: hello" in paged.value("page.printed[0]")
     assert paged.value("len(bob.turns)") == "0"
     paged.run("page.act('command', line='undoo')\npage.until(lambda: page.problems)")
     assert "Did you mean undo" in paged.value("page.problems[0]")
@@ -155,7 +155,7 @@ def test_the_panel_turns_to_a_new_conversation_and_back(paged):
 def test_a_fork_becomes_a_variable_that_was_free_and_is_released_once_it_is_saved(paged, tmp_path):
     paged.run("agent_2 = 'mine'\nopened('one')")
     paged.run("page.act('send', text='hello')\npage.turns(1)")
-    cell = paged.run("page.act('fork', turn=0)\nprint(page.until(lambda: page.said)[0])")
+    cell = paged.run("page.act('fork', turn=0)\nprint(page.until(lambda: page.printed)[0])")
     assert "This is agent_3, with the turns up to there." in cell.stream
     assert paged.value("len(agent_3.turns), agent_2") == "(1, 'mine')"
     paged.run("page.act('open', name='agent', saved=False)\npage.until(lambda: page.state['title'] == 'agent')")

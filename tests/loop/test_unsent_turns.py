@@ -120,7 +120,7 @@ def test_every_output_says_that_it_is_not_sent_again_and_exported_messages_leave
     run(session, "two")
     for text in (html.render(Transcript(session.events)), terminal.render(Transcript(session.events))):
         assert text.count("no answer, not sent again") == 1
-    assert formatting.history(session).splitlines()[1] == "     [error] [not sent again] The key is wrong."
+    assert formatting.history(session).text.splitlines()[1] == "     [error] [not sent again] The key is wrong."
     exported = save(session.turns, tmp_path / "talk.openai.json").read_text()
     assert "two" in exported
     assert "one" not in exported

@@ -451,7 +451,7 @@ def test_a_map_that_is_not_asked_for_and_one_that_is_played_are_in_the_report(be
     assert "1 recorded turn not asked for: 'How long? {row}'" in unasked.summary(path)
     session.map(ROWS, PROMPT)
     assert unasked.summary(path) == ""
-    _, turn, played = formatting.verdicts({"agent": session}).splitlines()
+    _, turn, played = formatting.verdicts({"agent": session}).text.splitlines()
     assert re.fullmatch(r"agent +First\? +1 +same", turn)
     assert re.fullmatch(r"agent +How long\? \{row\} +1 +same", played)
 

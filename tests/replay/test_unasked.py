@@ -40,7 +40,7 @@ def asked(path, *prompts, mode="replay", model=()):
     for prompt in prompts:
         session.ask(prompt)
     session.close()
-    return formatting.verdicts({"agent": session})
+    return formatting.verdicts({"agent": session}).text
 
 
 def test_the_report_names_the_turns_that_were_not_asked_for(path):

@@ -550,7 +550,7 @@ def test_the_history_tells_how_each_call_has_ended():
         for name in ("wrong", "careful", "slow"):
             assert client.call(name).is_error
         client.call("double", number=1)
-        told = history(client.session)
+        told = history(client.session).text
     assert [line.strip().partition("]")[0] for line in told.splitlines()[1::2]] == [
         "[failed",
         "[denied",

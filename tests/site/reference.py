@@ -19,7 +19,7 @@ def help_texts():
     """The help of each magic and command, by the line that shows it without its `--help`."""
     texts = {"%%agent": ask_parser().format_help()}
     for magic in (agent_magic(), mcp_magic()):
-        texts[f"%{magic.name}"] = magic.overview()
+        texts[f"%{magic.name}"] = f"{magic.overview().text}\n"
         texts |= {f"%{magic.name} {word}": magic.parser(word).format_help() for word in magic.commands}
     return texts
 

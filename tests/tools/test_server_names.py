@@ -95,7 +95,7 @@ def test_a_card_a_question_a_line_and_a_list_show_the_address():
     fields: Any = card.render(JsonRenderer())
     assert fields["address"] == address
     assert shown in describe(asked)
-    assert shown in formatting.tools([ToolDef("run_python", "Run.", server=server)])
+    assert shown in formatting.tools([ToolDef("run_python", "Run.", server=server)]).text
     assert shown in html.render(Transcript([ToolStarted(call, server)]))
 
 
@@ -109,7 +109,7 @@ def test_a_card_of_a_server_that_is_named_like_an_outside_agent_hides_no_argumen
 
 def test_the_lists_of_servers_show_it():
     servers = McpServers({"acp:claude": parse({"command": "npx", "args": ["evil"]}), "clock": parse("npx clock")})
-    lines = formatting.servers([servers]).splitlines()
+    lines = formatting.servers([servers]).text.splitlines()
     assert lines[0].startswith("acp:claude (npx evil)")
     assert lines[1].startswith("clock  ")
 

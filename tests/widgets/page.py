@@ -39,6 +39,11 @@ class Page:
     def texts(self, kind):
         return [block.get("text", "") for block in self.blocks(kind)]
 
+    @property
+    def printed(self):
+        """What commands have printed into the conversation, a text for each."""
+        return ["\n".join(part["text"] for part in block["parts"]) for block in self.blocks("printout")]
+
     def until(self, holds):
         """Wait until something holds, and return what it came to."""
         ends = time.monotonic() + PATIENCE

@@ -322,7 +322,7 @@ def test_the_page_is_told_how_full_the_window_is_during_a_turn_too_and_compacts_
     page.act("stop")
     page.turns(6)
     page.act("compact")
-    page.until(lambda: page.said and page.said[-1].startswith("Compacted: about "))
+    page.until(lambda: page.printed and page.printed[-1].startswith("Compacted: about "))
     page.until(lambda: page.state["context"] < full)
     page.turns(6)
 
@@ -531,8 +531,8 @@ def test_an_export_is_written_beside_the_notebook_under_a_free_name(tmp_path, fo
     run(session, "first")
     (tmp_path / f"tutor.{suffix}").write_text("mine")
     page.act("export", form=form)
-    page.until(lambda: page.said)
-    assert page.said == [f"Wrote 1 turn to {tmp_path / f'tutor-2.{suffix}'}."]
+    page.until(lambda: page.printed)
+    assert page.printed == [f"Wrote 1 turn to {tmp_path / f'tutor-2.{suffix}'}."]
     assert "first" in (tmp_path / f"tutor-2.{suffix}").read_text()
     assert (tmp_path / f"tutor.{suffix}").read_text() == "mine"
 
@@ -570,7 +570,7 @@ def test_a_level_is_chosen_and_its_rules_stay(monkeypatch):
     page.act("level", level="reads")
     page.until(lambda: page.state["level"] == "reads")
     assert chat.session.agent.permission == Policy(rules, level="reads")
-    assert page.said[-1] == "From the next turn on: what only reads runs."
+    assert page.until(lambda: page.printed)[-1] == "From the next turn on: what only reads runs."
     page.act("level", level="everything")
     page.until(lambda: page.problems)
 

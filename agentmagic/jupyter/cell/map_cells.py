@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from agentmagic.display import terminal
+from agentmagic.display.printout import printout
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import AgentMagicError, UsageError
 from agentmagic.events import Event, MapProgress
@@ -129,7 +130,8 @@ def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> No
     if command.show:
         session = setup.session.fork(0) if command.new else setup.session
         preview, values = session.preview_of_map(rows, typed_prompt.prompt, settings, toolsets)
-        say(f"The first row of {command.rows}:\n{formatting.preview(preview, (*values, *typed_prompt.prompt_values))}")
+        first = formatting.preview(preview, (*values, *typed_prompt.prompt_values))
+        say(printout(f"The first row of {command.rows}:", *first.groups))
         return
     view = MapCellView(setup.front, large=command.large)
     try:

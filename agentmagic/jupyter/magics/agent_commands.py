@@ -1,9 +1,10 @@
-"""The subcommands of `%agent`: one method for each, which returns the text to print. `AGENT_COMMANDS` lists them.
+"""The subcommands of `%agent`: one method for each, which returns what to print. `AGENT_COMMANDS` lists them.
 
 A method's parameters are the arguments of the subcommand, and its docstring is the help.
 """
 
 import time
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
@@ -15,6 +16,7 @@ from agentmagic.approval.policy import Level
 from agentmagic.bill import folder_bill, period_caps
 from agentmagic.context.rules import project_here, report
 from agentmagic.context.skills import SkillReader
+from agentmagic.display.printout import PrintedLine, Printout, printout
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import list_conversations
 from agentmagic.jupyter.frontend import Kind, front_end, say
@@ -78,12 +80,12 @@ class AgentCommands:
         self._magic = magic
         self._turns = turns
 
-    def status(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+    def status(self, *, session: SessionName = DEFAULT_SESSION) -> Printout:
         """Show the session: model, turns, tokens, cost, where it is saved, servers."""
         current = self._namespace.existing_session(session)
         rows = formatting.status(session, current, self._namespace.place())
         ask = f"%%{self._magic} and a prompt below it asks the agent; %{self._magic} help tells the other commands."
-        return f"{rows}\n\n{formatting.servers(current.toolsets())}\n\n{ask}"
+        return printout([rows], *formatting.servers(current.toolsets()).groups, [PrintedLine(ask, "quiet")])
 
     def ask(
         self,
@@ -105,7 +107,7 @@ class AgentCommands:
         *,
         session: SessionName = DEFAULT_SESSION,
         search: Annotated[tuple[str, ...], Arg("--search WORDS", "show only where these words stand together")] = (),
-    ) -> str:
+    ) -> Printout:
         """Show the turns of the session, or where words occur in them."""
         current = self._namespace.existing_session(session)
         return formatting.occurrences(current, search) if search else formatting.history(current)
@@ -135,7 +137,7 @@ class AgentCommands:
             Literal["notebook"] | None, Arg("notebook", "offer the tools of this notebook in every turn of the session")
         ] = None,
         switch: Annotated[Literal["off"] | None, Arg("off", "offer them no more")] = None,
-    ) -> str:
+    ) -> str | Printout:
         """Show the tools of the next turn, connecting servers if needed; or offer the notebook's tools."""
         current = self._namespace.existing_session(session)
         if source is not None:
@@ -144,16 +146,16 @@ class AgentCommands:
                 return "The tools of the notebook are no longer offered."
         skills = SkillReader(project_here(rules=current.agent.rules))
         sources = (*self._namespace.toolsets(current, current.agent), skills)
-        text = formatting.tools(*self._namespace.definitions(sources))
+        listed = formatting.tools(*self._namespace.definitions(sources))
         web = commands.web_tools(current)
-        return f"{text}\nThe web: {web}." if web else text
+        return printout([*chain(*listed.groups), f"The web: {web}."]) if web else listed
 
     def models(
         self,
         *,
         session: SessionName = DEFAULT_SESSION,
         model: Annotated[str | None, Arg("PROVIDER:MODEL", "the session's model from now on", complete=models)] = None,
-    ) -> str:
+    ) -> str | Printout:
         """Show the providers, or choose the model of the session."""
         if model is None:
             return formatting.models(self._namespace.existing_session(session))
@@ -194,7 +196,7 @@ class AgentCommands:
         """Show requests, tokens and cost of the session."""
         return formatting.usage(self._namespace.existing_session(session).usage)
 
-    def stats(self, *, session: SessionName = DEFAULT_SESSION) -> str:
+    def stats(self, *, session: SessionName = DEFAULT_SESSION) -> Printout:
         """Show requests, tasks, calls, failures, tokens and cost of each turn."""
         return formatting.stats(self._namespace.existing_session(session))
 
@@ -205,7 +207,7 @@ class AgentCommands:
             Literal["day", "notebook", "session", "model"] | None,
             Arg("--by day | notebook | session | model", "a line for each of these (default: each day and model)"),
         ] = None,
-    ) -> str:
+    ) -> Printout:
         """Show what the saved sessions of this folder have used, and what is left of the budgets."""
         columns = (by,) if by else ("day", "model")
         return formatting.bill(folder_bill(self._namespace.folder), columns, period_caps())
@@ -278,7 +280,7 @@ class AgentCommands:
         serving.wait()
         return STOPPED if in_terminal else None
 
-    def sessions(self) -> str:
+    def sessions(self) -> Printout:
         """Show the sessions of the notebook, and the conversations saved for it."""
         place = self._namespace.place()
         records = list_conversations(place.folder) if place.folder is not None else []
@@ -296,7 +298,7 @@ class AgentCommands:
                 complete=conversations,
             ),
         ] = None,
-    ) -> str:
+    ) -> Printout:
         """Continue a saved conversation: the session's own, or another one."""
         draft = self._namespace.draft(session)
         draft.restore(self._own_file(draft) if saved is None else self._saved_file(saved))
@@ -404,7 +406,7 @@ class AgentCommands:
         ] = "all",
         timed: Annotated[bool, Arg("--timed", "take as long as the recording did")] = False,
         report: Annotated[bool, Arg("--report", "show what was found of each request, in a table")] = False,
-    ) -> str:
+    ) -> str | Printout:
         """Replay the cells that run from now on from the cassette; each request is compared with the recording."""
         if report:
             return formatting.verdicts(self._namespace.sessions())
@@ -433,7 +435,7 @@ class AgentCommands:
         detail: Annotated[
             Literal["on", "off"] | None, Arg("on | off", "keep every event of a turn, and the SDKs' records")
         ] = None,
-    ) -> str:
+    ) -> str | Printout:
         """Show the last log records, or choose how detailed they are."""
         if detail is None:
             times = front_end(self._shell).kind is not Kind.BATCH  # no times in batch: its outputs are compared

@@ -1,11 +1,11 @@
-"""Formats the plain text that `%agent` and `%mcp` print about sessions, tools, models and servers."""
+"""Formats what `%agent` and `%mcp` print about sessions, tools, models and servers, as printouts or lines of text."""
 
 import json
 import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -18,7 +18,18 @@ from agentmagic.classroom import class_settings
 from agentmagic.context.project_files import FileKind
 from agentmagic.context.request_view import tokens_of_text
 from agentmagic.context.rules import project_here, summary
-from agentmagic.display.words import cost, searches
+from agentmagic.display.blocks import PromptBlock
+from agentmagic.display.printout import (
+    LineLook,
+    Printed,
+    PrintedFold,
+    PrintedLine,
+    PrintedRows,
+    Printout,
+    note,
+    printout,
+)
+from agentmagic.display.words import cost, searches, typed_text
 from agentmagic.errors import UsageError
 from agentmagic.events import (
     SERVED,
@@ -64,6 +75,7 @@ _SECONDS = re.compile(r"\d+\.\d+(?= s\b)|(?<=seconds=)[\d.]+")
 STDERR_LINES = 5
 """Lines from the end of a server's stderr that are shown with its state."""
 
+NO_TURNS = "There are no turns yet."
 WIDTH = 100
 """Characters of a prompt, an answer or a description that are shown in a line."""
 
@@ -74,17 +86,19 @@ _PLACEHOLDERS = {"acp": "NAME", "scripted": "FILE.json", "cassette": "FILE.casse
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def preview(turn_preview: Preview, values: Sequence[PromptValue]) -> str:
-    """Return what a turn would send to the model, as text: the tokens of each part, then the parts themselves."""
+def preview(turn_preview: Preview, values: Sequence[PromptValue]) -> Printout:
+    """Return what a turn would send to the model: the tokens of each part, then the parts themselves."""
     request = turn_preview.request
     rows = [(part, f"{number:>8,} tokens") for part, number in turn_preview.tokens.items()]
     rows += [
         (sanitize(one.file), f"{tokens_of_text(one.text):>8,} tokens of the instructions") for one in request.project
     ]
     rows += [("together", f"{sum(turn_preview.tokens.values()):>8,} tokens, about")]
-    rows += [(sanitize(value.written), f"{value.tokens:>8,} tokens: {sanitize(value.shown)}") for value in values]
-    note = (
-        f"\nNot connected, so their tools are not listed here: {', '.join(turn_preview.unlisted)}."
+    value_rows = [(sanitize(value.written), f"{value.tokens:>8,} tokens: {sanitize(value.shown)}") for value in values]
+    width = max(len(label) for label, _ in (*rows, *value_rows))
+    of_values = ["of the prompt:", PrintedRows(value_rows, indent=2, least=width)] if values else []
+    unlisted = (
+        f"Not connected, so their tools are not listed here: {', '.join(turn_preview.unlisted)}."
         if turn_preview.unlisted
         else ""
     )
@@ -93,13 +107,13 @@ def preview(turn_preview: Preview, values: Sequence[PromptValue]) -> str:
     web = [f"{tool.name}: {json_line(hosted_tool(tool))}" for tool in request.hosted]
     whose = f"Carried out by the provider of {turn_preview.model}"
     parts = {"Instructions": [request.instructions], "Tools": tools, whose: web, "Messages": messages}
-    sections = (f"-- {name} --\n" + "\n\n".join(texts) for name, texts in parts.items())
-    width = max(len(label) for label, _ in rows)
-    lines = [f"  {label:<{width}}  {value}" for label, value in rows]
-    if values:
-        lines.insert(-len(values), "\nof the prompt:")
-    head = "\n".join([f"This would be sent to {turn_preview.model}. Nothing was called.\n", *lines]) + note
-    return "\n\n".join([head, *(text for text in sections if not text.endswith("--\n"))])
+    folds = (PrintedFold(name, "\n\n".join(texts)) for name, texts in parts.items())
+    return printout(
+        f"This would be sent to {turn_preview.model}. Nothing was called.",
+        [PrintedRows(rows, indent=2, least=width), *([] if values else [unlisted])],
+        [*of_values, unlisted] if values else [],
+        *([part] for part in folds if part.inside),
+    )
 
 
 def _message_text(message: Message) -> str:
@@ -115,8 +129,8 @@ def _message_text(message: Message) -> str:
     return "\n".join(parts)
 
 
-def status(name: str, session: Session, place: SaveFolder) -> str:
-    """Return lines about the state of a session; `place` is the folder in which the magics save sessions."""
+def status(name: str, session: Session, place: SaveFolder) -> PrintedRows:
+    """Return rows about the state of a session; `place` is the folder in which the magics save sessions."""
     rows = [
         ("session", name + (", a turn is running" if session.running else "")),
         ("model", model_name(session)),
@@ -135,7 +149,7 @@ def status(name: str, session: Session, place: SaveFolder) -> str:
         ("saved", _save_location(session, place)),
         ("in doubt", _in_doubt(session)),
     ]
-    return "\n".join(f"{label:<12}{value}" for label, value in rows if value)
+    return PrintedRows([row for row in rows if row[1]])
 
 
 def _project(session: Session) -> list[tuple[str, str]]:
@@ -209,29 +223,23 @@ def usage(total: Usage) -> str:
     return ", ".join(filter(None, figures))
 
 
-def stats(session: Session) -> str:
-    """Return a table of counts, tokens and cost, with a line for each turn and a line for all turns."""
+def stats(session: Session) -> Printout:
+    """Return a table of counts, tokens and cost, with a row for each turn and a row for all turns."""
     rows = [_turn_figures(f"{number}", turn.events, turn.usage) for number, turn in enumerate(session.turns, 1)]
     whole = _turn_figures("all", session.events, session.usage)
     head = ("turn", "requests", "tasks", "retries", "calls", "failed", "tokens in", "out", "cost")
-    return _columns([head, *rows, whole], str.rjust) if rows else "There are no turns yet."
+    return printout([PrintedRows([*rows, whole], "table", head, left=0)]) if rows else note(NO_TURNS)
 
 
-def bill(folder_usage: FolderBill, columns: Sequence[str], caps: Sequence[PeriodCap]) -> str:
+def bill(folder_usage: FolderBill, columns: Sequence[str], caps: Sequence[PeriodCap]) -> Printout:
     """Return the cost report of a folder's saved sessions: a table with sums, notes on unread data, budgets left."""
     sums = folder_usage.sums(*columns)
     if not sums:
-        return "\n".join(["No saved session of this folder has asked a model yet.", *map(str, caps)])
+        return note("\n".join(["No saved session of this folder has asked a model yet.", *map(str, caps)]))
     head = (*columns, "requests", "tokens", "cached", "cost", "failures")
     whole = sum((figures for figures in sums.values()), UsedTogether())
     last = ("all", *("" for _ in columns[1:]))
     rows = [(*map(sanitize, key), *_usage_cells(figures)) for key, figures in (*sums.items(), (last, whole))]
-    table = [head, *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) if place < len(columns) else cell.rjust(width) for place, (cell, width) in cells)
-        for cells in (enumerate(zip(row, widths, strict=True)) for row in table)
-    ]
     notes = [
         f"Read from {plural(folder_usage.files, 'journal')} of this folder. Sessions that are not saved are in none."
     ]
@@ -243,7 +251,8 @@ def bill(folder_usage: FolderBill, columns: Sequence[str], caps: Sequence[Period
         notes.append(
             f"{plural(folder_usage.left_out, 'journal')} beyond the bounds were not read: those written first."
         )
-    return "\n".join([*(line.rstrip() for line in lines), "", *notes, *map(str, caps)])
+    table = PrintedRows(rows, "table", head, left=len(columns))
+    return printout([table], [*(PrintedLine(line, "quiet") for line in notes), *map(str, caps)])
 
 
 def _usage_cells(figures: UsedTogether) -> tuple[str, ...]:
@@ -253,11 +262,11 @@ def _usage_cells(figures: UsedTogether) -> tuple[str, ...]:
     return (*(f"{count:,}" for count in counts), price, f"{figures.failures:,}")
 
 
-def verdicts(sessions: Mapping[str, Session]) -> str:
+def verdicts(sessions: Mapping[str, Session]) -> Printout:
     """Return a table that compares a replay with its recording.
 
-    A replayed request has one line, or one for each difference. A recorded turn that the notebook did not ask for has
-    a line, too.
+    A replayed request has one row, or one for each difference. A recorded turn that the notebook did not ask for has
+    a row, too.
     """
     rows = [
         (
@@ -277,13 +286,7 @@ def verdicts(sessions: Mapping[str, Session]) -> str:
     ]
     rows += [(session, cell, "", "not asked", "") for session, cell in unasked_cells]
     head = ("session", "cell", "step", "verdict", "")
-    return _columns([head, *rows], str.ljust) if rows else "Nothing was replayed yet."
-
-
-def _columns(table: Sequence[Sequence[str]], place: Callable[[str, int], str]) -> str:
-    """Return the rows of a table as aligned text; `place` is `str.ljust` or `str.rjust`, and pads each table cell."""
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return "\n".join("  ".join(map(place, row, widths)).rstrip() for row in table)
+    return printout([PrintedRows(rows, "table", head)]) if rows else note("Nothing was replayed yet.")
 
 
 def _difference(one: Difference | None) -> str:
@@ -302,16 +305,17 @@ def _turn_figures(name: str, events: Sequence[Event], total: Usage) -> tuple[str
     return (name, *(f"{figure:,}" for figure in (*figures, *tokens)), cost(total.cost))
 
 
-def history(session: Session) -> str:
-    """Return a list of a session's turns: the prompt, the reason if the turn ended early, and the answer."""
-    lines: list[str] = []
+def history(session: Session) -> Printout:
+    """Return the turns of a session: the prompt, the reason if the turn ended early, and the answer."""
+    rows: list[tuple[str, str]] = []
     number, is_served = 0, False
     last_result: ToolResult | None = None
     for event in session.events:
         match event:
             case TurnStarted():
                 number, is_served, last_result = number + 1, event.model.startswith(SERVED), None
-                lines.append(f"{number:>3}  {_line(event.prompt.text)}")
+                typed = typed_text(PromptBlock(event.prompt, values=tuple(event.values)))
+                rows.append((f"{number:>3}", single_line(typed, WIDTH)))
             case ToolFinished():
                 last_result = event.result
             case TurnFinished(result=result):
@@ -321,10 +325,10 @@ def history(session: Session) -> str:
                 end = "" if reason == "answer" else f"[{reason}] "
                 end += "[not sent again] " if result.unsent else ""
                 text = result.error or result.final_text or (failed.text if failed else "")
-                lines.append(f"     {end}{_line(text)}")
+                rows.append(("", f"{end}{_line(text)}"))
             case _:
                 pass
-    return "\n".join(lines) or "There are no turns yet."
+    return printout([PrintedRows(rows)]) if rows else note(NO_TURNS)
 
 
 FAILED: dict[ResultStatus, str] = {
@@ -337,31 +341,37 @@ FAILED: dict[ResultStatus, str] = {
 """How a client's call has ended, by the status of its result."""
 
 
-def occurrences(session: Session, words: Sequence[str]) -> str:
-    """Return a list of the places in a session where words occur: the turn, the role, the text around the words."""
+def occurrences(session: Session, words: Sequence[str]) -> Printout:
+    """Return the places in a session where words occur: the turn, the role, the text around the words."""
     matches = session.search(" ".join(words))
-    lines = [f"{match.turn + 1:>3}  {match.role:<10}{_line(match.excerpt)}" for match in matches]
-    return "\n".join(lines) or f"{' '.join(words)!r} occurs nowhere in the conversation."
+    rows = [(f"{match.turn + 1:>3}", f"{match.role:<8}", _line(match.excerpt)) for match in matches]
+    return printout([PrintedRows(rows)]) if rows else note(f"{' '.join(words)!r} occurs nowhere in the conversation.")
 
 
 def sessions(
     open_sessions: Mapping[str, Session], conversations: Sequence[SavedConversation], place: SaveFolder, now: float
-) -> str:
-    """Return a list of the sessions in variables, and of the notebook's saved conversations, the last used first."""
+) -> Printout:
+    """Return the sessions in variables, and the notebook's saved conversations, the last used first."""
     # The names of sessions and conversations get the same width, so that the columns of both lists line up.
-    width = max(map(len, (*open_sessions, *(one.name for one in conversations))), default=0) + 2
-    lines = ["Sessions of the notebook:"]
-    lines += [
-        f"  {name:<{width}}{plural(len(one.turns), 'turn'):<10}{_save_location(one, place)}"
+    width = max(map(len, (*open_sessions, *(one.name for one in conversations))), default=0)
+    rows = [
+        (f"{name:<{width}}", f"{plural(len(one.turns), 'turn'):<8}", _save_location(one, place))
         for name, one in open_sessions.items()
     ]
+    parts = [PrintedLine("Sessions of the notebook:", "heading"), *_named(rows)]
     if place.folder is None:
-        return "\n".join([*lines, f"Not saved: {place.why_not}."])
-    lines.append(f"Saved in {relative_path(place.folder)}{':' if conversations else ': nothing yet.'}")
-    for one in conversations:
-        age = ago(now - one.modified)
-        lines.append(f"  {one.name:<{width}}{length(one):<10}{age:<16}{_line(one.prompt)}")
-    return "\n".join(lines)
+        return printout([*parts, f"Not saved: {place.why_not}."])
+    saved = f"Saved in {relative_path(place.folder)}{':' if conversations else ': nothing yet.'}"
+    saved_rows = [
+        (f"{one.name:<{width}}", f"{length(one):<8}", f"{ago(now - one.modified):<14}", _line(one.prompt))
+        for one in conversations
+    ]
+    return printout([*parts, PrintedLine(saved, "heading"), *_named(saved_rows)])
+
+
+def _named(rows: Sequence[Sequence[str]]) -> list[PrintedRows]:
+    """Return rows that begin with a name, as a part of a printout; no part if there are none."""
+    return [PrintedRows(rows, "names", indent=2)] if rows else []
 
 
 def length(conversation: SavedConversation) -> str:
@@ -373,19 +383,21 @@ def length(conversation: SavedConversation) -> str:
     )
 
 
-def load_report(name: str, session: Session, notices: Sequence[Notice]) -> str:
-    """Return lines about a loaded conversation: its length, its last turn, damage to its file, and tools in doubt.
+def load_report(name: str, session: Session, notices: Sequence[Notice]) -> Printout:
+    """Return what is said of a loaded conversation: its length, its last turn, damage to its file, tools in doubt.
 
     A tool is in doubt if a kernel died while the tool was running: the tool may have done its work.
     """
     where = relative_path(session.path) if session.path is not None else "memory"
-    lines = [f"{name} goes on with {plural(len(session.turns), 'turn')} of {where}."]
+    rows: list[tuple[str, str]] = []
     if session.turns:
         last = session.turns[-1]
-        lines += [f"  asked last  {_line(last.prompt.text)}", f"  answered    {_line(last.answer) or 'nothing'}"]
+        rows += [("asked last", _line(last.prompt.text)), ("answered", _line(last.answer) or "nothing")]
     if session.in_doubt:
-        lines.append(f"  in doubt    {_in_doubt(session)}; you are asked before it runs again")
-    return "\n".join([*lines, *(notice.text for notice in notices)])
+        rows.append(("in doubt", f"{_in_doubt(session)}; you are asked before it runs again"))
+    facts = [PrintedRows(rows, indent=2, least=10)] if rows else []
+    goes_on = f"{name} goes on with {plural(len(session.turns), 'turn')} of {where}."
+    return printout([goes_on, *facts, *(notice.text for notice in notices)])
 
 
 def ago(seconds: float) -> str:
@@ -435,38 +447,36 @@ def _in_doubt(session: Session) -> str:
 # -- models, tools, the log ------------------------------------------------------------------------
 
 
-def models(session: Session) -> str:
-    """Return a list of the providers, with default models and whether keys are set, and of installed agent programs."""
+def models(session: Session) -> Printout:
+    """Return the providers, with default models and whether keys are set, and the installed agent programs."""
     rows = [
         (f"{row.name}:{row.default or _PLACEHOLDERS.get(row.name, 'MODEL')}", f"{row.about}{_key(row)}")
         for row in providers().values()
     ]
     rows += [(agent.model, "an agent of this machine, with its own login") for agent in list_installed()]
-    width = max(len(name) for name, _ in rows)
-    lines = [f"  {name:<{width}}  {about}" for name, about in rows]
-    return "\n".join([f"The session's model: {model_name(session)}", *lines])
+    return printout([f"The session's model: {model_name(session)}", *_named(rows)])
 
 
-def tools(definitions: Sequence[ToolDef], problems: Sequence[str] = ()) -> str:
-    """Return a list of tools, the notebook's first, then those of each server, and the problems of failed servers."""
+def tools(definitions: Sequence[ToolDef], problems: Sequence[str] = ()) -> Printout:
+    """Return the tools, the notebook's first, then those of each server, and the problems of failed servers."""
     if not definitions and not problems:
-        return "There are no tools. Mark a function with @tool, or connect a server with %mcp add."
+        return note("There are no tools. Mark a function with @tool, or connect a server with %mcp add.")
     in_order = sorted(definitions, key=lambda one: (one.server != "notebook", one.server, one.name))
-    lines: list[str] = []
+    parts: list[Printed] = []
     for server, group in groupby(in_order, key=lambda one: one.server):
-        members = list(group)
-        width = max(len(one.name) for one in members)
-        lines += [shown_server(server), *(f"  {one.name:<{width}}  {_line(one.description)}" for one in members)]
-    return "\n".join([*lines, *problems])
+        parts.append(PrintedLine(shown_server(server), "heading"))
+        parts += _named([(one.name, _line(one.description)) for one in group])
+    return printout([*parts, *problems])
 
 
-def log(lines: Sequence[LogEntry], *, detailed: bool, times: bool) -> str:
+def log(lines: Sequence[LogEntry], *, detailed: bool, times: bool) -> Printout:
     """Return log records, one on each line; without `times`, the lines have no time of day and no durations."""
-    hint = "%agent debug on keeps more from then on: every event of a turn, and the SDKs' records.\n"
+    hint = "%agent debug on keeps more from then on: every event of a turn, and the SDKs' records."
     clock = "%H:%M:%S " if times else ""
     rows = [f"{time.strftime(clock, time.localtime(one.time))}{one.level:<8}{one.logger}: {one.text}" for one in lines]
     text = "\n".join(rows) or "There are no records yet."
-    return ("" if detailed else hint) + (text if times else _SECONDS.sub("…", text))
+    records = PrintedLine(text if times else _SECONDS.sub("…", text), "code")
+    return printout([*([] if detailed else [PrintedLine(hint, "quiet")]), records])
 
 
 def _key(row: Provider) -> str:
@@ -478,18 +488,22 @@ def _key(row: Provider) -> str:
 # -- servers ---------------------------------------------------------------------------------------
 
 
-def servers(toolsets: Iterable[Toolset], name: str | None = None, *, errors: bool = True) -> str:
-    """Return a line for each MCP server in the toolsets, or only for `name`: state, number of tools, last error."""
+def servers(toolsets: Iterable[Toolset], name: str | None = None, *, errors: bool = True) -> Printout:
+    """Return a row for each MCP server in the toolsets, or only for `name`: state, number of tools, last error."""
     from agentmagic.tools.mcp import McpServers  # imported late: the import is slow, and many notebooks have no server
 
     states = [state for source in toolsets if isinstance(source, McpServers) for state in source.servers]
-    lines = [
-        f"{shown_server(one.name, one.address) + ' ':<16}{one.state:<16}{_tools(one)}"
-        f"{'  ' + _line(one.error) if one.error and errors else ''}"
+    rows = [
+        (
+            shown_server(one.name, one.address),
+            one.state,
+            f"{_tools(one)}{'  ' + _line(one.error) if one.error and errors else ''}",
+        )
         for one in states
         if name in (None, one.name)
     ]
-    return "\n".join(lines) or "There are no servers. Connect one: %mcp add NAME COMMAND... or %mcp add NAME URL"
+    none = "There are no servers. Connect one: %mcp add NAME COMMAND... or %mcp add NAME URL"
+    return printout([PrintedRows(rows, "names", least=14)]) if rows else note(none)
 
 
 def _tools(state: "ServerState") -> str:
@@ -499,7 +513,7 @@ def _tools(state: "ServerState") -> str:
     return f"{count}, {'more' if '...' in state.left_out else len(state.left_out)} left out"
 
 
-def server(state: "ServerState") -> str:
+def server(state: "ServerState") -> Printout:
     """Return all details of an MCP server: address, state, tools, errors, the end of its stderr."""
     left_out = [("left out", f"{name}: {why}") for name, why in list(state.left_out.items())[:MOST_LEFT_OUT]]
     if len(state.left_out) > MOST_LEFT_OUT:
@@ -518,35 +532,41 @@ def server(state: "ServerState") -> str:
         *dropped_rows[:MOST_LEFT_OUT],
         ("error", state.error),
     ]
-    lines = [f"{label:<14}{sanitize(value)}" for label, value in rows if value]
-    about = [f"\nIt says of itself:\n{sanitize(state.instructions)}"] if state.instructions else []
-    end = "\n".join(state.stderr.splitlines()[-STDERR_LINES:])
+    facts = PrintedRows([(label, sanitize(value)) for label, value in rows if value], least=12)
     head = f"The end of its stderr (%mcp logs {state.name} shows more)"
     if state.state in ("died", "failed"):
         head = "Its last words on stderr"
-    return "\n".join([*lines, *about, *([f"\n{head}:\n{sanitize(end)}"] if end else [])])
+    end = "\n".join(state.stderr.splitlines()[-STDERR_LINES:])
+    return printout([facts], _titled("It says of itself", state.instructions, "line"), _titled(head, end, "code"))
 
 
-def server_log(lines: Sequence[tuple[str, str, str]], stderr: str) -> str:
+def server_log(lines: Sequence[tuple[str, str, str]], stderr: str) -> Printout:
     """Return the log lines of an MCP server (level, logger and text), and the end of its stderr."""
-    entries = [sanitize(f"{level:<10}{logger + ': ' if logger else ''}{text}") for level, logger, text in lines]
-    end = [f"\nThe end of its stderr:\n{sanitize(stderr)}"] if stderr else []
-    return "\n".join([*entries, *end]) or "It has logged nothing."
+    entries = [f"{level:<10}{logger + ': ' if logger else ''}{text}" for level, logger, text in lines]
+    end = _titled("The end of its stderr", stderr, "code")
+    if not entries and not end:
+        return note("It has logged nothing.")
+    return printout([PrintedLine("\n".join(entries), "code")] if entries else [], end)
 
 
-def prompts(entries: "Iterable[Prompt]") -> str:
-    """Return a line for each prompt of MCP servers: server, name, arguments (optional in brackets), description."""
-    lines: list[str] = []
+def _titled(title: str, text: str, look: LineLook) -> list[PrintedLine]:
+    """Return a text below its title, as parts of a printout; no parts if the text is empty."""
+    return [PrintedLine(f"{title}:", "heading"), PrintedLine(text, look)] if text else []
+
+
+def prompts(entries: "Iterable[Prompt]") -> Printout:
+    """Return a row for each prompt of MCP servers: name, arguments (optional in brackets), server, description."""
+    rows: list[tuple[str, ...]] = []
     for one in entries:
         arguments = (f"{argument.name}=" if argument.required else f"[{argument.name}=]" for argument in one.arguments)
-        lines.append(f"{shown_server(one.server)}  {one.name}  {' '.join(arguments)}  {_line(one.description)}")
-    return sanitize("\n".join(lines)) or "The servers offer no prompts."
+        rows.append((shown_server(one.server), one.name, " ".join(arguments), _line(one.description)))
+    return printout([PrintedRows(rows, "names")]) if rows else note("The servers offer no prompts.")
 
 
-def resources(entries: "Iterable[ResourceEntry]") -> str:
-    """Return a line for each resource of MCP servers: the `@SERVER:URI` that attaches it, and a description."""
-    lines = [f"@{one.server}:{one.uri}  {_line(one.description or one.name)}" for one in entries]
-    return sanitize("\n".join(lines)) or "The servers offer no resources."
+def resources(entries: "Iterable[ResourceEntry]") -> Printout:
+    """Return a row for each resource of MCP servers: the `@SERVER:URI` that attaches it, and a description."""
+    rows = [(f"@{one.server}:{one.uri}", _line(one.description or one.name)) for one in entries]
+    return printout([PrintedRows(rows, "names")]) if rows else note("The servers offer no resources.")
 
 
 def _line(text: str) -> str:

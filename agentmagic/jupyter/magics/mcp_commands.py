@@ -1,12 +1,14 @@
-"""The subcommands of `%mcp`: one method for each, which returns the text to print. `MCP_COMMANDS` lists them.
+"""The subcommands of `%mcp`: one method for each, which returns what to print. `MCP_COMMANDS` lists them.
 
 A method's parameters are the arguments of the subcommand, and its docstring is the help.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from getpass import getpass
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
+from agentmagic.display.printout import Printout, printout
 from agentmagic.errors import ServerError, UsageError, with_code
 from agentmagic.jupyter.frontend import confirm
 from agentmagic.jupyter.magics import formatting
@@ -50,11 +52,11 @@ class McpCommands:
 
     # -- connecting ----------------------------------------------------------------------------
 
-    def list_servers(self) -> str:
+    def list_servers(self) -> Printout:
         """Show the servers and their states."""
         return formatting.servers(self._namespace.server_groups())
 
-    def get(self, *, name: ServerName) -> str:
+    def get(self, *, name: ServerName) -> Printout:
         """Show the details of a server: address, state, tools, last error, last output."""
         return formatting.server(self._group_with(name).get(name))
 
@@ -70,7 +72,7 @@ class McpCommands:
         sse: Annotated[bool, Arg("--sse", "it speaks the HTTP of 2024, with server-sent events")] = False,
         name: Annotated[str, Arg("SERVER", "what it is to be called here", complete=servers)],
         command: Annotated[tuple[str, ...], Arg("COMMAND... | URL", "its command line, or its web address", rest=True)],
-    ) -> str:
+    ) -> str | Printout:
         """Connect an MCP server for all sessions. A value may hold ${VAR}, a variable of the environment."""
         config = config_of_line(
             name=name,
@@ -91,16 +93,16 @@ class McpCommands:
         self,
         *,
         file: Annotated[str, Arg("FILE", "a .mcp.json, or another file of the mcpServers form", complete=json_files)],
-    ) -> str:
+    ) -> Printout:
         """Connect the servers of a configuration file."""
         from agentmagic.tools.mcp import config
 
         group = self._namespace.need_servers()
         configs = config.read(path_of(file), ask=_typed_input if self._attended() else None)
         problems = [self._connect(group, name, one) for name, one in configs.items()]
-        return "\n".join([formatting.servers((group,), errors=False), *filter(None, problems)])
+        return printout([*chain(*formatting.servers((group,), errors=False).groups), *problems])
 
-    def approve(self, *, name: ServerName) -> str:
+    def approve(self, *, name: ServerName) -> str | Printout:
         """Allow a server of a configuration file to start, with its present entry."""
         group = self._group_with(name)
         pending = group.pending(name)  # the server's command line; read now, because it is gone after the approval
@@ -109,9 +111,9 @@ class McpCommands:
         group.approve(name)
         problem = NOT_STARTED.format(name) if self._namespace.replays else _start(group, name)
         states = formatting.servers((group,), name, errors=False)
-        return "\n".join(filter(None, (f"{name} may start: {pending}", problem, states)))
+        return printout([f"{name} may start: {pending}", problem, *chain(*states.groups)])
 
-    def restart(self, *, name: ServerName) -> str:
+    def restart(self, *, name: ServerName) -> str | Printout:
         """Disconnect a server and connect it again."""
         group = self._group_with(name)
         if self._namespace.replays:
@@ -126,7 +128,7 @@ class McpCommands:
 
     # -- tools ---------------------------------------------------------------------------------
 
-    def tools(self, *, name: OptionalServer = None) -> str:
+    def tools(self, *, name: OptionalServer = None) -> Printout:
         """Show the tools of the servers, or of one."""
         definitions, problems = self._namespace.definitions(self._groups(name))
         return formatting.tools([one for one in definitions if name in (None, one.server)], problems)
@@ -161,7 +163,7 @@ class McpCommands:
         group.enable(name, patterns or ("*",))
         return _without(name, group.get(name).disabled)
 
-    def logs(self, *, name: ServerName) -> str:
+    def logs(self, *, name: ServerName) -> Printout:
         """Show the log messages of a server, and its last output on stderr."""
         group = self._group_with(name)
         lines = [(one.level, one.logger, one.text) for one in group.logs(name)]
@@ -169,7 +171,7 @@ class McpCommands:
 
     # -- prompts and resources -----------------------------------------------------------------
 
-    def prompts(self, *, name: OptionalServer = None) -> str:
+    def prompts(self, *, name: OptionalServer = None) -> Printout:
         """Show the prompts that the servers offer, or one of them."""
         return formatting.prompts(one for group in self._groups(name) for one in engine().call(group.prompts(name)))
 
@@ -194,7 +196,7 @@ class McpCommands:
         self._run_prompt(session, _merge(messages))
         return ""
 
-    def resources(self, *, name: OptionalServer = None) -> str:
+    def resources(self, *, name: OptionalServer = None) -> Printout:
         """Show the resources that you can attach to a cell as @SERVER:URI."""
         return formatting.resources(one for group in self._groups(name) for one in engine().call(group.resources(name)))
 

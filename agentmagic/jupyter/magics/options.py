@@ -18,6 +18,7 @@ from IPython.utils.process import arg_split  # type: ignore[attr-defined]  (each
 from IPython.utils.text import DollarFormatter
 
 from agentmagic.agent import Agent
+from agentmagic.display.printout import PrintedLine, PrintedRows, Printout, printout
 from agentmagic.error_codes import explain, find_code
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.magics.parser import HELP_FLAGS, Arg, Help, Parser
@@ -50,9 +51,10 @@ _QUOTED_OR_NOT = re.compile(r"""("[^"]*"|'[^']*')|((?:\{[^{}]*\}|[^"'])+)""")
 _COMMAND = re.compile(r"(?<!\S)/(\S+)")
 
 Command = Callable[..., Any]
-"""A subcommand: a method whose keyword-only parameters are annotated with an `Arg`. It returns the `str` to print.
+"""A subcommand: a method whose keyword-only parameters are annotated with an `Arg`.
 
-Only `ask` returns a value instead, the answer, which is never a plain `str`.
+It returns what is printed: a `Printout`, or a `str` if that is a message of a sentence or two. Only `ask` returns a
+value instead, the answer, which is never a plain `str`.
 """
 
 
@@ -350,7 +352,7 @@ class LineMagic:
             words = ["help", *filter(None, [words[0].rstrip("?")])]
         if words[:1] == ["help"] or HELP_FLAGS.intersection(words[:1]):
             if words[1:2] and words[1] not in self.commands and (code := find_code(words[1])):
-                return Help(f"{explain(code)}\n")
+                return Help(printout(explain(code)))
             words = [*words[1:2], "--help"]
         if words == ["--help"]:
             return Help(self.overview())
@@ -362,12 +364,12 @@ class LineMagic:
         return read if isinstance(read, Help) else ParsedLine(word, read)
 
     def carry_out(self, commands: object, line: str) -> Any:
-        """Call the method of `commands` that a line names. Return its value, or the help text if the line asks for it.
+        """Call the method of `commands` that a line names. Return its value, or the help if the line asks for it.
 
         Raises AgentMagicError if the line is invalid or the method fails.
         """
         read = self.read(line)
-        return read.text if isinstance(read, Help) else self.commands[read.word](commands, **read.arguments)
+        return read.printout if isinstance(read, Help) else self.commands[read.word](commands, **read.arguments)
 
     def summary(self) -> list[tuple[str, str]]:
         """Return the names of the subcommands, each with the first line of its help."""
@@ -379,14 +381,18 @@ class LineMagic:
         cut = 2 if words and words[0] in SESSION_FLAGS else 0
         return words[:cut], words[cut:]
 
-    def overview(self) -> str:
-        """Return the help of the magic, with its subcommands, one on each line."""
-        width = max(map(len, self.commands)) + 1
-        lines = [f"  {word:<{width}}{about}" for word, about in self.summary()]
+    def overview(self) -> Printout:
+        """Return the help of the magic, with its subcommands, one in each row."""
         first = next(iter(self.commands))
-        head = f"%{self.name} [SUBCOMMAND] [--help]\n\n{self._about}\n\nSubcommands ({first} where none is named):\n"
-        note = self._note()
-        return head + "\n".join(lines) + "\n" + (f"\n{note}\n" if note else "")
+        return printout(
+            [PrintedLine(f"%{self.name} [SUBCOMMAND] [--help]", "code")],
+            self._about,
+            [
+                PrintedLine(f"Subcommands ({first} where none is named):", "heading"),
+                PrintedRows(self.summary(), "names", indent=2, gap=1),
+            ],
+            self._note(),
+        )
 
     def _no_subcommand(self, word: str, *, followed: bool) -> str:
         hint = did_you_mean(word, self.commands, cutoff=0.8 if followed else 0.6)

@@ -5,15 +5,20 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import cleandoc
 from typing import Any, Literal, Never, cast, get_args, get_origin
 
 from IPython.core.magic_arguments import MagicArgumentParser, MagicHelpFormatter
 
+from agentmagic.display.printout import PrintedLine, PrintedRows, Printout
 from agentmagic.errors import UsageError
 from agentmagic.jupyter.magics.sources import Source
 from agentmagic.text import did_you_mean
 
 HELP_FLAGS = frozenset({"--help", "-h"})
+
+_TABLES = (("Arguments", False), ("Options", True))
+"""The tables of a help: the title, and whether the table has the arguments that begin with a dash."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +65,14 @@ class Arg:
 
 @dataclass(frozen=True)
 class Help:
-    """The help text: the result of parsing a line that asks for help."""
+    """The help: the result of parsing a line that asks for help."""
 
-    text: str
+    printout: Printout
+
+    @property
+    def text(self) -> str:
+        """The help as plain text."""
+        return f"{self.printout.text}\n"
 
 
 class _Formatter(MagicHelpFormatter):
@@ -104,7 +114,7 @@ class Parser(MagicArgumentParser):
         # so --help counts only as the first word.
         takes_rest = any(arg.rest for arg in self.arguments.values())
         if HELP_FLAGS.intersection(words[:1] if takes_rest else words):
-            return Help(self.format_help())
+            return Help(self.help())
         if takes_rest:
             words = self._options_first(words)
         values, unknown = self.parse_known_args(list(words))
@@ -115,6 +125,21 @@ class Parser(MagicArgumentParser):
             if arg.check is not None:
                 arg.check(arguments[name])
         return arguments
+
+    def help(self) -> Printout:
+        """Return the help: how the line is written, what it does, its arguments and its options."""
+        rows: dict[bool, list[tuple[str, str]]] = {False: [], True: []}
+        for arg in self.arguments.values():
+            rows[arg.usage.startswith("-")].append((arg.usage, arg.help.replace("%%", "%")))
+        tables = (
+            (PrintedLine(title, "heading"), PrintedRows(rows[is_option], "names")) for title, is_option in _TABLES
+        )
+        groups = [
+            [PrintedLine(" ".join(self.format_usage().split()), "code")],
+            [PrintedLine(cleandoc((self.description or "").replace("%%", "%")))],
+            *(table for table in tables if table[1].rows),
+        ]
+        return Printout(groups, plain=self.format_help().rstrip("\n"))
 
     def _options_first(self, words: Sequence[str]) -> list[str]:
         """Return the words, but with the options that stand before the second positional word moved to the front.

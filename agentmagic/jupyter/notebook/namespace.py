@@ -190,6 +190,11 @@ class Namespace:
         """Whether the notebook replays recorded turns (the mode `replay`), which needs no MCP server."""
         return self._deck.mode == "replay"
 
+    @property
+    def uses_cassette(self) -> bool:
+        """Whether the notebook has a cassette, or is in a mode that needs one."""
+        return self._deck.path is not None or self._deck.mode != "live"
+
     def attachables(self, session: Session, agent: Agent) -> Attachables:
         """Return the variables and files that a prompt can attach with `@name`, for the model of `agent`."""
 

@@ -16,6 +16,7 @@ from agentmagic.acp.agents import list_installed
 from agentmagic.approval.policy import LEVELS, Level
 from agentmagic.classroom import class_settings
 from agentmagic.display import words
+from agentmagic.display.printout import Printout, note
 from agentmagic.errors import AgentMagicError, UsageError, describe, with_code
 from agentmagic.events import (
     Event,
@@ -255,19 +256,19 @@ class Chat:
 
     async def _carry_out(self, action: page.SessionAction) -> None:
         try:
-            message = await self._do_or_ask(action)
+            output = await self._do_or_ask(action)
         except AgentMagicError as error:
             self.view.complain(sanitize(with_code(error)))
         except Exception as error:  # noqa: BLE001  (the user must see that a click failed)
             logger.exception("an action of a panel failed")
             self.view.complain(f"That failed: {sanitize(describe(error))}")
         else:
-            if message:
-                self.view.say(sanitize(message))
+            if output:
+                self.view.show(note(output) if isinstance(output, str) else output, _typed(action))
         self.refresh()
 
-    async def _do_or_ask(self, action: page.SessionAction) -> str | None:
-        """Carry out an action, after the user's yes if its rule says so; return a message for the user, or None."""
+    async def _do_or_ask(self, action: page.SessionAction) -> str | Printout | None:
+        """Carry out an action, after the user's yes if its rule says so; return what to tell the user, or None."""
         around = Surroundings(self.session, self._notebook, self._models)
         if rule_of(around, action)[0] is HARMLESS:
             return await self._do(action)
@@ -279,7 +280,7 @@ class Chat:
                 return await self._do(action)
         return await self._questions.do(act, partial(self._do_in, around.session, action))
 
-    async def _do_in(self, session: Session, action: page.SessionAction) -> str | None:
+    async def _do_in(self, session: Session, action: page.SessionAction) -> str | Printout | None:
         """Carry out an action that the user has approved, if the panel still shows the same session."""
         if self.session is not session:
             raise UsageError("The panel shows another conversation now, so nothing was done. Try again.")
@@ -288,8 +289,8 @@ class Chat:
     def _record(self, decision: PageDecision) -> None:
         self.session.record_page_decision(decision)  # of the session that the panel shows now
 
-    async def _do(self, action: page.SessionAction) -> str | None:  # noqa: C901, PLR0911, PLR0912  (one arm for each action)
-        """Carry out the user's action in the chat panel; return a message for the user, or None."""
+    async def _do(self, action: page.SessionAction) -> str | Printout | None:  # noqa: C901, PLR0911, PLR0912  (one arm for each action)
+        """Carry out the user's action in the chat panel; return what to tell the user, or None."""
         match action:
             case page.StopMap():
                 if (map_run := self.session.running_map) is not None:
@@ -347,7 +348,7 @@ class Chat:
         await engine().run_user(self._in_cell(partial(self.session.step_back, redo=redo)))
         return commands.undo_report(self.session, redo=redo)
 
-    async def _run_line(self, magic: str, line: str) -> str:
+    async def _run_line(self, magic: str, line: str) -> str | Printout:
         if magic == "agent" and line.strip() in ("undo", "redo"):
             return await self._undo(redo=line.strip() == "redo")
         output = await self._in_pool(partial(self._notebook.run_line, self.session, magic, line))
@@ -414,6 +415,11 @@ class Chat:
                 change(action.server, (escape(action.name),))
             case page.AllowTools():
                 group.allow(action.server, (escape(action.name) if action.name else "*",))
+
+
+def _typed(action: page.SessionAction) -> str:
+    """Return the command as the user typed it in the box, or "" for an action that is none."""
+    return f"/{action.line.strip()}" if isinstance(action, page.RunCommand) and action.magic == "agent" else ""
 
 
 def _chat_row(conversation: commands.Conversation) -> ConversationRow:

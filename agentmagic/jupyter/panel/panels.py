@@ -12,6 +12,7 @@ from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic.context.rules import commands_here
+from agentmagic.display.printout import Printout
 from agentmagic.display.transcript import Transcript
 from agentmagic.errors import UsageError
 from agentmagic.history.journal_reader import list_conversations
@@ -137,7 +138,8 @@ class ShellNotebook(Notebook):
     def commands(self) -> Sequence[tuple[str, str]]:
         """Return the subcommands of `%agent` that a chat panel can run, with their help."""
         magic, _ = self._magics["agent"]
-        return [(word, about) for word, about in magic.summary() if magic.commands[word] not in IN_A_CELL]
+        own = [(word, about) for word, about in magic.summary() if magic.commands[word] not in IN_A_CELL]
+        return [("help", "Show all commands, or what one of them does."), *own]
 
     def read_line(self, session: Session, magic: str, line: str) -> ParsedLine | Help:
         """Return the subcommand in a line of the chat panel, with its arguments, or Help.
@@ -151,8 +153,8 @@ class ShellNotebook(Notebook):
             raise UsageError(f"%agent {read.word} works only in a cell. Write it there.")
         return table.read(self._with_session(session, magic, line))
 
-    def run_line(self, session: Session, magic: str, line: str) -> str:
-        """Carry out a line of `%agent` or `%mcp` from the chat panel, and return its output.
+    def run_line(self, session: Session, magic: str, line: str) -> str | Printout:
+        """Carry out a line of `%agent` or `%mcp` from the chat panel, and return what it prints.
 
         A subcommand of `%agent` that works on a session gets the panel's session.
         """

@@ -5,9 +5,18 @@ without its sanitising each of them works, in the place where it is meant to.
 """
 
 import json
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote
 
+from agentmagic.display.printout import (
+    LineLook,
+    PrintedFold,
+    PrintedLine,
+    PrintedRows,
+    Printout,
+    RowsLook,
+    printout,
+)
 from agentmagic.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -108,6 +117,15 @@ def everywhere(at: Marked) -> list[Event]:
         *[ToolStarted(ToolCall("c4", "slow", {}), "shop"), ToolProgress("c4", 1, 2, at["progress"])],
         *[ApprovalAsked("a1", waiting, at["waiting server"]), QuestionAsked("q1", at["open question"])],
     ]
+
+
+def printed_everywhere(at: Marked) -> Printout:
+    """Return what a command prints, with a payload in every place."""
+    lines = [PrintedLine(at[f"printed {look}"], look) for look in get_args(LineLook)]
+    rows = [
+        PrintedRows([(at[f"{look} name"], at[f"{look} cell"])], look, ("", at["head"])) for look in get_args(RowsLook)
+    ]
+    return printout(lines, rows, [PrintedFold(at["fold"], at["folded"])])
 
 
 def rich_result(at: Marked, result: dict[str, Any]) -> dict[str, Any]:

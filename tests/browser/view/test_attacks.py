@@ -12,7 +12,16 @@ from agentmagic.events import PartDelta, PartStarted
 from agentmagic.messages import Text, ToolCall
 from agentmagic.widgets.sync import Feed
 from tests.browser.lab import ROOT
-from tests.browser.view.attacks import ENCODED, POLLUTION, TECHNIQUES, Marked, around, everywhere, rich_result
+from tests.browser.view.attacks import (
+    ENCODED,
+    POLLUTION,
+    TECHNIQUES,
+    Marked,
+    around,
+    everywhere,
+    printed_everywhere,
+    rich_result,
+)
 from tests.display.logs import one_call, one_text, started
 from tests.display.test_html_attacks import PAYLOADS
 
@@ -71,6 +80,7 @@ def show_everywhere(stage, payload):
     """Show a payload in every place, with everything opened."""
     at = Marked(payload)
     feed = Feed(everywhere(at))
+    feed.show(printed_everywhere(at), at["command"])
     stage.show(feed, "panel", **around(at))
     answer = cast("Any", feed.hello("another", -1)[-1])
     key, result = next((key, block["result"]) for key, block in answer["blocks"] if block.get("result"))
