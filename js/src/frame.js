@@ -331,20 +331,19 @@ export class Head {
 
   /** Shows a turn in the inspector. @param {number} turn counted from 1, 0 for the last */
   inspect(turn) {
-    this.show(INSPECTOR)
-    this.inspector.show(true, turn)
+    this.show(INSPECTOR, turn)
     this.tab?.focus()
   }
 
-  /** Shows one of the pages. @param {number} shown its index */
-  show(shown) {
+  /** Shows one of the pages. @param {number} shown its index @param {number} [turn] the turn to inspect there */
+  show(shown, turn) {
     this.#shown = shown
     this.tabs.forEach((tab, place) => {
       tab.setAttribute("aria-selected", String(place === shown))
       tab.tabIndex = place === shown ? 0 : -1
     })
     this.pages.forEach((page, place) => (page.hidden = place !== shown))
-    this.inspector.show(shown === INSPECTOR)
+    this.inspector.show(shown === INSPECTOR, turn)
   }
 }
 

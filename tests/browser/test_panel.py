@@ -131,7 +131,7 @@ def test_a_conversation_is_run_again_cleared_brought_back_forked_and_exported(op
     assert panel.notebook.printed(3) == "['one', 'three']"
     of_menu(panel, "Export as Markdown")
     panel.says("Wrote 1 turn to ")
-    name = panel.root.locator(".am-told").inner_text().split()[-1].rstrip(".")
+    name = panel.root.locator(".am-printout").last.inner_text().split()[-1].rstrip(".")
     assert "four" in (lab.folder / name).read_text()
     of_turn(panel, 0, "Fork from here")
     panel.says("This is agent_4, with the turns up to there.")
@@ -230,6 +230,29 @@ def test_a_plan_that_was_cut_off_is_dropped_by_its_button_and_the_next_message_i
     panel.says("Hello.")
 
 
+def test_a_command_prints_into_the_conversation_and_the_box_stays_where_it_is(open_panel):
+    panel = open_panel("play('one', 'two')")
+    panel.send("first")
+    panel.turns(1)
+    place = panel.message.bounding_box()
+    for line, shown in (("status", "2 messages"), ("help", "Subcommands"), ("help undo", "Undo the last turn")):
+        panel.keys.type(f"/{line}")
+        panel.press("Escape", "Enter")  # Escape closes the suggestions
+        printed = panel.root.locator(".am-log > .am-printout").last
+        expect(printed).to_contain_text(f"/{line}")
+        expect(printed).to_contain_text(shown)
+        expect(printed).to_be_in_viewport()
+        expect(panel.message).to_be_focused()
+        assert panel.message.bounding_box() == place
+    panel.send("second")
+    panel.turns(2)
+    expect(panel.root.locator(".am-log > .am-printout")).to_have_count(3)
+    panel.keys.type("/inspect 1")
+    panel.press("Escape", "Enter")
+    panel.says("Turn 1, scripted:script: first")
+    assert panel.focused() == "Inspector"
+
+
 # -- around the conversation -----------------------------------------------------------------------
 
 
@@ -258,7 +281,7 @@ def test_examples_completions_commands_and_earlier_prompts_come_into_the_box(ope
     panel.press("Enter")
     expect(panel.message).to_have_value("/cost ")
     panel.press("Enter")
-    panel.root.locator(".am-told", has_text="request").wait_for()  # and that is no turn
+    panel.root.locator(".am-printout", has_text="request").wait_for()  # and that is no turn
     last, first = "look at @sales {year}", "What is in @sales, and what stands out?"
     prompts_are(panel, first, last)
     assert f"'{last}'" in panel.notebook.printed(3)

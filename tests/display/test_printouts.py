@@ -1,5 +1,7 @@
 """What commands print: the text, the HTML and the page's JSON of one value."""
 
+from typing import Any, cast
+
 import pytest
 
 from agentmagic.display import html, terminal
@@ -77,6 +79,8 @@ def test_a_conversation_has_it_in_its_place_until_another_history_is_shown():
     assert words_of(html.render(transcript)) == "Yes. /status model m turns 2"
     assert terminal.render(transcript) == "Yes.\n\n/status\nmodel  m\nturns  2"
     assert block.render(JsonRenderer()) == {"kind": "printout", "line": "/status", "parts": printout([FACTS]).fields()}
+    snapshot = cast("Any", feed.hello("another view", -1)[-1])
+    assert snapshot["blocks"][-1][1] == block.render(JsonRenderer())
     feed.replace(started())
     assert not [one for one in transcript.blocks if isinstance(one, PrintoutBlock)]
 

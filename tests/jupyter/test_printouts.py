@@ -50,7 +50,7 @@ def test_the_notebook_of_a_cassette_has_the_same_text_when_it_is_recorded_and_ch
 def test_messages_about_a_turn_are_small_lines_below_it(kernel):
     kernel.run("play('It is tea.')")
     cell = kernel.run("%%agent -o answer\nWhat is it?")
-    assert "<small>answer is bound: str.</small>" in "".join(data.get("text/html", "") for data in shown(cell))
+    assert "<small>answer is bound: str, " in "".join(data.get("text/html", "") for data in shown(cell))
 
 
 def test_what_others_wrote_is_escaped(kernel):
