@@ -160,6 +160,7 @@ export class View {
     const running = new Running(this.#desk(), () => this.attention.show())
     const end = h("div", { class: "am-end-of-log" })
     this.running = [running]
+    // A busy page is told of several changes at once, of which only the last is true now.
     this.pinned = new IntersectionObserver((seen) => running.element.classList.toggle("am-pinned", !seen.at(-1)?.isIntersecting))
     this.pinned.observe(end)
     this.hold = new Hold(this.log.element, end)
