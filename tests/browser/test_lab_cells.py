@@ -178,13 +178,16 @@ def test_a_turn_that_is_begun_over_an_output_is_scrolled_to(open_notebook):
     page.keyboard.type("hello")
     page.keyboard.press("Enter")
     turns = panel.locator(".am-figures.am-block")
-    for number, begin in ((1, lambda: bar(notebook, 2).last.click()), (2, lambda: page.keyboard.press("Alt+Shift+F"))):
+    for number, by_key in ((1, False), (2, True)):
         expect(turns).to_have_count(number)
         panel.locator(".am-log").hover()
         page.mouse.wheel(0, -100_000)
         expect(panel.locator(".am-said").first).to_be_in_viewport()
         editor(notebook, 2).click()
-        begin()
+        if by_key:
+            page.keyboard.press("Alt+Shift+F")
+        else:
+            bar(notebook, 2).last.click()
         expect(turns).to_have_count(number + 1)
         expect(panel.locator(".am-text").last).to_be_in_viewport()
 
