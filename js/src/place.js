@@ -188,11 +188,9 @@ function open(name, make) {
 function renew(name) {
   idle.get(name)?.close()
   idle.delete(name)
+  for (const place of places(name)) place.empty() // while it is visible: a hidden place has lost the focus
   live(name, false)
-  for (const place of places(name)) {
-    place.empty()
-    place.fill()
-  }
+  for (const place of places(name)) place.fill()
 }
 
 /** @param {string} name @returns {NodeListOf<Place>} */
