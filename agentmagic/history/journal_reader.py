@@ -40,8 +40,9 @@ _EXCERPT = 60
 class Saved:
     """The content of a journal: whole turns, each from its TurnStarted to its TurnFinished.
 
-    `changes` is the stack for undo and redo. `problems` are sentences about lines that could not be read, and about a
-    last turn that was cut off. `closing` are the events that complete such a turn; the file does not have them.
+    `changes` is the stack for undo and redo. `problems` are sentences about lines that could not be read, whose number
+    is `unread_lines`, and about a last turn that was cut off. `closing` are the events that complete such a turn; the
+    file does not have them.
 
     `spent` is the cost of all turns in the file, undone turns included. `lost_turns` is the number of turns whose
     beginning could not be read; they are not in `turns`.
@@ -59,6 +60,7 @@ class Saved:
     spent: Usage = field(default_factory=Usage)
     lost_turns: int = 0
     changes: UndoStack[tuple[Event, ...]] = field(default_factory=UndoStack[tuple[Event, ...]], compare=False)
+    unread_lines: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,16 @@ class _Reading:
         lost_turns = self._turns.count(())
         self._drop_lost_turns()
         doubts = frozenset(self._doubts.tools)
-        return Saved(self._turns, doubts, tuple(problems), closing, self._total_usage, lost_turns, self._changes)
+        return Saved(
+            self._turns,
+            doubts,
+            tuple(problems),
+            closing,
+            self._total_usage,
+            lost_turns,
+            self._changes,
+            self._unread_lines,
+        )
 
     @property
     def _has_beginning(self) -> bool:

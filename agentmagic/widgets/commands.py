@@ -8,6 +8,7 @@ from typing import Any
 from agentmagic.approval.policy import Level, at_level, policy_of
 from agentmagic.display.printout import Printout
 from agentmagic.errors import AgentMagicError, MissingExtra, UsageError
+from agentmagic.events import Event
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.messages import Prompt
 from agentmagic.prompt.attachments import Attachment
@@ -132,6 +133,18 @@ class Conversation:
     saved: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierConversation:
+    """A conversation of an earlier kernel with which a panel goes on; `about` tells its length, its age and its doubts.
+
+    The panel shows its `turns`. They are loaded from the file once the user adds to the conversation.
+    """
+
+    name: str
+    about: str
+    turns: Sequence[Sequence[Event]]
+
+
 class Notebook:
     """The chat panel's interface to the notebook around it. This base class is for a program without a notebook.
 
@@ -215,6 +228,17 @@ class Notebook:
     def suggest_conversation(self, session: Session) -> Conversation | None:  # noqa: ARG002
         """Return the saved conversation that the panel of a session offers to continue, or None."""
         return None
+
+    def find_earlier(self, session: Session, *, kin: bool) -> EarlierConversation | None:  # noqa: ARG002
+        """Return the conversation of an earlier kernel with which the panel of a session goes on by itself, or None.
+
+        It was saved under the name of the session or, with `kin`, under this name with another number.
+        """
+        return None
+
+    def take_up(self, name: str) -> Session:  # noqa: ARG002
+        """Return the session in the variable `name`; if it has no turns yet, load its saved conversation."""
+        raise UsageError(NEEDS_EXTENSION)
 
     def new(self, session: Session) -> Session:  # noqa: ARG002
         """Create a session without turns, with the agent of `session`, and bind it to a variable; return it."""

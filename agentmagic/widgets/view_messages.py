@@ -114,13 +114,14 @@ class State(TypedDict, total=False):
     `actions` are the types of `agentmagic.widgets.page_messages` that work here; a view offers no others. `note` says
     why something cannot be done by a click. `left` says how many tasks of a plan can be resumed. `cleared` is how many
     cleared turns can be restored. `running` is set by `sync.Feed`. `welcome` and `examples` are shown in a conversation
-    without turns. `offered` is a saved conversation that can be continued. `level` is the permission level, or "" if
-    the agent's permission is none of the `levels`, each of which has a description. `names` complete a typed `@`, and
-    `commands` and `prompts` a typed `/`, each with a description; `chats` are the conversations, once the page has
-    asked for them. `setup` has the choices that a turn without an API key waits for. `attached` are the attachments of
-    the next prompt, each with a description. `large` enlarges the type for a projector. `context` is about how many
-    tokens the next request has without its prompt, and `window` how many tokens the model accepts, 0 if unknown. `web`
-    says which tools the provider carries out.
+    without turns, and `reads_notebook` is whether the model is offered the tools that look at the notebook. `earlier`
+    says with which conversation of an earlier kernel the panel goes on. `offered` is a saved conversation that can be
+    continued. `level` is the permission level, or "" if the agent's permission is none of the `levels`, each of which
+    has a description. `names` complete a typed `@`, and `commands` and `prompts` a typed `/`, each with a description;
+    `chats` are the conversations, once the page has asked for them. `setup` has the choices that a turn without an API
+    key waits for. `attached` are the attachments of the next prompt, each with a description. `large` enlarges the type
+    for a projector. `context` is about how many tokens the next request has without its prompt, and `window` how many
+    tokens the model accepts, 0 if unknown. `web` says which tools the provider carries out.
     """
 
     title: str
@@ -140,6 +141,8 @@ class State(TypedDict, total=False):
     running: Running | None
     welcome: str
     examples: list[str]
+    reads_notebook: bool
+    earlier: str
     offered: ConversationRow | None
     names: list[tuple[str, str]]
     commands: list[tuple[str, str]]

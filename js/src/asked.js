@@ -86,13 +86,13 @@ export class Asked {
   #take() {
     const { element } = this
     element.scrollIntoView({ block: "nearest" })
-    const lost = document.activeElement === document.body && this.#acted?.isConnected ? this.#acted : null
+    const lost = this.#acted?.isConnected && !this.#acted.checkVisibility() ? this.#acted : null // it was in a menu
     const focused = this.#focused() ?? lost
     if (!focused) return
     const isBox = focused.matches("textarea, input:not([type=checkbox])")
     if (isBox && /** @type {HTMLInputElement} */ (focused).value) return
-    this.#from = focused
-    take(element, !isBox) // after a click, keys answer at once; in a box, the user may be about to write
+    this.#from = lost ?? focused
+    take(element, lost !== null || !isBox) // after a click, keys answer at once; in a box, the user may be about to write
   }
 
   /** Returns the focused element of this view, if it has the focus. @returns {HTMLElement | undefined} */

@@ -10,6 +10,7 @@ import { Hold } from "./hold.js"
 import { Link } from "./link.js"
 import { Log } from "./log.js"
 import { door } from "./place.js"
+import { keepFocus } from "./refuge.js"
 import { Search } from "./search.js"
 import { Setup } from "./setup.js"
 import { begun, follow, nothing } from "./state.js"
@@ -31,6 +32,8 @@ export class View {
   #note = h("div", { class: "am-notice", hidden: true })
   /** @type {Map<string, HTMLElement>} */
   #noteButtons = new Map()
+  #earlier = h("div", { class: "am-notice am-earlier", hidden: true })
+  #earlierWords = h("span")
   #problem = h("p", { class: "am-problem", role: "alert", hidden: true })
   #told = h("p", { class: "am-told", role: "status", hidden: true })
   #setup = new Setup(this.#desk())
@@ -118,6 +121,11 @@ export class View {
     return this.attention.waits !== null || this.#asked.waits
   }
 
+  /** Scrolls to the turn that begins, because the user has asked for it outside the view. */
+  follow() {
+    this.log.follow()
+  }
+
   /** Moves the user to the block that waits, or else to the message box. */
   focus() {
     this.#wanted = !this.ready
@@ -152,7 +160,8 @@ export class View {
     const running = new Running(this.#desk(), () => this.attention.show())
     const end = h("div", { class: "am-end-of-log" })
     this.running = [running]
-    this.pinned = new IntersectionObserver(([entry]) => running.element.classList.toggle("am-pinned", !entry?.isIntersecting))
+    // A busy page is told of several changes at once, of which only the last is true now.
+    this.pinned = new IntersectionObserver((seen) => running.element.classList.toggle("am-pinned", !seen.at(-1)?.isIntersecting))
     this.pinned.observe(end)
     this.hold = new Hold(this.log.element, end)
     return this.#root(h("div", { class: "am-cell" }, this.#note, this.log.element, this.#setup.element, this.#lost, this.#problem, end, running.element))
@@ -169,18 +178,21 @@ export class View {
     this.running = [above, bar]
     const end = toTheEnd(this.log.element, () => this.log.stayAtEnd())
     this.search = new Search(this.log, () => this.composer?.focus())
-    const chat = h("div", { class: "am-chat" }, this.search.element, h("div", { class: "am-scroll" }, this.log.element, end))
+    const chat = h("div", { class: "am-chat" }, this.search.element, this.#earlier, h("div", { class: "am-scroll" }, this.log.element, end))
     const servers = h("div", { class: "am-tab-page am-servers" })
     const inspector = h("div", { class: "am-tab-page am-inspector" })
     this.head = new Head(this.#desk(), [chat, servers, inspector], name, (from) => this.#find(from))
     this.composer.attached.takeDropped(chat)
     chat.append(above.element, this.#note, this.#setup.element, this.#lost, this.composer.element)
     const pin = h("div", { class: "am-pin", hidden: true }, bar.element)
-    this.pinned = new IntersectionObserver(([entry]) => (pin.hidden = Boolean(entry?.isIntersecting)), { threshold: 0.9 })
+    this.pinned = new IntersectionObserver((seen) => (pin.hidden = Boolean(seen.at(-1)?.isIntersecting)), { threshold: 0.9 })
     this.pinned.observe(this.composer.element)
+    put(this.#earlier, this.#earlierWords, button("Start anew", () => desk.act({ type: "new" }), "small"))
     const panel = h("div", { class: "am-panel" }, this.head.element, chat, servers, inspector, this.#asked.element, this.#problem, this.#told)
     panel.addEventListener("keydown", (event) => this.#findByKey(event))
-    return this.#root(panel, pin)
+    const root = this.#root(panel, pin)
+    keepFocus(root, () => this.#rest())
+    return root
   }
 
   /** Handles the keys of the browser's search in the panel, because the browser cannot find text that is not drawn. @param {KeyboardEvent} event */
@@ -282,6 +294,8 @@ export class View {
     this.#actions = actions
     this.element.classList.toggle("am-large", Boolean(state.large))
     this.#drawNote(state)
+    say(this.#earlierWords, state.earlier ?? "")
+    this.#earlier.hidden = !state.earlier
     this.#drawRunning()
     this.head?.update(state)
     this.composer?.update(state)

@@ -75,14 +75,17 @@ export class Log {
   }
 
   /** Shows a welcome text and example prompts in a conversation without turns. @param {State} state @param {(prompt: string) => void} propose */
-  welcome({ welcome = "", examples = [] }, propose) {
-    const said = JSON.stringify([welcome, examples])
+  welcome({ welcome = "", examples = [], reads_notebook = false, actions = [] }, propose) {
+    const offers = actions.includes("command")
+    const said = JSON.stringify([welcome, examples, reads_notebook, offers])
     if (said === this.#welcomed) return
     this.#welcomed = said
     put(
       this.#empty,
       h("p", { class: "am-heading" }, "Nothing asked yet."),
-      h("p", {}, "Ask about this notebook. The agent can call the functions that @tool marks and the tools of the Servers tab, and asks before it does what could hurt."),
+      h("p", {}, "The model gets what you type and what you attach with @. It can call the functions that @tool marks and the tools of the Servers tab, and you are asked before what could hurt."),
+      reads_notebook && h("p", {}, "It has the tools that read this notebook, and that run code in it if you allow that."),
+      !reads_notebook && offers && h("p", {}, h("code", {}, "/tools notebook"), " offers it tools that read this notebook and run code in it."),
       h("p", { class: "am-hint" }, welcome),
       ...examples.map((example) => button(example, () => propose(example), "example")),
       h("p", { class: "am-hint" }, "@ attaches a variable, / lists commands, the up key brings back what you asked."),

@@ -16,6 +16,7 @@ const STATIC = "agentmagic-static"
  * @property {() => void} takeEarly called when there may be text that was typed before the view existed
  * @property {() => void} back called when the view is in the page again
  * @property {() => void} focus called when the user goes to the view
+ * @property {() => void} follow called when the user has begun a turn outside the view
  * @property {() => void} close
  */
 
@@ -75,6 +76,11 @@ class Place extends HTMLElement {
     this.shown?.focus()
   }
 
+  /** Has the view scroll to the turn that the user begins over an output. Called by the JupyterLab extension. */
+  follow() {
+    this.shown?.follow()
+  }
+
   fill() {
     const make = makers.get(this.name)?.at(-1)
     if (!make || this.shown) return
@@ -97,6 +103,7 @@ class Place extends HTMLElement {
   }
 
   empty() {
+    if (this.shadowRoot?.activeElement) this.toggleAttribute(WANTED, true)
     this.shown?.close()
     this.shown = undefined
   }
@@ -181,11 +188,9 @@ function open(name, make) {
 function renew(name) {
   idle.get(name)?.close()
   idle.delete(name)
+  for (const place of places(name)) place.empty() // while it is visible: a hidden place has lost the focus
   live(name, false)
-  for (const place of places(name)) {
-    place.empty()
-    place.fill()
-  }
+  for (const place of places(name)) place.fill()
 }
 
 /** @param {string} name @returns {NodeListOf<Place>} */

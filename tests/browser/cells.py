@@ -185,7 +185,7 @@ def editor(notebook: Notebook, index: int) -> Locator:
 
 def linked(notebook: Notebook) -> None:
     """Wait until the page knows that the kernel has agentmagic; the active cell has an output."""
-    notebook.page.wait_for_function("() => jupyterapp.commands.isEnabled('agentmagic:ask-output')")
+    notebook.page.wait_for_function("() => jupyterapp.commands.isVisible('agentmagic:ask-output')")
 
 
 def see_mark(notebook: Notebook) -> None:

@@ -241,15 +241,15 @@ def test_what_is_typed_without_a_notebook_is_kept_for_the_next_one_where_loading
     dock.press("End")
     dock.keys.type(" aa")
     dock.press("Enter")  # which has agentmagic loaded, and then sends
+    expect(dialog).to_contain_text("This runs %load_ext agentmagic in the kernel of unloaded.ipynb.")
     notebook.page.get_by_role("button", name="Cancel").click()
     expect(dock.early).to_be_focused()
     expect(dock.early).to_have_value("hello aa")
     dock.press("Tab")
     expect(dock.button("Load agentmagic")).to_be_focused()
-    dock.press("Enter")
-    expect(dialog).to_contain_text("This runs %load_ext agentmagic in the kernel of unloaded.ipynb.")
-    dock.press("Enter")
+    dock.press("Enter")  # which is as good as a yes
     dock.message.wait_for()
+    assert dialog.count() == 0
     expect(dock.message).to_be_focused()
     expect(dock.message).to_have_value("hello aa")  # the button alone sends nothing
     assert dock.root.locator(".am-problem, .am-block").filter(visible=True).count() == 0
@@ -262,9 +262,8 @@ def load_by_button(notebook):
     """Load agentmagic as a person does who uses keys alone."""
     dock = Dock(notebook)
     beside(notebook, 0)
-    dock.press(PANEL, "Enter")
-    notebook.page.locator(".jp-Dialog").wait_for()
-    dock.press("Enter")
+    dock.press(PANEL)
+    dock.button("Load agentmagic").press("Enter")
     dock.message.wait_for()
     expect(dock.message).to_be_focused()
     return dock
@@ -277,10 +276,13 @@ def prompts(path, name="agent"):
     return [line["prompt"]["parts"][0]["text"] for line in lines if line["type"] == "turn_started"]
 
 
-RECIPE = "from agentmagic import Agent, ScriptedModel\nagent.agent = Agent(ScriptedModel(['one', 'two', 'three']))"
+RECIPE = """from agentmagic import Agent, ScriptedModel
+model = ScriptedModel(['one', 'two', 'three'])
+agent.agent = Agent(model)"""
+SENT = "[message.text for message in model.requests[-1].messages]"
 
 
-def test_after_a_restart_the_button_finds_the_notebook_offers_its_conversation_and_saves(lab):
+def test_after_a_restart_the_button_finds_the_notebook_goes_on_with_its_conversation_and_saves(lab):
     (lab.folder / "sub folder").mkdir()
     notebook = lab.open(lab.write("sub folder/study.ipynb", [RECIPE, "%reload_ext agentmagic"]))
     dock = load_by_button(notebook)  # in a fresh notebook
@@ -291,9 +293,8 @@ def test_after_a_restart_the_button_finds_the_notebook_offers_its_conversation_a
         notebook.restart_kernel()
         dock.button("Load agentmagic").wait_for()
         dock = load_by_button(notebook)
+        expect(dock.root.get_by_text("The conversation goes on: 1 turn, ")).to_be_visible()
         notebook.run(0)
-        expect(dock.root.get_by_text("agent, 1 turn, ")).to_be_visible()
-    dock.click("Go on with it")
     expect(dock.answers).to_have_text("one")
     notebook.run(1)
     dock.send("the second")
@@ -304,6 +305,45 @@ def test_after_a_restart_the_button_finds_the_notebook_offers_its_conversation_a
     dock.send("another one")
     dock.turns(1)
     assert prompts(notebook.path, "agent_2") == ["another one"]
+    notebook.close()
+
+
+def test_a_message_that_is_typed_after_a_restart_before_the_view_is_there_goes_into_the_conversation(lab):
+    notebook = lab.open(lab.write("again.ipynb", ["%load_ext agentmagic", RECIPE, SENT, "agent.chat()"]))
+    for index in range(2):
+        notebook.run(index)
+    dock = Dock(notebook).open()
+    dock.send("the first", "the second")
+    notebook.restart_kernel()
+    dock.button("Load agentmagic").wait_for()
+    for index in range(2):
+        notebook.run(index)
+    before = beside(notebook, 2)
+    dock.press(PANEL)
+    dock.keys.type("the third")
+    dock.press("Enter")
+    dock.turns(3)
+    expect(dock.prompts).to_have_text(["the first", "the second", "the third"])
+    expect(dock.message).to_be_focused()
+    assert sources(notebook) == before
+    assert notebook.printed(2) == "['the first', 'one', 'the second', 'two', 'the third']"
+    notebook.restart_kernel()
+    dock.button("Load agentmagic").wait_for()
+    for index in (0, 1, 3):
+        notebook.run(index)
+    cell = Cell(notebook, 3)
+    expect(cell.prompts).to_have_text(["the first", "the second", "the third"])
+    expect(dock.prompts).to_have_text(["the first", "the second", "the third"])
+    dock.button("Start anew").press("Enter")
+    expect(dock.prompts).to_have_count(0)
+    expect(dock.message).to_be_focused()
+    dock.button("Go on with it").press("Enter")
+    expect(dock.prompts).to_have_count(3)
+    expect(dock.message).to_be_focused()
+    dock.keys.type("the fourth")
+    dock.press("Enter")
+    for panel in (dock, cell):
+        panel.turns(4)
     notebook.close()
 
 

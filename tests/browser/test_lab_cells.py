@@ -140,14 +140,56 @@ def test_an_output_is_explained_and_an_error_fixed_by_key_click_and_palette_with
     bar(notebook, 3).last.click()
     expect(turns).to_have_count(2)
     editor(notebook, 2).click()
-    enabled = "name => jupyterapp.commands.isEnabled(`agentmagic:${name}-output`)"
-    assert [notebook.page.evaluate(enabled, name) for name in ("ask", "fix")] == [True, False]
+    offered = "name => jupyterapp.commands.isVisible(`agentmagic:${name}-output`)"
+    assert [notebook.page.evaluate(offered, name) for name in ("ask", "fix")] == [True, False]
     run_by_palette(notebook, "Explain This Output")
     expect(turns).to_have_count(3)
     editor(notebook, 4).click()
-    assert not notebook.page.evaluate(enabled, "ask")
+    assert not notebook.page.evaluate(offered, "ask")
     write_in(notebook, 3, "[(part.name, part.text.splitlines()[-1]) for part in model.asked[2].parts[1:]]")
     assert notebook.printed(3) == "[('In[4]', 'x / 0'), ('error', 'ZeroDivisionError: division by zero')]"
+
+
+@pytest.mark.usefixtures("closed_dock")
+def test_what_is_typed_after_the_key_that_asks_is_the_panels_while_agentmagic_is_being_loaded(lab):
+    notebook = lab.open(lab.write("loading.ipynb", ["%load_ext agentmagic", "'tea'"]))
+    notebook.run(1)
+    notebook.start(0)
+    editor(notebook, 1).click()
+    notebook.page.keyboard.press("ControlOrMeta+a")
+    before = sources(notebook)
+    notebook.page.keyboard.press("Alt+Shift+A")
+    notebook.page.keyboard.type("What is dd?")
+    box = dock(notebook).get_by_label("Message", exact=True)
+    expect(box).to_have_value("What is dd?")
+    expect(box).to_be_focused()
+    chips = dock(notebook).get_by_role("list", name="Attached").get_by_role("listitem")
+    expect(chips.locator(".am-mono")).to_have_text(["@In[1]", "@out[1]"])
+    assert sources(notebook) == before
+    notebook.close()
+
+
+@pytest.mark.usefixtures("closed_dock")
+def test_a_turn_that_is_begun_over_an_output_is_scrolled_to(open_notebook):
+    notebook = open_notebook("play('long\\n\\n' * 60, 'long\\n\\n' * 60, 'three')", "x / 0", run=2)
+    page, panel = notebook.page, dock(notebook)
+    page.keyboard.press("Alt+Shift+P")
+    panel.get_by_label("Message", exact=True).wait_for()
+    page.keyboard.type("hello")
+    page.keyboard.press("Enter")
+    turns = panel.locator(".am-figures.am-block")
+    for number, by_key in ((1, False), (2, True)):
+        expect(turns).to_have_count(number)
+        panel.locator(".am-log").hover()
+        page.mouse.wheel(0, -100_000)
+        expect(panel.locator(".am-said").first).to_be_in_viewport()
+        editor(notebook, 2).click()
+        if by_key:
+            page.keyboard.press("Alt+Shift+F")
+        else:
+            bar(notebook, 2).last.click()
+        expect(turns).to_have_count(number + 1)
+        expect(panel.locator(".am-text").last).to_be_in_viewport()
 
 
 @pytest.mark.usefixtures("closed_dock")
@@ -163,7 +205,7 @@ def test_an_untrusted_notebook_or_one_without_agentmagic_has_no_controls_until_i
     dock(notebook).get_by_text("This notebook is not trusted").wait_for()
     notebook.run(0)
     assert bar(notebook, 2).count() == dock(notebook).get_by_role("button").count() == 0
-    assert not notebook.page.evaluate("() => jupyterapp.commands.isEnabled('agentmagic:ask-output')")
+    assert not notebook.page.evaluate("() => jupyterapp.commands.isVisible('agentmagic:ask-output')")
     notebook.run(1)  # which trusts it
     dock(notebook).get_by_label("Message", exact=True).wait_for()
     linked(notebook)

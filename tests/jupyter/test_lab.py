@@ -140,3 +140,14 @@ def test_a_session_that_a_cell_docks_stays_though_the_cell_ends_before_the_panel
     link.receive(page_draws)
     link._turning.result(10)
     assert link._chat.session is sessions["other"]
+
+
+def test_an_output_is_asked_about_in_the_conversation_that_was_opened_in_the_panel(link):
+    sessions = link._namespace.variables
+    sessions |= {name: Session(Agent(ScriptedModel([]))) for name in ("agent", "other")}
+    link.receive({"content": {"data": {"type": "dock"}}})
+    link._chat.turn_to(sessions["other"]).result(TIMEOUT)  # as a click on its name does
+    output = {"type": "output", "action": "ask", "count": None, "source": "1", "outputs": []}
+    link.receive({"content": {"data": output}})
+    link._comm.last("state", lambda told: told["session"] == "other")
+    assert link._turning is None

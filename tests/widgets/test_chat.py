@@ -342,6 +342,25 @@ def test_it_is_said_that_an_output_waits_for_the_kernel_until_it_is_attached():
     assert page.said[-1] == ""
 
 
+def test_a_message_that_is_sent_before_the_output_is_attached_takes_it_along_and_is_not_overtaken():
+    page, _, chat = opened(session_of("one", "two"))
+    go = threading.Event()
+
+    def make():
+        assert go.wait(PATIENCE)
+        return [attachment("@out[1]")]
+
+    chat.attach(make)
+    page.act("send", text="What is it?")
+    page.act("send", text="And what else?")
+    page.until(lambda: page.said)
+    go.set()
+    page.turns(2)
+    sent = [[part.text for part in turn.prompt.parts] for turn in chat.session.turns]
+    assert sent == [["What is it?", "a note"], ["And what else?"]]
+    assert page.state["attached"] == []
+
+
 @pytest.mark.parametrize(
     ("error", "why"),
     [

@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -44,11 +44,21 @@ from agentmagic.events import (
     TurnStarted,
     innermost,
 )
-from agentmagic.history.journal_reader import SavedConversation
+from agentmagic.history.journal_reader import Saved, SavedConversation
 from agentmagic.jupyter.notebook.file import SaveFolder
 from agentmagic.log import LogEntry
 from agentmagic.loop.step import Preview
-from agentmagic.messages import Message, Reasoning, ResultStatus, ToolCall, ToolDef, ToolResult, Usage, as_text
+from agentmagic.messages import (
+    Message,
+    Reasoning,
+    ResultStatus,
+    ToolCall,
+    ToolDef,
+    ToolKey,
+    ToolResult,
+    Usage,
+    as_text,
+)
 from agentmagic.providers.outside import display_name
 from agentmagic.providers.registry import Provider, default_model, info, providers
 from agentmagic.replay.comparison import Difference
@@ -400,6 +410,17 @@ def load_report(name: str, session: Session, notices: Sequence[Notice]) -> Print
     return printout([goes_on, *facts, *(notice.text for notice in notices)])
 
 
+def about_earlier(conversation: SavedConversation, saved: Saved, now: float) -> str:
+    """Return sentences about a conversation of an earlier kernel: its length, its age, what is in doubt in it."""
+    doubts = _names_of(saved.in_doubt)
+    sentences = (
+        f"The conversation goes on: {plural(len(saved.turns), 'turn')}, {ago(now - conversation.modified)}.",
+        *saved.problems,
+        f"In doubt: {doubts}; you are asked before it runs again." if doubts else "",
+    )
+    return " ".join(filter(None, sentences))
+
+
 def ago(seconds: float) -> str:
     """Return a time span as text such as "3 hours ago", in the largest unit that fits."""
     for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
@@ -441,7 +462,11 @@ def _save_location(session: Session, place: SaveFolder) -> str:
 
 
 def _in_doubt(session: Session) -> str:
-    return ", ".join(f"{name} ({server})" for server, name in sorted(session.in_doubt))
+    return _names_of(session.in_doubt)
+
+
+def _names_of(tools: Collection[ToolKey]) -> str:
+    return ", ".join(f"{name} ({server})" for server, name in sorted(tools))
 
 
 # -- models, tools, the log ------------------------------------------------------------------------

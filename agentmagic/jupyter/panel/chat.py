@@ -17,7 +17,7 @@ from agentmagic.approval.policy import LEVELS, Level
 from agentmagic.classroom import class_settings
 from agentmagic.display import words
 from agentmagic.display.printout import Printout, note
-from agentmagic.errors import AgentMagicError, UsageError, describe, with_code
+from agentmagic.errors import AgentMagicError, JournalError, SessionBusy, UsageError, describe, with_code
 from agentmagic.events import (
     Event,
     HistoryCut,
@@ -40,6 +40,7 @@ from agentmagic.runtime.engine import engine, void
 from agentmagic.session import Session
 from agentmagic.text import plural, sanitize
 from agentmagic.tools.mcp import McpServers
+from agentmagic.tools.notebook import NotebookTools
 from agentmagic.widgets import commands
 from agentmagic.widgets import page_messages as page
 from agentmagic.widgets.inspector import page_of
@@ -52,6 +53,22 @@ T = TypeVar("T")
 SUFFIXES = {"markdown": ".md", "json": ".json", "notebook": ".ipynb"}
 
 ServerAction = page.ConnectServer | page.DisconnectServer | page.EnableTool | page.AllowTools
+TALK = (
+    page.SendPrompt
+    | page.ResumePlan
+    | page.DropPlan
+    | page.RetryTurn
+    | page.RewriteTurn
+    | page.ForkSession
+    | page.RunCommand
+    | page.ClearSession
+    | page.CompactSession
+    | page.InspectTurn
+    | page.UndoChange
+    | page.RedoChange
+    | page.ExportSession
+)
+"""The actions that use what was said before: an earlier kernel's conversation is loaded before them."""
 NamespaceAction = page.AttachFile | page.ForkSession | page.RunCommand | page.NewChat | page.ListChats | page.OpenChat
 
 
@@ -61,9 +78,13 @@ class Chat:
     The panel shows every turn of the session, and carries out the user's actions. If an action fails, the panel shows
     the error. Turns wait in a queue. Their prompts are made, and the turns begun, in the thread in which synchronous
     tools run. Most other work runs in the engine thread.
+
+    After a restart of the kernel, the panel shows the conversation of the earlier kernel, and goes on with it. It is
+    loaded into the session only when the user adds to it here: a cell of the notebook begins anew, as in a batch run.
+    `kin` is passed on to `Notebook.find_earlier`.
     """
 
-    def __init__(self, session: Session, notebook: commands.Notebook, view: str = "") -> None:
+    def __init__(self, session: Session, notebook: commands.Notebook, view: str = "", *, kin: bool = False) -> None:
         self.view = View(self, home="panel", name=view)
         self.session = session
         self._notebook = notebook
@@ -76,6 +97,11 @@ class Chat:
         self._followed_groups: set[McpServers] = set()
         self._turns = PanelTurns(self.view, notebook, self._in_cell, self.refresh)
         self._deciding = asyncio.Lock()
+        self._loading = asyncio.Lock()
+        self._kin = kin
+        self._earlier: commands.EarlierConversation | None = None
+        self._loaded: tuple[str, int] | None = None
+        """What is said about the earlier conversation that was loaded here, and its number of turns."""
         self._questions = PageQuestions(self.view, self._record)
         notebook.looks.add(lambda _: self.look())
         engine().call(self._follow(session))
@@ -125,13 +151,15 @@ class Chat:
 
         `make` returns the attachments, and is called in the thread in which synchronous tools run. Thread-safe.
         """
-        self._context.copy().run(engine().submit, self._turns.attach(make, prompt))
+        self._context.copy().run(engine().submit, self._attach(make, prompt))
 
     # -- following the session -------------------------------------------------------------------
 
     async def _follow(self, session: Session) -> None:
         # No `await` here: an event between `_show_log`, which reads the session's log, and `listen` would be lost.
         self.session = session
+        self._sought: Path | None = None
+        self._loaded = None
         self._turns.turn_to(session)
         self._show_log()
         leave, leave_maps = session.listen(self._hear), session.listen_to_maps(self._hear_map)
@@ -139,6 +167,7 @@ class Chat:
 
     def _show_log(self) -> None:
         running = self.session.running
+        self._earlier = None
         self.view.replace(self.session.events, running.timed_events if running else ())
         if (map_run := self.session.running_map) is not None:
             self.view.feed(map_run.progress)
@@ -147,6 +176,7 @@ class Chat:
         if isinstance(event, HistoryCut):  # arrives in any thread; events of turns arrive in the engine thread
             engine().loop.call_soon_threadsafe(self._begin_anew)
             return
+        self._forget_earlier()
         self.view.feed(event)
         if isinstance(event, TurnFinished):
             # Not called at once: after this event, the session adds the turn to its history, and `_turn_over` reads it.
@@ -155,6 +185,7 @@ class Chat:
             self.refresh()
 
     def _hear_map(self, progress: MapProgress) -> None:
+        self._forget_earlier()
         self.view.feed(progress)
         if progress.ended:
             self._turn_over()
@@ -163,7 +194,8 @@ class Chat:
         """Return the line that stands for a saved session's turns in the static output, or "" if it is not saved."""
         if (path := self.session.path) is None:
             return ""
-        name, turns = self._notebook.name_of(self.session), plural(len(self.session.turns), "turn")
+        turns = plural(len(self._earlier.turns if self._earlier else self.session.turns), "turn")
+        name = self._notebook.name_of(self.session)
         return f"The chat panel of {name}: {turns}, saved in {path.parent.name}/{path.name}. Run this cell to go on."
 
     def _begin_anew(self) -> None:
@@ -174,9 +206,60 @@ class Chat:
         self.refresh()
         self._html.update()
 
+    # -- the conversation of an earlier kernel -----------------------------------------------------
+
+    async def _find_earlier(self) -> None:
+        """Show the earlier conversation with which the panel goes on, if there is one. Called with `_loading` held."""
+        if self._earlier is not None and self.session.deck.mode != "live":  # a cell has begun a recording or a replay
+            self._begin_anew()
+        session, path = self.session, self.session.path
+        if path is None or path == self._sought:
+            return
+        self._sought = path
+        earlier = await self._in_pool(partial(self._notebook.find_earlier, session, kin=self._kin))
+        # A cell may have begun a turn meanwhile.
+        if earlier is not None and self.session is session and not session.turns and not session.running:
+            self._earlier = earlier
+            self.view.replace(event for turn in earlier.turns for event in turn)
+            self._html.update()
+
+    async def _go_on(self) -> None:
+        """Load the earlier conversation that the panel shows, if there is one, because the user adds to it."""
+        async with self._loading:
+            await self._find_earlier()
+            if (earlier := self._earlier) is None:
+                return
+            try:
+                session = await self._in_pool(partial(self._notebook.take_up, earlier.name))
+            except SessionBusy:
+                return  # a cell has just begun a turn, and the message joins its conversation
+            except JournalError:
+                self._begin_anew()
+                raise
+            if session is not self.session:
+                self._leave()
+                await self._follow(session)
+            self._show_log()
+            self._loaded = earlier.about, len(session.turns)
+
+    def _forget_earlier(self) -> None:
+        """Stop showing the earlier conversation, because a cell has begun another one. Called with its first event."""
+        if self._earlier is not None:
+            self._earlier = None
+            self.view.replace(())
+
+    def _about_earlier(self) -> str:
+        """Return what is said above the conversation until the second turn after the restart; "" if that is nothing."""
+        if self._earlier is not None:
+            return self._earlier.about
+        about, before = self._loaded or ("", 0)
+        return about if before <= len(self.session.turns) <= before + 1 else ""
+
     # -- the state around the conversation -------------------------------------------------------
 
     async def _look(self) -> None:
+        async with self._loading:
+            await self._find_earlier()
         # In a pool thread, because the search for API keys may use the system's keyring, which can block for seconds.
         usable, self._default = await engine().in_pool(
             lambda: ([*usable_models(), *_outside_agents()], default_model())
@@ -199,7 +282,7 @@ class Chat:
     def _look_around(self, model: str) -> State:
         """Return the part of the panel's state that comes from the notebook and `model`; called in a pool thread."""
         names = [(name, sanitize(about)) for name, about in self._notebook.names()]
-        conversation = self._notebook.suggest_conversation(self.session)
+        conversation = None if self._earlier else self._notebook.suggest_conversation(self.session)
         window = info(model).window if model else None
         return {
             "window": window or 0,
@@ -207,6 +290,7 @@ class Chat:
             "offered": None if conversation is None else _chat_row(conversation),
             "welcome": sanitize(model_sentence(model, "message")),
             "examples": _examples(names),
+            "reads_notebook": any(isinstance(source, NotebookTools) for source in self.session.toolsets()),
             "names": names,
             "commands": list(self._notebook.commands()),
             "prompts": [(name, sanitize(about)) for name, about in self._notebook.prompts(self.session)],
@@ -219,7 +303,8 @@ class Chat:
         plan = self.session.open_plan
         cost = f"{usage.input_tokens + usage.output_tokens:,} tokens, {words.cost(usage.cost)}"
         return {
-            "title": self._notebook.name_of(self.session) or "Chat",
+            "title": (self._earlier.name if self._earlier else self._notebook.name_of(self.session)) or "Chat",
+            "earlier": sanitize(self._about_earlier()),
             "actions": self._actions(has_servers=bool(servers), fixed=override is not None),
             "model": model,
             "models": [model] if override else sorted({*self._models, *filter(None, [model])}),
@@ -258,7 +343,7 @@ class Chat:
         try:
             output = await self._do_or_ask(action)
         except AgentMagicError as error:
-            self.view.complain(sanitize(with_code(error)))
+            self.view.complain(sanitize(with_code(error)), action.text if isinstance(action, page.SendPrompt) else "")
         except Exception as error:  # noqa: BLE001  (the user must see that a click failed)
             logger.exception("an action of a panel failed")
             self.view.complain(f"That failed: {sanitize(describe(error))}")
@@ -269,6 +354,10 @@ class Chat:
 
     async def _do_or_ask(self, action: page.SessionAction) -> str | Printout | None:
         """Carry out an action, after the user's yes if its rule says so; return what to tell the user, or None."""
+        if isinstance(action, TALK):
+            await self._go_on()
+        if isinstance(action, page.SendPrompt):
+            action = await self._turns.with_coming(action)
         around = Surroundings(self.session, self._notebook, self._models)
         if rule_of(around, action)[0] is HARMLESS:
             return await self._do(action)
@@ -313,6 +402,10 @@ class Chat:
             case page.RunCommand():
                 return await self._run_line(action.magic, action.line)
             case page.NewChat():
+                self._kin = False  # else it would go on with the conversation that the user leaves
+                if self._earlier is not None:
+                    self._begin_anew()
+                    return self.look()
                 return await self._turn_to(partial(self._notebook.new, self.session))
             case page.OpenChat():
                 return await self._turn_to(partial(self._notebook.open, action.name, saved=action.saved))
@@ -338,6 +431,11 @@ class Chat:
                 return self._choose_level(action.level)
             case page.ConnectServer() | page.DisconnectServer() | page.EnableTool() | page.AllowTools():
                 return await self._do_with_server(action)
+
+    async def _attach(self, make: Callable[[], Sequence[commands.Attachment]], prompt: str) -> None:
+        if prompt:
+            await self._go_on()
+        await self._turns.attach(make, prompt)
 
     async def _in_pool(self, function: Callable[[], T]) -> T:
         """Call a function in a pool thread. There it may wait for work of the engine thread."""
@@ -444,5 +542,5 @@ def _examples(names: Sequence[tuple[str, str]]) -> list[str]:
     """Return example prompts for an empty conversation. If the notebook has a data frame, they name it."""
     table = next((name for name, kind in names if kind.startswith("DataFrame")), None)
     if table is None:
-        return ["What can you do in this notebook?", "Write a function that reads a CSV file, with a test."]
+        return ["Which tools can you call?", "Write a function that reads a CSV file, with a test."]
     return [f"What is in @{table}, and what stands out?", f"Write code that plots the columns of @{table}."]

@@ -107,7 +107,7 @@ class LabLink:
 
     def draw(self, _: DockPanel) -> None:
         """Create the docked chat panel if needed, and send its view to the browser pages, which then draw the panel."""
-        self._dock()
+        self._dock_again()
         self._tell(anew=True)
 
     def settle(self, message: SettleProposals) -> None:
@@ -129,9 +129,15 @@ class LabLink:
             self._turning = self._chat.turn_to(session)
         return self._chat
 
+    def _dock_again(self) -> "Chat":
+        """Return the docked chat panel, which stays with the conversation that the user has opened in it."""
+        if self._chat is not None:
+            self._follow(self._chat)
+        return self._dock()
+
     def ask_about(self, message: AskAboutOutput) -> None:
         """Attach a cell's output to the next message in the docked panel, or to a turn that begins at once."""
-        chat = self._dock()
+        chat = self._dock_again()
         session = chat.session
 
         def make() -> Sequence[Attachment]:

@@ -53,6 +53,8 @@ class PanelTurns:
         self._on_change = on_change
         self._forks: list[tuple[str, int]] = []
         self._attachments: dict[str, commands.Attachment] = {}
+        self._coming: list[asyncio.Future[list[str]]] = []
+        self._in_order = asyncio.Lock()
         self._turns_without_key = TurnsWithoutKey(view, self._begin_or_give_back)
 
     def turn_to(self, session: Session) -> None:
@@ -87,6 +89,13 @@ class PanelTurns:
         """Remove the turns that have not begun from the queue, and put their prompts back into the panel's text box."""
         self._give_back(self._queue.withdraw())
 
+    async def with_coming(self, prompt: page.SendPrompt) -> page.SendPrompt:
+        """Wait for the outputs that the user chose before sending a prompt; return the prompt with their names."""
+        async with self._in_order:  # the next prompt does not overtake this one
+            coming, self._coming = self._coming, []
+            names = [name for one in coming for name in await one]
+        return prompt.model_copy(update={"attached": [*prompt.attached, *names]})
+
     def enqueue(self, action: TurnAction) -> None:
         """Add a turn to the queue: a new prompt, the rest of a plan, or an earlier turn that runs again."""
         match action:
@@ -114,6 +123,19 @@ class PanelTurns:
 
         `make` returns the attachments, and is called in the thread in which synchronous tools run.
         """
+        coming: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        if not prompt:
+            self._coming.append(coming)
+        try:
+            await self._attach(make, prompt, coming)
+        finally:
+            if not coming.done():
+                coming.set_result([])
+            self._coming = [one for one in self._coming if one is not coming]
+
+    async def _attach(
+        self, make: Callable[[], Sequence[commands.Attachment]], prompt: str, coming: "asyncio.Future[list[str]]"
+    ) -> None:
         making = asyncio.ensure_future(engine().run_user(self._in_cell(make)))
         done, _ = await asyncio.wait((making,), timeout=SOON)
         if not done:
@@ -136,6 +158,7 @@ class PanelTurns:
             self._enqueue(partial(self._send, prompt, attachments), prompt, prompt, attachments)
         else:
             self.hold(attachments)
+            coming.set_result([one.value.written for one in attachments])
         self._on_change()
 
     def hold(self, attachments: Iterable[commands.Attachment]) -> None:

@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any, cast
 from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 
+from agentmagic.agent import Agent
 from agentmagic.context.rules import commands_here
 from agentmagic.display.printout import Printout
 from agentmagic.display.transcript import Transcript
-from agentmagic.errors import UsageError
-from agentmagic.history.journal_reader import list_conversations
+from agentmagic.errors import JournalError, UsageError
+from agentmagic.history.journal import in_use
+from agentmagic.history.journal_reader import SavedConversation, list_conversations
+from agentmagic.history.journal_reader import read as read_journal
 from agentmagic.jupyter.cell.runner import FigureOutput
 from agentmagic.jupyter.frontend import Kind, front_end, publisher, say
 from agentmagic.jupyter.magics.agent_commands import GLANCE, IN_A_CELL, AgentCommands
-from agentmagic.jupyter.magics.formatting import ago, length
+from agentmagic.jupyter.magics.formatting import about_earlier, ago, length
 from agentmagic.jupyter.magics.mcp_commands import McpCommands, mcp_magic
 from agentmagic.jupyter.magics.options import SESSION_FLAGS, LineMagic, ParsedLine
 from agentmagic.jupyter.magics.parser import Help
@@ -34,7 +37,7 @@ from agentmagic.session import Session
 from agentmagic.settings import path_of
 from agentmagic.text import plural
 from agentmagic.tools.base import Toolset
-from agentmagic.widgets.commands import Conversation, Notebook
+from agentmagic.widgets.commands import Conversation, EarlierConversation, Notebook
 
 if TYPE_CHECKING:
     from agentmagic.jupyter.panel.chat import Chat
@@ -201,6 +204,38 @@ class ShellNotebook(Notebook):
             else next(self._unopened_conversations(GLANCE), None)
         )
 
+    def find_earlier(self, session: Session, *, kin: bool) -> EarlierConversation | None:
+        """Return the conversation of an earlier kernel with which the panel of a session goes on by itself, or None.
+
+        It was saved under the name of the session or, with `kin`, under this name with another number, if that variable
+        is free. Returns None if the session has begun a conversation, or uses a cassette, whose turns do not follow on
+        from others. None too if the user has to decide: about a file that is long or damaged, or that another kernel
+        writes.
+        """
+        name, folder = self.name_of(session), self._namespace.place().folder
+        if not name or folder is None or not _may_go_on(session):
+            return None
+        found = list_conversations(folder, GLANCE)
+        mine = (one for one in found if one.turns != 0 and self._continues(one, session, name, kin=kin))
+        last = next(mine, None)
+        if last is None or last.turns is None or in_use(last.path):
+            return None
+        try:
+            saved = read_journal(last.path)
+        except JournalError:
+            return None
+        if saved.unread_lines or saved.lost_turns or not saved.turns:
+            return None
+        return EarlierConversation(last.name, about_earlier(last, saved, time.time()), saved.turns)
+
+    def _continues(self, saved: SavedConversation, session: Session, name: str, *, kin: bool) -> bool:
+        """Return whether a saved conversation is a session's or, with `kin`, that of its name with another number."""
+        if saved.name == name:
+            return session.path is not None and path_of(saved.path) == path_of(session.path)
+        value = self._namespace.variables.get(saved.name)
+        is_free = can_name_session(saved.name) and (value is None or isinstance(value, Agent))
+        return kin and is_free and _stem(saved.name) == _stem(name)
+
     def _unopened_conversations(self, most: int | None = None) -> Iterator[Conversation]:
         """Yield the saved conversations that are not open in a session, the last used first."""
         folder = self._namespace.place().folder
@@ -243,8 +278,7 @@ class ShellNotebook(Notebook):
         return self._namespace.existing_session(session)
 
     def _free_name(self, name: str) -> str:
-        stem = _NUMBER_SUFFIX.sub("", name or DEFAULT_SESSION)
-        return next(free for number in count(2) if self._is_free(free := f"{stem}_{number}"))
+        return next(free for number in count(2) if self._is_free(free := f"{_stem(name or DEFAULT_SESSION)}_{number}"))
 
     def _is_free(self, name: str) -> bool:
         path = self._namespace.place().file(name)
@@ -254,6 +288,21 @@ class ShellNotebook(Notebook):
 def load(shell: InteractiveShell, namespace: Namespace, magic: LineMagic, commands: AgentCommands) -> None:
     """Create the `ShellNotebook` with which the chat panels of a shell access its notebook."""
     _notebooks[id(shell)] = ShellNotebook(namespace, magic, commands)
+
+
+def _stem(name: str) -> str:
+    return _NUMBER_SUFFIX.sub("", name)
+
+
+def _may_go_on(session: Session) -> bool:
+    """Return whether a session has no turn yet, begins none now, and is neither recorded nor replayed."""
+    journal = session.history.journal
+    if journal is None or journal.begun or session.turns or session.running or session.running_map:
+        return False
+    try:
+        return session.deck.mode == "live"
+    except UsageError:  # the mode in the environment is none: the next turn says so
+        return False
 
 
 def _refuse_prompt(_session: str, _prompt: object) -> None:
@@ -309,17 +358,22 @@ def _chat(shell: InteractiveShell, session: Session, view: str = "") -> "Chat":
 
 
 def docked_chat(shell: InteractiveShell, session: Session) -> "Chat":
-    """Return a new chat panel to draw beside the notebook, separate from the session's panels in cell outputs."""
-    return _new_chat(shell, session, _docked_chats)
+    """Return a new chat panel to draw beside the notebook, separate from the session's panels in cell outputs.
+
+    No code names its session, so it also goes on with the conversation that "New chat" began in an earlier kernel.
+    """
+    return _new_chat(shell, session, _docked_chats, kin=True)
 
 
-def _new_chat(shell: InteractiveShell, session: Session, panels: "list[Chat]", view: str = "") -> "Chat":
+def _new_chat(
+    shell: InteractiveShell, session: Session, panels: "list[Chat]", view: str = "", *, kin: bool = False
+) -> "Chat":
     from agentmagic.jupyter.panel.chat import Chat  # imported late: it loads the widget, which only a panel needs
 
     notebook = _notebooks.get(id(shell))
     if notebook is not None:
         notebook.equip(session)
-    chat = Chat(session, notebook or Notebook(), view)
+    chat = Chat(session, notebook or Notebook(), view, kin=kin)
     panels.append(chat)
 
     def look(_result: object) -> None:

@@ -33,9 +33,10 @@ export const dock: JupyterFrontEndPlugin<void> = {
       panel.takeKeys()
       panel.holdKeys()
     }
-    /** Goes to the panel, or back to the notebook. */
-    const turn = () => {
-      if (!panel.node.contains(document.activeElement)) return show()
+    /** Goes to the panel, or back to the notebook; with `begins`, to the turn that begins in the panel. */
+    const turn = ({ begins }: { begins?: boolean }) => {
+      if (begins) panel.follow()
+      if (begins !== undefined || !panel.node.contains(document.activeElement)) return show()
       panel.releaseKeys()
       links.tracker.currentWidget?.activate()
     }
@@ -54,7 +55,7 @@ export const dock: JupyterFrontEndPlugin<void> = {
       caption: () => (waits() ? WAITS : 'Show the agent beside the notebook'),
       className: () => (waits() ? 'agentmagic-waits' : ''),
       icon: agentIcon,
-      execute: turn
+      execute: args => turn(args)
     })
     app.commands.addCommand(GO, { label: 'Go to What Waits for You', execute: go, isEnabled: () => links.waiting !== null })
     links.changed.connect(() => app.commands.notifyCommandChanged())

@@ -16,7 +16,7 @@ export const WAITS = 'The agent waits for you'
 const HOLD = 1_000
 
 /** The place of a view; js/src/place.js has the element, once a kernel has brought it. */
-type Place = HTMLElement & { ready?: boolean; takeEarly?: () => void; early?: () => Early | null }
+type Place = HTMLElement & { ready?: boolean; takeEarly?: () => void; early?: () => Early | null; follow?: () => void }
 
 /** What is said in place of the view, what becomes of what is typed meanwhile, and what Enter does. */
 interface Found {
@@ -26,6 +26,7 @@ interface Found {
 }
 
 const KEPT = 'What you type here is kept.'
+const HELD = 'The output is sent as soon as the kernel has answered.'
 const COMING: Found = { words: 'The panel is on its way.', hint: 'Enter sends, as soon as the panel is ready', enter: 'send' }
 const CONNECTING: Found = { words: 'The notebook is being connected to its kernel.', hint: KEPT, enter: 'keep' }
 
@@ -79,6 +80,11 @@ export class DockedPanel extends Widget {
     this.box.focus()
   }
 
+  /** Has the view scroll to the turn that the user begins over an output; one that is not there yet begins at its end. */
+  follow(): void {
+    this.place?.follow?.()
+  }
+
   /**
    * Takes the keys back for a moment if the notebook takes them by itself, as the command palette has it do when it
    * closes. A click, or a key that is pressed elsewhere, ends that.
@@ -107,7 +113,7 @@ export class DockedPanel extends Widget {
     const found = this.found()
     const view = found === COMING ? link?.state?.view : ''
     if (found === COMING && !view) link?.send({ type: 'dock' })
-    const wanted = `${link?.context.path} ${view} ${found.words}`
+    const wanted = `${link?.context.path} ${view} ${found.words} ${link?.isHolding}`
     if (wanted !== this.drawn) {
       this.drawn = wanted
       this.redraw(found, view ?? '')
@@ -153,7 +159,7 @@ export class DockedPanel extends Widget {
     const { link } = this
     const { enter } = this.found()
     if (enter === 'send') box.send()
-    else if (enter === 'load' && link) void this.load(link, () => box.send())
+    else if (enter === 'load' && link) void this.loadAndSend(link, box)
   }
 
   private found(): Found {
@@ -187,9 +193,9 @@ export class DockedPanel extends Widget {
     const note = document.createElement('div')
     note.className = 'agentmagic-dock-note'
     const line = document.createElement('p')
-    line.textContent = words
-    note.append(line)
     const { link } = this
+    line.textContent = link?.isHolding ? `${words} ${HELD}` : words
+    note.append(line)
     if (enter === 'load' && link) note.append(this.loader(link))
     return note
   }
@@ -198,14 +204,14 @@ export class DockedPanel extends Widget {
     const button = document.createElement('button')
     button.className = 'jp-mod-styled jp-mod-accept'
     button.textContent = 'Load agentmagic'
-    button.addEventListener('click', () => void this.load(link))
+    button.addEventListener('click', event => event.isTrusted && void load(link)) // who presses it needs no second question
     return button
   }
 
-  /** Loads agentmagic if the user agrees. */
-  private async load(link: KernelLink, agreed = () => {}): Promise<void> {
+  /** Loads agentmagic if the user agrees, and then sends what is in the box. */
+  private async loadAndSend(link: KernelLink, box: EarlyBox): Promise<void> {
     if (!(await askToLoad(link))) return
-    agreed()
+    box.send()
     await load(link)
   }
 }

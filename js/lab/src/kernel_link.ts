@@ -21,6 +21,8 @@ export class KernelLink {
   /** Emitted when the kernel, or its state, is another one. */
   readonly changed = new Signal<this, void>(this)
   private comm: Kernel.IComm | null = null
+  /** What is sent once the kernel has told its state. */
+  private held: (() => void)[] = []
   private handlers = new Map<string, Set<Handler<never>>>()
   private looking = false
   private looked = false
@@ -31,7 +33,9 @@ export class KernelLink {
     const { sessionContext } = context
     sessionContext.kernelChanged.connect(() => this.begin())
     sessionContext.statusChanged.connect((_, status) => {
-      if (/restarting|terminating|dead/.test(status)) this.lose()
+      if (!/restarting|terminating|dead/.test(status)) return
+      this.held = []
+      this.lose()
     })
     sessionContext.kernelPreferenceChanged.connect(() => this.changed.emit())
     sessionContext.iopubMessage.connect(this.followCells, this)
@@ -68,6 +72,18 @@ export class KernelLink {
     const handlers = this.handlers.get(type) ?? new Set()
     this.handlers.set(type, handlers.add(handler as Handler<never>))
     return () => handlers.delete(handler as Handler<never>)
+  }
+
+  /** Whether a message waits for the kernel. */
+  get isHolding(): boolean {
+    return this.held.length > 0
+  }
+
+  /** Sends a message now or, if the kernel has not told its state yet, once it has; a restart drops it. */
+  sendSoon<T extends keyof ToKernel>(message: { type: T } & ToKernel[T]): void {
+    if (this.state) return this.send(message)
+    this.held.push(() => this.send(message))
+    this.changed.emit()
   }
 
   /** Sends a message to the kernel; it is lost if agentmagic is not loaded there. */
@@ -144,6 +160,7 @@ export class KernelLink {
       clearTimeout(this.timer)
       const { type: _, ...state } = message
       this.state = state
+      for (const send of this.held.splice(0)) send()
       this.changed.emit()
     } else if (message.type !== 'proposals' && (!('session' in parent_header) || parent_header.session !== kernel.clientId)) {
       return // What another page has asked for is not done in this one.

@@ -33,30 +33,35 @@ export const outputActions: JupyterFrontEndPlugin<void> = {
   activate: ({ commands }: JupyterFrontEnd, links: KernelLinks | null, palette: ICommandPalette | null) => {
     if (!links) return
     const { tracker } = links
-    /** Whether something can be done with the output of a cell. */
+    /** Whether something can be done with the output of a cell, if agentmagic is loaded. */
     const can = (panel: NotebookPanel | null, cell: Cell | null | undefined, action: Action): cell is CodeCell => {
-      if (!panel || !(cell instanceof CodeCell) || !links.of(panel).state || !isTrusted(panel.context.model)) return false
+      if (!panel || !(cell instanceof CodeCell) || !isTrusted(panel.context.model)) return false
       const parts = shownBy(cell)
       return action === 'fix' ? parts.some(({ kind }) => kind === 'error') : parts.length > 0
     }
+    const isOffered = (panel: NotebookPanel | null, cell: Cell | null | undefined, action: Action) =>
+      panel !== null && links.of(panel).state !== null && can(panel, cell, action)
+    /** Takes the keys in any case: what is typed next is meant for the panel, also before the kernel has answered. */
     const act = (panel: NotebookPanel | null, cell: Cell | null | undefined, action: Action) => {
-      if (!panel || !can(panel, cell, action)) return
-      const source = cell.model.sharedModel.getSource().slice(0, LONGEST_TEXT)
-      links.of(panel).send({ type: 'output', action, count: cell.model.executionCount, source, outputs: shownBy(cell) })
-      void commands.execute(PANEL)
+      if (panel && can(panel, cell, action)) {
+        const source = cell.model.sharedModel.getSource().slice(0, LONGEST_TEXT)
+        links.of(panel).sendSoon({ type: 'output', action, count: cell.model.executionCount, source, outputs: shownBy(cell) })
+      }
+      void commands.execute(PANEL, { begins: action !== 'ask' })
     }
     const active = () => tracker.currentWidget?.content.activeCell
     for (const [action, , label] of ACTIONS) {
       commands.addCommand(command(action), {
         label,
-        isEnabled: () => can(tracker.currentWidget, active(), action),
+        isEnabled: () => (action === 'ask' ? active() instanceof CodeCell : can(tracker.currentWidget, active(), action)),
+        isVisible: () => isOffered(tracker.currentWidget, active(), action),
         execute: () => act(tracker.currentWidget, active(), action)
       })
       palette?.addItem({ command: command(action), category: 'Agent' })
     }
     const bar = new Bar(commands)
     tracker.widgetAdded.connect((_, panel) => {
-      bar.follow(panel.content, (cell, action) => can(panel, cell, action), (cell, action) => act(panel, cell, action))
+      bar.follow(panel.content, (cell, action) => isOffered(panel, cell, action), (cell, action) => act(panel, cell, action))
     })
   }
 }

@@ -53,6 +53,27 @@ def test_an_approval_is_scrolled_into_sight_of_a_reader_who_is_at_the_end_or_has
     is_seen(stage, "Approve")
 
 
+BUSY = """async outside => {
+  const log = document.querySelector('#cell .am-log'), heights = { true: '5000px', false: '' }
+  for (const is of [!outside, outside, !outside, outside]) {
+    await new Promise(requestAnimationFrame)
+    for (const begin = performance.now(); performance.now() - begin < 25; );
+    log.style.minHeight = heights[is]
+  }
+}"""
+"""Moves the end of the turn out of sight and back in frames that are late, and at last out of sight or not."""
+
+
+def test_the_line_of_the_turn_is_pinned_where_its_end_is_also_if_the_page_is_busy(stage):
+    stage.show(Feed([*started(), *text("word")]), "cell")
+    line = stage.page.locator("#cell .am-running")
+    for outside in [True, False] * 16:
+        stage.page.evaluate(BUSY, outside)
+        is_pinned = "outside => document.querySelector('#cell .am-running').matches('.am-pinned') === outside"
+        stage.page.wait_for_function(is_pinned, arg=outside, timeout=5_000)
+    expect(line).to_be_visible()
+
+
 def test_an_approval_out_of_sight_is_told_and_given_in_a_bar_or_reached_from_there_by_key(stage):
     for home in HOMES:
         asked(stage, home)

@@ -110,6 +110,49 @@ def test_the_focus_stays_in_the_view_when_what_held_it_can_no_longer_be_answered
     expect(stage.page.get_by_role("group", name="Question")).to_be_focused()
 
 
+SAVED = {"name": "agent", "about": "2 turns, just now", "saved": True}
+SETUP = {"why": "No key.", "local": "", "install": "", "providers": [], "keyring": "", "servers": [], "fixed": False}
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("Take back", {"note": "“hello” waits."}, {"note": ""}),
+        ("Undo", {"cleared": 2}, {"cleared": 0}),
+        ("Resume", {"left": "2 open tasks"}, {"left": ""}),
+        ("Go on with it", {"offered": SAVED}, {"offered": None}),
+        ("Start anew", {"earlier": "The conversation goes on: 2 turns, just now."}, {"earlier": ""}),
+        ("Not now", {"setup": SETUP}, {"setup": None}),
+        ("Remove @x", {"attached": [("@x", "3 lines")]}, {"attached": []}),
+    ],
+)
+@pytest.mark.parametrize("how", ["pressed", "offered no more"])
+def test_a_button_of_the_panel_that_goes_away_leaves_the_keys_in_the_box(stage, name, before, after, how):
+    feed = Feed(one_text("a"))
+    stage.show(feed, **before)
+    button = stage.page.locator("#panel").get_by_role("button", name=name, exact=True).filter(visible=True)
+    button.focus()
+    if how == "pressed":
+        stage.press("Enter")
+    stage.play(feed, **after)
+    expect(button).to_have_count(0)
+    stage.page.keyboard.type("dd")
+    expect(stage.page.get_by_label("Message", exact=True)).to_have_value("dd")
+
+
+def test_an_item_of_a_menu_leaves_the_keys_in_the_box_and_what_was_left_before_a_button_goes_is_not_fetched(stage):
+    feed = Feed(one_text("a"))
+    stage.show(feed, note="“hello” waits.")
+    box = stage.page.get_by_label("Message", exact=True)
+    stage.page.locator("summary[aria-label=More]").press("Enter")
+    stage.page.locator(".am-menu").get_by_role("button", name="Undo", exact=True).press("Enter")
+    expect(box).to_be_focused()
+    stage.button("Take back").focus()
+    stage.page.mouse.click(3, 3)  # beside the view, where nothing can have the focus
+    stage.play(feed, note="")
+    assert stage.page.evaluate("() => document.activeElement === document.body")
+
+
 def test_what_is_open_in_a_result_stays_open_when_the_turn_ends_or_all_is_told_again(stage):
     feed = Feed(one_call(CALL, Text(NESTED)))
     stage.show(feed)
