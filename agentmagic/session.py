@@ -73,7 +73,7 @@ from agentmagic.prompt.attachments import Attacher
 from agentmagic.providers.base import KINDS, Model, is_played
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.outside import display_name, is_outside
-from agentmagic.providers.registry import address_of, info
+from agentmagic.providers.registry import address_of, full_name, info
 from agentmagic.providers.traffic import Traffic
 from agentmagic.replay.deck import Deck
 from agentmagic.replay.map_tape import MapTape
@@ -453,7 +453,7 @@ class Session:
                 account=self._account(),
                 name=self.name if recipe.agent_tools else "",
             )
-            notices = tuple(self._noted.new(override_notes(turn.model.name)))
+            notices = tuple(self._noted.new(override_notes(turn.model.name, _chosen_model(recipe))))
             within = self._connections.with_loop
             caps = self._caps(turn.model.name, is_paid=tape is None or tape.mode not in OFFLINE_MODES)
             notices += tuple(filter(None, (cap.warning() for cap in caps)))
@@ -1045,7 +1045,8 @@ class Session:
             if driver is None
             else ()  # a call of an MCP client costs nothing
         )
-        infos = (*override_notes(None if driver else model.name), *self._connections.notes(recipe, model))
+        overrides = override_notes(None if driver else model.name, _chosen_model(recipe))
+        infos = (*overrides, *self._connections.notes(recipe, model))
         self._notices.extend(Notice("info", words) for words in self._noted.new(infos))
         unattended = (UNATTENDED,) if settings.step and not settings.attended else ()
         self._warn((*settings.notices, *self._noted.new(unattended)))
@@ -1145,6 +1146,12 @@ def _project(recipe: Agent, settings: TurnSettings, *, recorded: Collection[str]
     asks = bool(settings.attended)
     project = project_here(rules=recipe.rules and is_ours, asks=asks, recorded_names=recorded)
     return project if settings.skills else project.without_skills()
+
+
+def _chosen_model(recipe: Agent) -> str:
+    """Return the full name of the model that an agent names, or "" if it names none."""
+    model = recipe.model
+    return display_name(full_name(model)) if isinstance(model, str) else "" if model is None else model.name
 
 
 def _prompt_of(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:

@@ -113,6 +113,7 @@ class Transcript:
             self._client = ""
             self._asker = ""
             self._step = 0
+            self._retry: RetryBlock | None = None
             self._parts: dict[int, _Part] = {}
             self._cards: dict[str, ToolCard] = {}
             self._inside: dict[int, Transcript] = {}
@@ -164,7 +165,7 @@ class Transcript:
             case events.StepRetried():
                 self._withdraw_step()
                 self._enter("waiting to try again")
-                self._add(RetryBlock(event.attempt, event.delay, event.error, event.tries))
+                self._retry = self._add(RetryBlock(event.attempt, event.delay, event.error, event.tries, open=True))
             case events.StepFinished():
                 self._finish_step(event)
             case events.TurnFinished():
@@ -257,6 +258,7 @@ class Transcript:
         self._step = len(self.blocks)
         self._parts = {}
         self._cards = {}
+        self._retry = None
 
     def _enter(self, phase: str) -> None:
         if self.running:
@@ -354,6 +356,10 @@ class Transcript:
     # -- parts ---------------------------------------------------------------------------------
 
     def _start_part(self, event: events.PartStarted) -> _Part:
+        if self._retry is not None:  # the request that was sent again is being answered
+            self._retry.open, self._retry.answered = False, True
+            self._retry.version += 1
+            self._retry = None
         match event.kind:
             case "text":
                 block = TextBlock(open=True)

@@ -447,11 +447,16 @@ def share(event: ToolProgress) -> float | None:
 
 
 def retry(block: RetryBlock, *, times: bool) -> str:
-    """Return a sentence that says why and when a failed request is sent again."""
+    """Return a sentence that says why and when a failed request is sent again, or was if the block is closed."""
     error = sanitize(block.error).strip().rstrip(".")
-    when = f" in {round(block.delay, 1):g} s" if times else ""
-    joint = ". Trying" if ". " in error else ", trying"
-    return f"{error}{joint} again{when} ({block.attempt + 1} of {block.tries})"
+    seconds = f"{round(block.delay, 1):g} s" if times else ""
+    number = f"({block.attempt + 1} of {block.tries})"
+    if block.open:
+        joint = ". Trying" if ". " in error else ", trying"
+        return f"{error}{joint} again{f' in {seconds}' if seconds else ''} {number}"
+    if not block.answered:
+        return f"{error}. The turn ended before the next try {number}"
+    return f"{error}. Tried again{f' after {seconds}' if seconds else ''} {number}"
 
 
 def receipt(event: VariablesChanged) -> str:

@@ -107,8 +107,9 @@ def undo_report(session: Session, *, redo: bool = False) -> str:
         lines = ["The conversation is forgotten again."]
     if outcome.kind == "edit" and not redo:
         lines.append(f"The conversation is as it was before that: {turns}.")
-    if outcome.restored:
-        lines.append(f"Put back: {', '.join(outcome.restored)}.")
+    put_back = [name for name in outcome.restored if name not in outcome.removed]
+    removed = sorted(outcome.removed)
+    lines += [f"{done}: {', '.join(names)}." for done, names in (("Put back", put_back), ("Removed", removed)) if names]
     lines += [f"Left alone: {name}: {why}." for name, why in outcome.refused.items()]
     if outcome.problem:
         lines.append(outcome.problem)

@@ -532,6 +532,20 @@ ROWS = {
         "> **Retry:** Rate limited, trying again in 2 s (2 of 5)\n",
         {"text": "Rate limited, trying again in 2 s (2 of 5)"},
     ),
+    "a retry that was answered": (
+        blocks.RetryBlock,
+        [events.StepRetried(1, 1, 2.0, "Rate limited."), *text("Yes.")],
+        *["Rate limited. Tried again after 2 s (2 of 5)"] * 2,
+        "> **Retry:** Rate limited. Tried again after 2 s (2 of 5)\n",
+        {"text": "Rate limited. Tried again after 2 s (2 of 5)"},
+    ),
+    "a retry in a turn that was stopped": (
+        blocks.RetryBlock,
+        [*started(), events.StepRetried(1, 1, 2.0, "Rate limited."), *over("", "cancelled")],
+        *["Rate limited. The turn ended before the next try (2 of 5)"] * 2,
+        "> **Retry:** Rate limited. The turn ended before the next try (2 of 5)\n",
+        {"text": "Rate limited. The turn ended before the next try (2 of 5)"},
+    ),
     "a map under way": (
         blocks.ProgressBlock,
         [RUNNING],

@@ -293,11 +293,12 @@ class TerminalScreen(TurnScreen):
         for block in self.transcript.blocks:
             if isinstance(block, ChecklistBlock) and block.key not in self._printed_keys:
                 self._print_tasks(block)
-            if block.open and block.key in self._printed_keys:  # a tool call was reopened for an approval: print again
+            is_open = block.open and not isinstance(block, RetryBlock)  # a retry is printed while it waits
+            if is_open and block.key in self._printed_keys:  # a tool call was reopened for an approval: print again
                 self._printed_keys.discard(block.key)
                 self._begun_keys.discard(block.key)
             if (
-                block.open
+                is_open
                 or block.key in self._printed_keys
                 or isinstance(block, PromptBlock)
                 or self._may_be_value(block)
@@ -451,7 +452,7 @@ class LiveHtml:
         self._due = False  # reset before the snapshot: a question that comes after the snapshot needs another update
         self._snapshot = self._transcript.snapshot(self._snapshot)
         page = self._renderer.update(self._snapshot)
-        self._send({"text/html": self._aside(page), "text/plain": "This is under way."})
+        self._send({"text/html": self._aside(page), "text/plain": "The turn was under way when this was shown."})
         return len(page)
 
     def _send(self, data: Mapping[str, str]) -> None:
