@@ -458,11 +458,28 @@ class Session:
             caps = self._caps(turn.model.name, is_paid=tape is None or tape.mode not in OFFLINE_MODES)
             notices += tuple(filter(None, (cap.warning() for cap in caps)))
             work = MapWork(turn, row_source, prompts, settings, caps, within, self._count, notices, tape, self._count)
-            view = view or current_host().map_view(self)
-            run = self._map = MapRun(work, view)
+            run = self._begin_map(work, view or current_host().map_view(self))
+        if run.view is not None:
+            run.view.begin(run)
+        return run
+
+    def begin_map_again(self, run: MapRun) -> MapRun:
+        """Start a map that has ended again: only its rows without an answer are asked. The caller shows the new map.
+
+        What the map has cost counts towards its `max_cost` and `max_tokens`. Raises UsageError if the map still runs,
+        if its rows come from an iterator, or if it is on a cassette.
+        """
+        with self._starting:
+            self._refuse_while_busy()
+            if (work := run.work_again()) is None:
+                raise UsageError("These rows cannot be asked again from here. Run the cell of the map again.")
+            learn_secrets()
+            caps = self._caps(work.turn.model.name)
+            return self._begin_map(replace(work, budgets=caps, notices=()), run.view)
+
+    def _begin_map(self, work: MapWork, view: MapView | None) -> MapRun:
+        run = self._map = MapRun(work, view)
         run.listen(lambda progress: void(self._map_listeners.tell(progress)))
-        if view is not None:
-            view.begin(run)
         return run
 
     def _draft_of_map(

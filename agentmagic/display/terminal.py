@@ -136,8 +136,8 @@ class TextRenderer:
         """Return the counts of a map's rows on one line, and the errors and notices below."""
         progress = block.progress
         head = " · ".join((map_words.heading(progress), *map_words.figures(progress, times=self.times)))
-        below = [*map_words.errors(progress), *map_words.notices(progress)]
-        return "\n".join((f"{words.GLYPHS[map_words.STATES[progress.ended]]} {head}", *map(_indent, below)))
+        below = [*map_words.errors(progress), *map_words.notices(progress), *map_words.advice(progress)]
+        return "\n".join((f"{map_words.GLYPHS[map_words.state(progress)]} {head}", *map(_indent, below)))
 
     def footer(self, block: FooterBlock) -> str:
         """Return the figures of a turn (time, cost and others) on one line."""

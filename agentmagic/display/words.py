@@ -104,11 +104,12 @@ _STOPS: dict[StopReason, str] = {
     "done": "",
     "limit": "stopped at the limit of steps",
     "budget": "stopped at the budget",
-    "timeout": "timed out",
+    "timeout": "",
     "cancelled": "stopped",
     "no_tools": "no tools to call",
-    "error": "failed",
+    "error": "",
 }
+"""How a turn ended, in its footer. For a timeout and an error this is "", because the notice above has the reason."""
 STOPS = OpenTable(_STOPS, lambda reason: f"stopped: {_plain_word(reason)}")
 
 FILES = "Their text"

@@ -100,6 +100,9 @@ RUNNING = events.MapProgress(
     *(42.0, 9.0, 100.0, (("<b>refused</b>", 2),)),
 )
 MAPPED = "4 answered before · 2 failed · 8 under way · 42 rows a minute · $0.0300 of about $0.1000 · about 2 min left"
+FAILED, NAMED = (("<b>refused</b>", 3),), ((("r1", "Nice <i>"), ("r2", "")),)
+NAMES = "r1 “Nice <i>”, r2, 1 more"
+LOST = "No file keeps the answers (--to FILE, to= in code): run again, this asks all rows again."
 KEPT = "The answers are kept in l.jsonl. Run this again to go on with the rest."
 
 
@@ -553,6 +556,27 @@ ROWS = {
         f"◐ 30 of 100 rows · {MAPPED}\n  2 rows: <b>refused</b>",
         "> 30 of 100 rows · 4 answered before · 2 failed · 8 under way",
         {"state": "running", "heading": "30 of 100 rows", "shares": (0.28, 0.02), "errors": ["2 rows: <b>refused</b>"]},
+    ),
+    "a map with failed rows": (
+        blocks.ProgressBlock,
+        [replace(RUNNING, total=30, ended="done", running=0, kept=0, errors=FAILED, examples=NAMED)],
+        f"! 30 rows 2 failed · $0.0300 · 9.0 s 3 rows: <b>refused</b> ({NAMES}) {LOST}",
+        f"! 30 rows · 2 failed · $0.0300 · 9.0 s\n  3 rows: <b>refused</b> ({NAMES})\n  {LOST}",
+        "> 3 rows: \\<b>refused\\</b> (r1 “Nice <i>”, r2, 1 more)",
+        {
+            "state": "partly",
+            "errors": [f"3 rows: <b>refused</b> ({NAMES})"],
+            "again": "Ask the 2 failed rows again",
+            "advice": LOST,
+        },
+    ),
+    "a map of which all rows failed": (
+        blocks.ProgressBlock,
+        [replace(RUNNING, total=2, answered=0, ended="done", running=0, kept=0, errors=(), file="l.jsonl")],
+        f"✗ 2 rows 2 failed · $0.0300 · 9.0 s {KEPT}",
+        f"✗ 2 rows · 2 failed · $0.0300 · 9.0 s\n  {KEPT}",
+        "> 2 rows · 2 failed",
+        {"state": "failed", "advice": KEPT},
     ),
     "a map that was stopped": (
         blocks.ProgressBlock,
