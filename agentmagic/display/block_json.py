@@ -381,13 +381,12 @@ class JsonRenderer:
 
     def question(self, block: QuestionBlock) -> QuestionFields:
         """Return the question with its answer, and the ways to answer."""
-        answer = None if block.answer is None else sanitize(block.answer)
         ask = block.ask if block.open else ""
         suggestion = sanitize(block.suggested) if block.open else ""
         return {
             "kind": "question",
             "text": sanitize(block.text),
-            "answer": answer,
+            "answer": words.answer(block),
             "ask": ask,
             "suggested": suggestion,
             "step": block.step,

@@ -198,7 +198,8 @@ class _BlockHtml:
     def question(self, block: QuestionBlock) -> Markup:
         state: State = "waiting" if block.open else "done"
         edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
-        reply = () if block.answer is None else (Markup("<br><b>Answer:</b> "), sanitize(block.answer))
+        answer = words.answer(block)
+        reply = () if answer is None else (Markup("<br><b>Answer:</b> "), answer)
         label = Markup("<b>{}</b> ").format("Paused:" if block.step else "Question:")
         files = fold(words.FILES, element("pre", sanitize(block.files), style=PRE), look=SUMMARY, is_open=block.open)
         return _paragraph(label + sanitize(block.text), *reply, style=edge) + (files if block.files else "")

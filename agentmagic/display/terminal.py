@@ -109,9 +109,8 @@ class TextRenderer:
 
     def question(self, block: QuestionBlock) -> str:
         """Return a question to the user, and below it the files in question and the answer, if there are any."""
-        answer = () if block.answer is None else (_indent(sanitize(block.answer)),)
-        files = (_indent(sanitize(block.files)),) if block.files else ()
-        return "\n".join((f"? {sanitize(block.text)}", *files, *answer))
+        files = _indent(sanitize(block.files))
+        return "\n".join(filter(None, (f"? {sanitize(block.text)}", files, _indent(words.answer(block) or ""))))
 
     def proposal(self, block: ProposalBlock) -> str:
         """Return the title, state and reason of a proposed cell, and its whole code below."""

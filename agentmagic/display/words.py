@@ -365,6 +365,16 @@ def attempts(row: TaskProgress) -> Iterator[str]:
         yield f"Attempt {number}: {verdict}{f' ({single_line(why, 4 * SHORT_ARGUMENTS)})' if why else ''}.{then}"
 
 
+def answer(block: QuestionBlock) -> str | None:
+    """Return the user's answer to a question, None before the answer.
+
+    An answer that is a plan is not repeated, because the checklist of the plan shows its tasks.
+    """
+    if block.answer is None or not block.plan:
+        return None if block.answer is None else sanitize(block.answer)
+    return "Run as it is." if block.answer.strip() in ("", block.suggested.strip()) else "Run as changed."
+
+
 def stretches(text: str) -> list[tuple[str, bool]]:
     """Split a text into parts, each with True if it is laid out in columns, like a data frame in a prompt."""
     parts = [(part, bool(place % 2)) for place, part in enumerate(_COLUMNS.split(text))]

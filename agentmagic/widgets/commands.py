@@ -30,6 +30,9 @@ They work in a cell and in a panel.
 STOP_MAP = "stop-map"
 """The type of the page message that ends a map. It works in a cell and in a panel."""
 
+ASK_ROWS = "ask-rows"
+"""The type of the page message that asks the failed rows of a map again. It works in the cell of the map."""
+
 NEEDS_EXTENSION = "This works in a notebook with %load_ext agentmagic. In code, use the methods of the session."
 
 LONGEST_NAME = 1_000

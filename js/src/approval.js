@@ -167,7 +167,7 @@ function edit(place, block, desk, seen) {
     place.scrollIntoView({ block: "nearest" })
   })
   const watch = () => seen.extent.watch(fields.map(({ box }) => box))
-  put(place, h("div", { onkeydown: pressed }, places, more, problem, row))
+  put(place, h("div", { class: "am-editing", onkeydown: pressed }, places, more, problem, row))
   watch()
   if (fields[0]) fields[0].box.focus()
   else place.querySelector("button")?.focus()

@@ -478,6 +478,22 @@ ROWS = {
         "> **Question:** Which folder?\n\n> **Reply:** here\n",
         {"answer": "here", "ask": "", "suggested": ""},
     ),
+    "a plan that was changed": (
+        blocks.QuestionBlock,
+        [events.QuestionAsked("q", "Run it?", "t1 look", plan="new"), events.QuestionAnswered("q", "t1 find")],
+        "Question: Run it? Answer: Run as changed.",
+        "? Run it?\n  Run as changed.",
+        "> **Question:** Run it?\n\n> **Reply:** Run as changed.\n",
+        {"answer": "Run as changed.", "plan": "new"},
+    ),
+    "a plan that was run as it is": (
+        blocks.QuestionBlock,
+        [events.QuestionAsked("q", "Run it?", "t1 look", plan="new"), events.QuestionAnswered("q", "t1 look")],
+        "Question: Run it? Answer: Run as it is.",
+        "? Run it?\n  Run as it is.",
+        "> **Question:** Run it?\n\n> **Reply:** Run as it is.\n",
+        {"answer": "Run as it is."},
+    ),
     "a pause before a request": (
         blocks.QuestionBlock,
         [events.QuestionAsked("q", "Request 1", step=True)],

@@ -32,7 +32,7 @@ from agentmagic.mapping.run import MapRun
 from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.terminal_bar import TerminalBar
 from agentmagic.text import did_you_mean
-from agentmagic.widgets.page_messages import AskRows
+from agentmagic.widgets.commands import ASK_ROWS
 
 if TYPE_CHECKING:
     from agentmagic.widgets.view import View
@@ -125,7 +125,7 @@ class MapCellView(MapView):
                 return
             self._over = True
             can_ask = self._setup is not None and self.run.work_again() is not None
-            self._screen.offer_retry(self._ask_again if can_ask else None, AskRows.model_fields["type"].default)
+            self._screen.offer_retry(self._ask_again if can_ask else None, ASK_ROWS)
             self._screen.finish()
             for line in map_results.summary(self.run.so_far(), times=self._front.kind is not Kind.BATCH):
                 say(line)
