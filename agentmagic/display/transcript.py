@@ -156,7 +156,7 @@ class Transcript:
                 self._enter(event.text)
             case events.StepStarted():
                 self._start_step()
-                self._enter("waiting for the model")
+                self._enter(words.waiting(self.running))
             case events.PartStarted():
                 if event.kind != "hosted_result":  # a hosted result is shown in its call's card
                     self._start_part(event)

@@ -584,6 +584,12 @@ def activity(running: FooterBlock, blocks: Iterable[Block]) -> str:
             return running.phase
 
 
+def waiting(running: FooterBlock | None) -> str:
+    """Return in words what a turn waits for after a request: a model on this machine reads the prompt for a while."""
+    is_local = running is not None and running.model.startswith("local:")
+    return "the local model is reading the prompt" if is_local else "waiting for the model"
+
+
 def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:
     """Yield the figures of a turn: agent, model, time (if `times` is true), cost, and how it ended.
 

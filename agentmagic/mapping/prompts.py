@@ -20,7 +20,7 @@ from agentmagic.values.describe import CHARACTERS
 
 KEY = 24
 """Hexadecimal digits of a row's key: 96 bits, so that no two rows of a frame have the same key by chance."""
-LONGEST_PIECE = 60
+LONGEST_PIECE = 40
 """Maximum number of characters of a row's values that name the row to the user."""
 LONGEST_PROBLEM = 300
 """Maximum number of characters in the problem of a row that cannot be asked."""

@@ -23,7 +23,7 @@ export function keyed(key, label, onclick, kind = "") {
 }
 
 /** Shows a key on a button. @param {HTMLElement} element @param {string} key */
-function withKey(element, key) {
+export function withKey(element, key) {
   element.append(h("kbd", { class: "am-letter", "aria-hidden": "true", "data-key": key }))
   return element
 }

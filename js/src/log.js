@@ -75,15 +75,16 @@ export class Log {
   }
 
   /** Shows a welcome text and example prompts in a conversation without turns. @param {State} state @param {(prompt: string) => void} propose */
-  welcome({ welcome = "", examples = [] }, propose) {
-    const said = JSON.stringify([welcome, examples])
+  welcome({ welcome = "", examples = [], setup = null }, propose) {
+    const answers = setup ? "" : welcome // the card for a user without a key says what is missing
+    const said = JSON.stringify([answers, examples])
     if (said === this.#welcomed) return
     this.#welcomed = said
     put(
       this.#empty,
       h("p", { class: "am-heading" }, "Nothing asked yet."),
       h("p", {}, "Ask about this notebook. The agent can call the functions that @tool marks and the tools of the Servers tab, and asks before it does what could hurt."),
-      h("p", { class: "am-hint" }, welcome),
+      answers && h("p", { class: "am-hint" }, answers),
       ...examples.map((example) => button(example, () => propose(example), "example")),
       h("p", { class: "am-hint" }, "@ attaches a variable, / lists commands, the up key brings back what you asked."),
     )

@@ -283,12 +283,22 @@ class CellView(RunView):
         from agentmagic.jupyter.cell.model_setup import ModelSetup  # imported late: only a user without a key needs it
 
         choice: Future[bool] = Future()
-        self._screen.offer_setup(lambda view: ModelSetup(view, session, missing, choice.set_result))
+        cards: list[ModelSetup] = []
+
+        def offer(view: "View") -> ModelSetup:
+            cards.append(ModelSetup(view, session, missing, choice.set_result))
+            return cards[0]
+
+        self._screen.offer_setup(offer)
 
         def stop() -> None:
             raise TurnInterrupted("no model was chosen.")
 
-        engine().wait(choice, stop)
+        try:
+            engine().wait(choice, stop)
+        finally:
+            for card in cards:
+                card.close()
         return choice.result()
 
     def restart(self) -> None:
