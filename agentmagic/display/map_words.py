@@ -1,7 +1,6 @@
 """The texts and figures about a map that all renderers share. A map runs one prompt for many rows."""
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 from typing import Literal
 
 from agentmagic.display import words
@@ -94,9 +93,10 @@ def errors(progress: MapProgress) -> list[str]:
     """Return a line for each of the first kinds of error, which names its first rows, and a line for the rest."""
     others = progress.failed + progress.in_doubt - sum(number for _, number in progress.errors)
     more = [f"{plural(others, 'row')}: other errors"] if progress.errors and others > 0 else []
+    examples = progress.examples or [()] * len(progress.errors)
     lines = [
         f"{plural(number, 'row')}: {single_line(sanitize(error), LONGEST_ERROR)}{_named(rows, number)}"
-        for (error, number), rows in zip_longest(progress.errors, progress.examples, fillvalue=())
+        for (error, number), rows in zip(progress.errors, examples, strict=False)
     ]
     return [*lines, *more]
 

@@ -208,7 +208,7 @@ export interface RetryFields {
   text: string
 }
 
-/** The progress of a map, which runs one prompt for many rows. `shares` are two numbers from 0 to 1, the shares of answered and of failed rows; None if the total is unknown. `again` is the label of the button that asks the failed rows again, "" if there are none. Where the page cannot offer the button, it shows `advice`. */
+/** The progress of a map, which runs one prompt for many rows. `shares` are two numbers from 0 to 1, the shares of answered and of failed rows; None if the total is unknown. `again` is the label of the button that asks the failed rows again, "" if there are none. A page that cannot offer the button shows `advice`. */
 export interface ProgressFields {
   within?: number
   kind: "progress"

@@ -141,7 +141,8 @@ class MapCellView(MapView):
             on_failure=lambda _turn, error: view.complain(failure_message(error)),
         )
         if not queue.waits:  # a second click has no effect: the map is queued already
-            turn = QueuedTurn(partial(self._context.copy().run, self._run_again, setup), "")
+            begin = partial(self._run_again, setup)
+            turn = QueuedTurn(partial(self._context.copy().run, begin), "")
             engine().loop.call_soon_threadsafe(queue.add, turn)
 
     def _run_again(self, setup: CellSetup) -> None:
