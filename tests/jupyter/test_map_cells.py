@@ -208,7 +208,9 @@ def test_a_failed_row_ends_the_map_if_it_shall_and_the_cell_goes_on_if_it_may(ma
         cell = mapping.run(line)
         assert cell.ok == is_ok
         assert "✗ Failed: 4 of 30 rows" in cell.text
-        assert "Row r3 failed: <b>three</b> is refused" in cell.error or is_ok
+        assert "1 row: <b>three</b> is refused (r3 “row 3”)" in cell.text
+        assert cell.error == ("" if is_ok else "MapFailed: the map failed; the output says why.")
+        assert "is refused" not in cell.stream
         assert mapping.value("labels.answer['r2']") == "'SAY ROW 2'"
 
 
@@ -234,7 +236,7 @@ def test_a_map_that_ends_early_keeps_the_answers_of_its_file_in_the_variable(map
         "([], 'SAY ROW 4', '<b>three</b> is refused', 'not asked')"
     )
     stopping = mapping.run(ASK.replace("--to", "--on-error stop --concurrency 1 --to"))
-    assert "Row r3 failed" in stopping.error
+    assert "MapFailed: the map failed; the output says why." == stopping.error
     assert (
         mapping.value("sorted(set(labels._status)), labels.answer['r11']") == "(['answered', 'failed'], 'SAY ROW 11')"
     )

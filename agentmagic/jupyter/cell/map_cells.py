@@ -197,9 +197,13 @@ def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> No
         if partial is None or not partial.rows:
             raise
         _hand_over(partial, setup)
+        is_in_card = any(reason in str(error) for reason, _ in partial.progress.errors)
+        # A program that runs notebooks (kind BATCH) logs only the exception, so this must have the whole message.
+        error.is_shown = is_in_card and setup.front.kind is not Kind.BATCH
         if not command.keep_going:
             raise
-        say(str(error))
+        if not is_in_card:
+            say(str(error))
     else:
         _hand_over(result, setup)
 
