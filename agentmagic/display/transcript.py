@@ -277,6 +277,7 @@ class Transcript:
                 self._give_up(block)
         self._parts = {}
         if not event.interrupted:
+            self._end_retry()
             self._step = len(self.blocks)
         self._spend(event.usage)
 
@@ -313,6 +314,13 @@ class Transcript:
         for block in self.blocks[self._turn :]:
             if block.open and not isinstance(block, ProgressBlock):  # a map can outlive the turn
                 self._give_up(block)
+
+    def _end_retry(self) -> None:
+        """Close the step's RetryBlock, if there is one: the request that was sent again is answered."""
+        if self._retry is not None:
+            self._retry.open, self._retry.answered = False, True
+            self._retry.version += 1
+            self._retry = None
 
     def _withdraw_retry(self) -> str:
         """Remove the step's RetryBlock, because the end of the turn reports the error.
@@ -356,10 +364,7 @@ class Transcript:
     # -- parts ---------------------------------------------------------------------------------
 
     def _start_part(self, event: events.PartStarted) -> _Part:
-        if self._retry is not None:  # the request that was sent again is being answered
-            self._retry.open, self._retry.answered = False, True
-            self._retry.version += 1
-            self._retry = None
+        self._end_retry()
         match event.kind:
             case "text":
                 block = TextBlock(open=True)

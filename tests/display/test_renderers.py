@@ -24,7 +24,7 @@ from agentmagic.messages import (
     Usage,
     user,
 )
-from tests.display.logs import MODEL, USAGE, asked_for, carried_out, over, reasoning, started, text, words_of
+from tests.display.logs import MODEL, USAGE, asked_for, carried_out, over, reasoning, started, step_over, text, words_of
 from tests.export.turns import turn
 
 CALL = ToolCall("c1", "run_query", {"sql": "SELECT 1", "limit": 3})
@@ -553,7 +553,7 @@ ROWS = {
     ),
     "a retry that was answered": (
         blocks.RetryBlock,
-        [events.StepRetried(1, 1, 2.0, "Rate limited."), *text("Yes.")],
+        [events.StepRetried(1, 1, 2.0, "Rate limited."), *step_over(), *over("")],  # an empty answer is an answer
         *["Rate limited. Tried again after 2 s (2 of 5)"] * 2,
         "> **Retry:** Rate limited. Tried again after 2 s (2 of 5)\n",
         {"text": "Rate limited. Tried again after 2 s (2 of 5)"},

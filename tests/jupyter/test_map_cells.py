@@ -236,7 +236,7 @@ def test_a_map_that_ends_early_keeps_the_answers_of_its_file_in_the_variable(map
         "([], 'SAY ROW 4', '<b>three</b> is refused', 'not asked')"
     )
     stopping = mapping.run(ASK.replace("--to", "--on-error stop --concurrency 1 --to"))
-    assert "MapFailed: the map failed; the output says why." == stopping.error
+    assert stopping.error == "MapFailed: the map failed; the output says why."
     assert (
         mapping.value("sorted(set(labels._status)), labels.answer['r11']") == "(['answered', 'failed'], 'SAY ROW 11')"
     )

@@ -9,6 +9,7 @@ from agentmagic.events import (
     AgentOption,
     ApprovalAsked,
     ApprovalGiven,
+    MapProgress,
     PartDelta,
     PartFinished,
     PartStarted,
@@ -383,6 +384,21 @@ def test_the_tasks_of_a_plan_stand_in_its_box_while_it_can_be_changed_and_then_i
     stage.play(feed, QuestionAnswered("q1", "t1 find(word: two)"), home="cell")
     expect(tasks).to_be_visible()
     expect(stage.page.locator(".am-answer")).to_have_text("Run as it is.")
+
+
+def test_a_map_with_failed_rows_names_them_and_asks_them_again_by_a_key_or_says_how(stage):
+    rows = {"errors": (("It is too long.", 2),), "examples": ((("r1", "A lamp"), ("r2", "")),), "ended": "done"}
+    stage.show(Feed([MapProgress("m", 9, 7, 2, **rows)]), "cell", actions=["ask-rows"])
+    shown = stage.page.locator(".am-map")
+    expect(shown).to_have_attribute("data-state", "partly")
+    expect(shown.locator(".am-icon-partly")).to_be_visible()
+    assert "2 rows: It is too long. (r1 “A lamp”, r2)" in shown.inner_text()
+    assert "No file keeps the answers" not in shown.inner_text()
+    stage.button("Ask the 2 failed rows again").press("Enter")
+    assert stage.sent("cell") == [{"type": "ask-rows"}]
+    stage.show(Feed([MapProgress("m", 9, 7, 2, **rows)]), "cell", actions=[])
+    expect(stage.button("Ask the 2 failed rows again")).to_be_hidden()
+    assert "No file keeps the answers" in shown.inner_text()
 
 
 # -- the panel -------------------------------------------------------------------------------------
