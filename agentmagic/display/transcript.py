@@ -47,7 +47,7 @@ from agentmagic.messages import (
     Usage,
     sources_of,
 )
-from agentmagic.plan import Checklist
+from agentmagic.plan import NOT_RUN, Checklist
 from agentmagic.text import sanitize, single_line
 from agentmagic.tools.server_names import shown_server
 
@@ -284,6 +284,8 @@ class Transcript:
     def _finish_turn(self, event: events.TurnFinished) -> None:
         result = event.result
         self._give_up_open()
+        if result.final_text.startswith(NOT_RUN):  # the answer has the plan
+            self.blocks[self._turn :] = [block for block in self.blocks[self._turn :] if block is not self._plan]
         self._show_final_text(result.final_text)
         if result.value is not None:
             self._show_value(result.wrapped_in)
