@@ -679,7 +679,8 @@ class MapProgress:
     perhaps charged, but whose answer was lost. `usage` is the cost of all rows so far, kept rows included; `projected`
     is the estimated cost of all rows in US dollars, or None if unknown. `rate` is in rows a minute, `seconds` the
     duration of this run so far, `left` the estimated remaining seconds, or None if unknown. `errors` has the first
-    kinds of error, each with the number of its rows. `ended` says why the map is over, or "" while it runs.
+    kinds of error, each with the number of its rows. `examples` has, for each of these kinds, its first rows: their
+    labels, each with a short piece of the row. `ended` says why the map is over, or "" while it runs.
     """
 
     type: ClassVar[str] = "map_progress"
@@ -699,6 +700,7 @@ class MapProgress:
     ended: MapEnd = ""
     file: str = ""
     in_doubt: int = 0
+    examples: tuple[tuple[tuple[str, str], ...], ...] = ()
 
     @property
     def done(self) -> int:

@@ -28,6 +28,8 @@ Judging = Literal["all", "odd", "off"]
 JUDGING: tuple[Judging, ...] = ("all", "odd", "off")
 RESUME_PROMPT = "Go on with the plan."
 """The prompt of a turn that resumes a plan."""
+NOT_RUN = "The plan was not run:"
+"""The beginning of the answer of a turn whose plan the user did not confirm. The plan follows."""
 _HEAD = re.compile(r"([\w-]+)\s+(\S+)\s+(?=\{)")
 _TAIL = re.compile(r"(?:\s+after\s+([\w, -]+?))?(?:\s+#\s*(.*))?\s*")
 FINISHED_STATES: frozenset[TaskState] = frozenset({"done", "failed", "skipped"})

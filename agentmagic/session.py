@@ -73,7 +73,7 @@ from agentmagic.prompt.attachments import Attacher
 from agentmagic.providers.base import KINDS, Model, is_played
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.outside import display_name, is_outside
-from agentmagic.providers.registry import address_of, info
+from agentmagic.providers.registry import address_of, full_name, info
 from agentmagic.providers.traffic import Traffic
 from agentmagic.replay.deck import Deck
 from agentmagic.replay.map_tape import MapTape
@@ -453,16 +453,33 @@ class Session:
                 account=self._account(),
                 name=self.name if recipe.agent_tools else "",
             )
-            notices = tuple(self._noted.new(override_notes(turn.model.name)))
+            notices = tuple(self._noted.new(override_notes(turn.model.name, _chosen_model(recipe))))
             within = self._connections.with_loop
             caps = self._caps(turn.model.name, is_paid=tape is None or tape.mode not in OFFLINE_MODES)
             notices += tuple(filter(None, (cap.warning() for cap in caps)))
             work = MapWork(turn, row_source, prompts, settings, caps, within, self._count, notices, tape, self._count)
-            view = view or current_host().map_view(self)
-            run = self._map = MapRun(work, view)
+            run = self._begin_map(work, view or current_host().map_view(self))
+        if run.view is not None:
+            run.view.begin(run)
+        return run
+
+    def begin_map_again(self, run: MapRun) -> MapRun:
+        """Start a map that has ended again: only its rows without an answer are asked. The caller shows the new map.
+
+        What the map has cost counts towards its `max_cost` and `max_tokens`. Raises UsageError if the map still runs,
+        if its rows come from an iterator, or if it is on a cassette.
+        """
+        with self._starting:
+            self._refuse_while_busy()
+            if (work := run.work_again()) is None:
+                raise UsageError("These rows cannot be asked again from here. Run the cell of the map again.")
+            learn_secrets()
+            caps = self._caps(work.turn.model.name)
+            return self._begin_map(replace(work, budgets=caps, notices=()), run.view)
+
+    def _begin_map(self, work: MapWork, view: MapView | None) -> MapRun:
+        run = self._map = MapRun(work, view)
         run.listen(lambda progress: void(self._map_listeners.tell(progress)))
-        if view is not None:
-            view.begin(run)
         return run
 
     def _draft_of_map(
@@ -1045,7 +1062,8 @@ class Session:
             if driver is None
             else ()  # a call of an MCP client costs nothing
         )
-        infos = (*override_notes(None if driver else model.name), *self._connections.notes(recipe, model))
+        overrides = override_notes(None if driver else model.name, _chosen_model(recipe))
+        infos = (*overrides, *self._connections.notes(recipe, model))
         self._notices.extend(Notice("info", words) for words in self._noted.new(infos))
         unattended = (UNATTENDED,) if settings.step and not settings.attended else ()
         self._warn((*settings.notices, *self._noted.new(unattended)))
@@ -1145,6 +1163,12 @@ def _project(recipe: Agent, settings: TurnSettings, *, recorded: Collection[str]
     asks = bool(settings.attended)
     project = project_here(rules=recipe.rules and is_ours, asks=asks, recorded_names=recorded)
     return project if settings.skills else project.without_skills()
+
+
+def _chosen_model(recipe: Agent) -> str:
+    """Return the full name of the model that an agent names, or "" if it names none."""
+    model = recipe.model
+    return display_name(full_name(model)) if isinstance(model, str) else "" if model is None else model.name
 
 
 def _prompt_of(turn: Turn) -> tuple[Message, Sequence[PromptValue]]:

@@ -99,14 +99,15 @@ def schema_only() -> bool:
     return _project().get("schema-only") is True
 
 
-def override_notes(model: str | None) -> list[str]:
+def override_notes(model: str | None, chosen: str) -> list[str]:
     """Return a sentence for each environment variable that overrides a choice of the cell or of the code.
 
-    `model` is the name of the turn's model; if it is None, the sentence about the model is left out. Raises UsageError
-    if a variable has an invalid value.
+    `model` is the name of the turn's model; if it is None, the sentence about the model is left out. It is left out too
+    if `chosen`, the model that the cell or the code names, is that model or "". Raises UsageError if a variable has an
+    invalid value.
     """
     sentences: list[str] = []
-    if model is not None and model_override():
+    if model is not None and (override := model_override()) and chosen not in ("", model, override):
         sentences.append(f"{MODEL} is set: {model} is asked in each turn.")
     bounds = class_settings()
     if (permission := permission_override()) == "allow" and bounds.permission:

@@ -149,12 +149,17 @@ def test_no_model_and_no_key_says_what_to_do(monkeypatch, tmp_path):
 
 
 def test_the_environment_s_model_overrides_the_code_and_says_so(monkeypatch, tmp_path):
-    script = tmp_path / "script.json"
-    script.write_text(json.dumps(["From the script."]))
+    script = tmp_path / "other.json"
+    script.write_text(json.dumps(["From the script."] * 2))
     monkeypatch.setenv("AGENTMAGIC_MODEL", f"scripted:{script}")
     outcome = play("From the code.")
     assert outcome.final_text == "From the script."
-    assert notices(outcome) == ["AGENTMAGIC_MODEL is set: scripted:script is asked in each turn."]
+    said = ["AGENTMAGIC_MODEL is set: scripted:other is asked in each turn."]
+    assert notices(outcome) == said
+    session = Session("openai:gpt-5.4")  # named and not asked: said once a session
+    assert [notices(session.ask(prompt)) for prompt in ("one", "two")] == [said, []]
+    for model in (None, f"scripted:{script}"):  # no model that would be overridden
+        assert notices(Session(model).ask("a prompt")) == []
 
 
 # -- runs ----------------------------------------------------------------------------------------

@@ -22,15 +22,18 @@ def test_an_empty_variable_counts_as_unset_and_off_is_read_in_any_case(monkeypat
 
 
 def test_what_the_environment_overrides_is_said(monkeypatch):
-    assert settings.override_notes("local:small") == []
+    assert settings.override_notes("local:small", "openai:gpt-5.4") == []
     monkeypatch.setenv("AGENTMAGIC_MODEL", "local:")
     monkeypatch.setenv("AGENTMAGIC_PERMISSION", "deny")
     monkeypatch.setenv("AGENTMAGIC_REPLAY", "live")
-    assert settings.override_notes("local:small") == [
-        "AGENTMAGIC_MODEL is set: local:small is asked in each turn.",
+    others = [
         "AGENTMAGIC_PERMISSION=deny is set, and holds for each turn.",
         "AGENTMAGIC_REPLAY=live is set, and holds for each turn.",
     ]
+    said = ["AGENTMAGIC_MODEL is set: local:small is asked in each turn.", *others]
+    assert settings.override_notes("local:small", "openai:gpt-5.4") == said
+    for same in ("", "local:small", "local:"):  # nothing is overridden if no model is named, or the same one
+        assert settings.override_notes("local:small", same) == others
 
 
 def test_a_key_is_looked_for_in_the_environment_then_typed_then_in_the_file_and_never_written_again(

@@ -243,15 +243,19 @@ class ProgressFields(Placed):
     """The progress of a map, which runs one prompt for many rows.
 
     `shares` are two numbers from 0 to 1, the shares of answered and of failed rows; None if the total is unknown.
+    `again` is the label of the button that asks the failed rows again, "" if there are none. A page that cannot
+    offer the button shows `advice`.
     """
 
     kind: Literal["progress"]
-    state: State
+    state: map_words.MapState
     heading: str
     figures: Sequence[str]
     shares: tuple[float, float] | None
     errors: Sequence[str]
     notices: Sequence[str]
+    again: str
+    advice: str
 
 
 class FooterFields(Placed):
@@ -377,13 +381,12 @@ class JsonRenderer:
 
     def question(self, block: QuestionBlock) -> QuestionFields:
         """Return the question with its answer, and the ways to answer."""
-        answer = None if block.answer is None else sanitize(block.answer)
         ask = block.ask if block.open else ""
         suggestion = sanitize(block.suggested) if block.open else ""
         return {
             "kind": "question",
             "text": sanitize(block.text),
-            "answer": answer,
+            "answer": words.answer(block),
             "ask": ask,
             "suggested": suggestion,
             "step": block.step,
@@ -424,12 +427,14 @@ class JsonRenderer:
         progress = block.progress
         return {
             "kind": "progress",
-            "state": map_words.STATES[progress.ended],
+            "state": map_words.state(progress),
             "heading": map_words.heading(progress),
             "figures": list(map_words.figures(progress, times=True)),
             "shares": map_words.shares(progress),
             "errors": map_words.errors(progress),
             "notices": map_words.notices(progress),
+            "again": map_words.again(progress),
+            "advice": "".join(map_words.advice(progress)),
         }
 
     def footer(self, block: FooterBlock) -> FooterFields:

@@ -417,12 +417,16 @@ class PrintoutBlock(Block):
 
 @dataclass(slots=True)
 class RetryBlock(Block):
-    """A failed request that is sent again after `delay` seconds; `attempt` counts the failed tries."""
+    """A failed request that is sent again after `delay` seconds; `attempt` counts the failed tries.
+
+    The block is `open` until the next try is answered, which makes it `answered`, or the turn ends.
+    """
 
     attempt: int
     delay: float
     error: str
     tries: int
+    answered: bool = False
 
     def render(self, renderer: Renderer[T]) -> T:
         """Call `renderer.retry`."""

@@ -198,7 +198,8 @@ class _BlockHtml:
     def question(self, block: QuestionBlock) -> Markup:
         state: State = "waiting" if block.open else "done"
         edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
-        reply = () if block.answer is None else (Markup("<br><b>Answer:</b> "), sanitize(block.answer))
+        answer = words.answer(block)
+        reply = () if answer is None else (Markup("<br><b>Answer:</b> "), answer)
         label = Markup("<b>{}</b> ").format("Paused:" if block.step else "Question:")
         files = fold(words.FILES, element("pre", sanitize(block.files), style=PRE), look=SUMMARY, is_open=block.open)
         return _paragraph(label + sanitize(block.text), *reply, style=edge) + (files if block.files else "")
@@ -228,14 +229,16 @@ class _BlockHtml:
 
     def progress(self, block: ProgressBlock) -> Markup:
         progress = block.progress
-        state = map_words.STATES[progress.ended]
-        glyph = element("span", words.GLYPHS[state], style=f"color:{COLOURS[state]};font-weight:700")
+        state = map_words.state(progress)
+        colour = COLOURS["waiting" if state == "partly" else state]
+        glyph = element("span", map_words.GLYPHS[state], style=f"color:{colour};font-weight:700")
         figures = Markup(" · ").join(map_words.figures(progress, times=self.times))
         head = Markup(" ").join(
             (glyph, element("b", map_words.heading(progress)), element("small", figures, style=MUTED))
         )
         errors = [element("small", line, style=f"color:{COLOURS['failed']}") for line in map_words.errors(progress)]
-        notice_lines = [*map_words.notices(progress), *([map_words.UNDER_WAY] if block.open else [])]
+        notice_lines = [*map_words.notices(progress), *map_words.advice(progress)]
+        notice_lines += [map_words.UNDER_WAY] if block.open else []
         notices = [element("small", line, style=MUTED) for line in notice_lines]
         lines = [element("div", line, style="overflow-wrap:anywhere") for line in (*errors, *notices)]
         return element("div", element("div", head), _shares(progress), *lines, style=f"{CARD};padding:6px 12px")

@@ -1,30 +1,42 @@
 """The texts and figures about a map that all renderers share. A map runs one prompt for many rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from agentmagic.display import words
 from agentmagic.display.blocks import State
 from agentmagic.events import MapEnd, MapProgress
-from agentmagic.text import about_seconds, plural, sanitize, single_line
+from agentmagic.text import about_seconds, join_names, plural, sanitize, single_line
 
+LONGEST_LABEL = 40
+"""Characters of a row's label that are shown."""
 LONGEST_ERROR = 200
 """Characters of an error that are shown beside its count."""
 MOST_NOTICES = 10
 LONGEST_NOTICE = 500
 
-STATES: dict[MapEnd, State] = {
+MapState = State | Literal["partly"]
+"""The state of a call that has the same glyph and colour as that of a map, or "partly": some rows have no answer."""
+_STATES: dict[MapEnd, State] = {
     "": "running",
     "done": "done",
     "stopped": "interrupted",
     "budget": "interrupted",
     "failed": "failed",
 }
-"""The state of a call that has the same glyph and colour as the state of a map."""
+GLYPHS: dict[MapState, str] = {**words.GLYPHS, "partly": "!"}
 _ENDS: dict[MapEnd, str] = {
     "stopped": "Stopped",
     "budget": "Stopped at the budget",
     "failed": "Failed",
 }
+
+
+def state(progress: MapProgress) -> MapState:
+    """Return the state of a map. A map that is done has failed if no row has an answer."""
+    if progress.ended == "done" and progress.failed + progress.in_doubt:
+        return "partly" if progress.answered else "failed"
+    return _STATES[progress.ended]
 
 
 def heading(progress: MapProgress) -> str:
@@ -78,13 +90,24 @@ def shares(progress: MapProgress) -> tuple[float, float] | None:
 
 
 def errors(progress: MapProgress) -> list[str]:
-    """Return a line for each of the first kinds of error, with its number of failed rows, and a line for the rest."""
+    """Return a line for each of the first kinds of error, which names its first rows, and a line for the rest."""
     others = progress.failed + progress.in_doubt - sum(number for _, number in progress.errors)
     more = [f"{plural(others, 'row')}: other errors"] if progress.errors and others > 0 else []
+    examples = progress.examples or [()] * len(progress.errors)
     lines = [
-        f"{plural(number, 'row')}: {single_line(sanitize(error), LONGEST_ERROR)}" for error, number in progress.errors
+        f"{plural(number, 'row')}: {single_line(sanitize(error), LONGEST_ERROR)}{_named(rows, number)}"
+        for (error, number), rows in zip(progress.errors, examples, strict=False)
     ]
     return [*lines, *more]
+
+
+def _named(rows: Sequence[tuple[str, str]], number: int) -> str:
+    """Return the labels of the first rows of an error, each with a piece of the row, as the rest of a line."""
+    if not rows:
+        return ""
+    names = [f"{single_line(sanitize(label), LONGEST_LABEL)}{f' “{piece}”' if piece else ''}" for label, piece in rows]
+    more = [f"{number - len(rows):,} more"] if number > len(rows) else []
+    return f" ({join_names([*names, *more])})"
 
 
 def notices(progress: MapProgress) -> list[str]:
@@ -92,9 +115,26 @@ def notices(progress: MapProgress) -> list[str]:
     lines = [single_line(sanitize(notice), LONGEST_NOTICE) for notice in progress.notices[:MOST_NOTICES]]
     is_partial = progress.total is None or progress.answered + progress.failed < progress.total
     if progress.ended in _ENDS and is_partial and progress.done:
-        file = single_line(sanitize(progress.file), LONGEST_ERROR)
-        lines.append(KEPT.format(file) if file else LOST)
+        lines.append(_how_to_go_on(progress))
     return lines
+
+
+def again(progress: MapProgress) -> str:
+    """Return the label of a button that asks the rows without an answer again, or "" if it is not of use."""
+    number = progress.failed + progress.in_doubt
+    if progress.ended != "done" or not number:
+        return ""
+    return "Ask the failed row again" if number == 1 else f"Ask the {number:,} failed rows again"
+
+
+def advice(progress: MapProgress) -> list[str]:
+    """Return how to ask the failed rows again without that button. For a map that ended early, `notices` says it."""
+    return [_how_to_go_on(progress)] if again(progress) else []
+
+
+def _how_to_go_on(progress: MapProgress) -> str:
+    file = single_line(sanitize(progress.file), LONGEST_ERROR)
+    return KEPT.format(file) if file else LOST
 
 
 def ending(progress: MapProgress) -> str:

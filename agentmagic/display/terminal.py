@@ -109,9 +109,8 @@ class TextRenderer:
 
     def question(self, block: QuestionBlock) -> str:
         """Return a question to the user, and below it the files in question and the answer, if there are any."""
-        answer = () if block.answer is None else (_indent(sanitize(block.answer)),)
-        files = (_indent(sanitize(block.files)),) if block.files else ()
-        return "\n".join((f"? {sanitize(block.text)}", *files, *answer))
+        files = _indent(sanitize(block.files))
+        return "\n".join(filter(None, (f"? {sanitize(block.text)}", files, _indent(words.answer(block) or ""))))
 
     def proposal(self, block: ProposalBlock) -> str:
         """Return the title, state and reason of a proposed cell, and its whole code below."""
@@ -136,8 +135,8 @@ class TextRenderer:
         """Return the counts of a map's rows on one line, and the errors and notices below."""
         progress = block.progress
         head = " · ".join((map_words.heading(progress), *map_words.figures(progress, times=self.times)))
-        below = [*map_words.errors(progress), *map_words.notices(progress)]
-        return "\n".join((f"{words.GLYPHS[map_words.STATES[progress.ended]]} {head}", *map(_indent, below)))
+        below = [*map_words.errors(progress), *map_words.notices(progress), *map_words.advice(progress)]
+        return "\n".join((f"{map_words.GLYPHS[map_words.state(progress)]} {head}", *map(_indent, below)))
 
     def footer(self, block: FooterBlock) -> str:
         """Return the figures of a turn (time, cost and others) on one line."""

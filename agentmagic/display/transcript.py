@@ -47,7 +47,7 @@ from agentmagic.messages import (
     Usage,
     sources_of,
 )
-from agentmagic.plan import Checklist
+from agentmagic.plan import NOT_RUN, Checklist
 from agentmagic.text import sanitize, single_line
 from agentmagic.tools.server_names import shown_server
 
@@ -113,6 +113,7 @@ class Transcript:
             self._client = ""
             self._asker = ""
             self._step = 0
+            self._retry: RetryBlock | None = None
             self._parts: dict[int, _Part] = {}
             self._cards: dict[str, ToolCard] = {}
             self._inside: dict[int, Transcript] = {}
@@ -155,7 +156,7 @@ class Transcript:
                 self._enter(event.text)
             case events.StepStarted():
                 self._start_step()
-                self._enter("waiting for the model")
+                self._enter(words.waiting(self.running))
             case events.PartStarted():
                 if event.kind != "hosted_result":  # a hosted result is shown in its call's card
                     self._start_part(event)
@@ -164,7 +165,7 @@ class Transcript:
             case events.StepRetried():
                 self._withdraw_step()
                 self._enter("waiting to try again")
-                self._add(RetryBlock(event.attempt, event.delay, event.error, event.tries))
+                self._retry = self._add(RetryBlock(event.attempt, event.delay, event.error, event.tries, open=True))
             case events.StepFinished():
                 self._finish_step(event)
             case events.TurnFinished():
@@ -257,6 +258,7 @@ class Transcript:
         self._step = len(self.blocks)
         self._parts = {}
         self._cards = {}
+        self._retry = None
 
     def _enter(self, phase: str) -> None:
         if self.running:
@@ -275,12 +277,15 @@ class Transcript:
                 self._give_up(block)
         self._parts = {}
         if not event.interrupted:
+            self._end_retry()
             self._step = len(self.blocks)
         self._spend(event.usage)
 
     def _finish_turn(self, event: events.TurnFinished) -> None:
         result = event.result
         self._give_up_open()
+        if result.final_text.startswith(NOT_RUN):  # the answer has the plan
+            self.blocks[self._turn :] = [block for block in self.blocks[self._turn :] if block is not self._plan]
         self._show_final_text(result.final_text)
         if result.value is not None:
             self._show_value(result.wrapped_in)
@@ -311,6 +316,13 @@ class Transcript:
         for block in self.blocks[self._turn :]:
             if block.open and not isinstance(block, ProgressBlock):  # a map can outlive the turn
                 self._give_up(block)
+
+    def _end_retry(self) -> None:
+        """Close the step's RetryBlock, if there is one: the request that was sent again is answered."""
+        if self._retry is not None:
+            self._retry.open, self._retry.answered = False, True
+            self._retry.version += 1
+            self._retry = None
 
     def _withdraw_retry(self) -> str:
         """Remove the step's RetryBlock, because the end of the turn reports the error.
@@ -354,6 +366,7 @@ class Transcript:
     # -- parts ---------------------------------------------------------------------------------
 
     def _start_part(self, event: events.PartStarted) -> _Part:
+        self._end_retry()
         match event.kind:
             case "text":
                 block = TextBlock(open=True)

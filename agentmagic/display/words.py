@@ -104,11 +104,12 @@ _STOPS: dict[StopReason, str] = {
     "done": "",
     "limit": "stopped at the limit of steps",
     "budget": "stopped at the budget",
-    "timeout": "timed out",
+    "timeout": "",
     "cancelled": "stopped",
     "no_tools": "no tools to call",
-    "error": "failed",
+    "error": "",
 }
+"""How a turn ended, in its footer. For a timeout and an error this is "", because the notice above has the reason."""
 STOPS = OpenTable(_STOPS, lambda reason: f"stopped: {_plain_word(reason)}")
 
 FILES = "Their text"
@@ -364,6 +365,16 @@ def attempts(row: TaskProgress) -> Iterator[str]:
         yield f"Attempt {number}: {verdict}{f' ({single_line(why, 4 * SHORT_ARGUMENTS)})' if why else ''}.{then}"
 
 
+def answer(block: QuestionBlock) -> str | None:
+    """Return the user's answer to a question, None before the answer.
+
+    An answer that is a plan is not repeated, because the checklist of the plan shows its tasks.
+    """
+    if block.answer is None or not block.plan:
+        return None if block.answer is None else sanitize(block.answer)
+    return "Run as it is." if block.answer.strip() in ("", block.suggested.strip()) else "Run as changed."
+
+
 def stretches(text: str) -> list[tuple[str, bool]]:
     """Split a text into parts, each with True if it is laid out in columns, like a data frame in a prompt."""
     parts = [(part, bool(place % 2)) for place, part in enumerate(_COLUMNS.split(text))]
@@ -447,11 +458,16 @@ def share(event: ToolProgress) -> float | None:
 
 
 def retry(block: RetryBlock, *, times: bool) -> str:
-    """Return a sentence that says why and when a failed request is sent again."""
+    """Return a sentence that says why and when a failed request is sent again, or was if the block is closed."""
     error = sanitize(block.error).strip().rstrip(".")
-    when = f" in {round(block.delay, 1):g} s" if times else ""
-    joint = ". Trying" if ". " in error else ", trying"
-    return f"{error}{joint} again{when} ({block.attempt + 1} of {block.tries})"
+    seconds = f"{round(block.delay, 1):g} s" if times else ""
+    number = f"({block.attempt + 1} of {block.tries})"
+    if block.open:
+        joint = ". Trying" if ". " in error else ", trying"
+        return f"{error}{joint} again{f' in {seconds}' if seconds else ''} {number}"
+    if not block.answered:
+        return f"{error}. The turn ended before the next try {number}"
+    return f"{error}. Tried again{f' after {seconds}' if seconds else ''} {number}"
 
 
 def receipt(event: VariablesChanged) -> str:
@@ -566,6 +582,12 @@ def activity(running: FooterBlock, blocks: Iterable[Block]) -> str:
             return "choosing a tool"
         case _:
             return running.phase
+
+
+def waiting(running: FooterBlock | None) -> str:
+    """Return in words what a turn waits for after a request: a model on this machine reads the prompt for a while."""
+    is_local = running is not None and running.model.startswith("local:")
+    return "the local model is reading the prompt" if is_local else "waiting for the model"
 
 
 def footer(block: FooterBlock, *, times: bool) -> Iterator[str]:

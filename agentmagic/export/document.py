@@ -126,8 +126,8 @@ class _MarkdownRenderer:
 
     def question(self, block: QuestionBlock) -> Iterator[str]:
         yield quote(f"**Question:** {plain(block.text)}")
-        if block.answer is not None:
-            yield quote(f"**Reply:** {plain(block.answer)}")
+        if (answer := words.answer(block)) is not None:
+            yield quote(f"**Reply:** {plain(answer)}")
 
     def proposal(self, block: ProposalBlock) -> Iterator[str]:
         state = words.proposal_state(block)

@@ -2,9 +2,9 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -202,7 +202,7 @@ def _model_line(shell: Shell, namespace: Namespace, name: str) -> str:
     Return "" in a batch run (a program runs the notebook), if no user can type, if another extension has the magic, or
     if the line was printed before.
     To find the model, API keys are looked up. This can be slow, because a keyring may ask the user for a password. The
-    wait is limited (`KEYRING_SECONDS`).
+    wait is limited (`KEYRING_SECONDS`). A line that is known later is printed into the cell if its front end allows it.
     """
     front = front_end(shell)
     # No line in a batch run, because the outputs of different machines would differ.
@@ -210,14 +210,25 @@ def _model_line(shell: Shell, namespace: Namespace, name: str) -> str:
         return ""
     session = namespace.sessions().get(DEFAULT_SESSION)
     model = display_name(model_override() or "") or (chosen_model(session) if session is not None else "")
-    lines: SimpleQueue[str] = SimpleQueue()
-    in_thread(lambda: lines.put(model_sentence(model, f"%%{name} cell")), "agentmagic-answerer")
+    sentence: Future[str] = Future()
+    in_thread(lambda: sentence.set_result(model_sentence(model, f"%%{name} cell")), "agentmagic-answerer")
     try:
-        line = lines.get(timeout=KEYRING_SECONDS)
-    except Empty:
-        line = f"No key was found so far: the system keyring has not answered. The first %%{name} cell asks it again."
+        return _if_new(shell, sentence.result(timeout=KEYRING_SECONDS))
+    except TimeoutError:
+        if front.kind is Kind.LIVE and front.reachable:  # elsewhere the text would stand in another cell, or the prompt
+            sentence.add_done_callback(lambda done: _say_if_new(shell, done.result()))
+        return ""
+
+
+def _if_new(shell: Shell, line: str) -> str:
+    """Return the line about the model, "" if it was printed before."""
     before, _answerers[id(shell)] = _answerers.get(id(shell)), line
     return "" if line == before else line
+
+
+def _say_if_new(shell: Shell, line: str) -> None:
+    if line := _if_new(shell, line):
+        say(line)
 
 
 def _register(shell: Shell, name: str, magics: AgentMagics, namespace: Namespace, undo: ExitStack) -> None:

@@ -32,7 +32,7 @@ from agentmagic.json_schema import misfit
 from agentmagic.loop.step import Steps
 from agentmagic.loop.tool_calls import ToolExecutor
 from agentmagic.messages import Text, ToolCall, ToolResult, Usage
-from agentmagic.plan import FINISHED_STATES, Checklist, PlanOptions, TaskProgress, plan_text, read_plan
+from agentmagic.plan import FINISHED_STATES, NOT_RUN, Checklist, PlanOptions, TaskProgress, plan_text, read_plan
 from agentmagic.providers.base import OutputSchema, PlanQuestion
 from agentmagic.runtime.timeouts import Deadline
 from agentmagic.secrets import redact
@@ -312,7 +312,7 @@ class Planner:
                 question, suggestion, state = f"The plan cannot be run: {error} Change it.", answer, "refused"
             else:
                 return True
-        self.steps.write(Text(f"The plan was not run:\n\n```\n{suggestion}\n```"))
+        self.steps.write(Text(f"{NOT_RUN}\n\n```\n{suggestion}\n```"))
         self.asked = True
         return False
 

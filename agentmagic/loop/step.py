@@ -391,7 +391,7 @@ class Steps:
 
         def on_retry(_attempt: int, delay: float, error: str) -> None:
             texts.clear()
-            self._emit(Notice("info", f"{purpose} is asked for again in {delay:.0f} s: {error}"))
+            self._emit(Notice("info", f"{purpose} failed, and a new try follows after {delay:.0f} s: {error}"))
 
         if self._stepper is not None:
             await self._stepper.before_request(purpose, request, self._model.name)

@@ -6,7 +6,8 @@ Events are the only output of this agent loop. The messages that it sends to the
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -50,9 +51,9 @@ from agentmagic.loop.tool_calls import Emit, ToolExecutor
 from agentmagic.loop.turn_context import OuterTurn, TurnContext
 from agentmagic.messages import Message, Text, ToolCall, ToolDef, Usage, user
 from agentmagic.plan import PlanOptions
-from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Preparing
+from agentmagic.providers.base import FewTools, ModelFinished, OutputSchema, Preparing, busy_with
 from agentmagic.providers.finish_reasons import unknown_end
-from agentmagic.runtime.engine import engine
+from agentmagic.runtime.engine import engine, void
 from agentmagic.runtime.timeouts import GRACE, Deadline, await_with_grace
 from agentmagic.secrets import redact
 from agentmagic.text import did_you_mean, encodable, encodable_value
@@ -187,8 +188,25 @@ class TurnLoop:
         """Load the model before the turn's timeout starts, because its first use may download a gigabyte."""
         if isinstance(self.turn.model, Preparing):
             self.emit(Working("loading the model"))
-            await self.turn.model.prepare()
+            with self._hearing_preparation():
+                await self.turn.model.prepare()
             self.emit(Working("listing the tools"))
+
+    @contextmanager
+    def _hearing_preparation(self) -> Generator[None]:
+        """Show what the model tells with `busy_with`, in any thread, until the `with` block ends."""
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+        def show(text: str) -> None:
+            if not over.is_set():  # a download thread can end later than its turn, which was cancelled
+                self.emit(Working(text))
+
+        token = busy_with.set(lambda text: void(loop.call_soon_threadsafe(show, text)))
+        try:
+            yield
+        finally:
+            over.set()
+            busy_with.reset(token)
 
     async def run(self) -> Outcome:
         """Run the turn to its end, and return its outcome."""

@@ -136,14 +136,16 @@ class BatchedRows:
 
     async def _wait_until_done(self, name: str, number: int) -> None:
         """Wait until a batch is done. Raises ProviderError if the provider does not know the batch."""
-        wait = FIRST_LOOK
-        self._ledger.tally.notices.append(
+        wait, notices = FIRST_LOOK, self._ledger.tally.notices
+        notice = (
             f"The batch {name} has {plural(number, 'row')} and may take up to a day. You can stop, or shut the "
             "kernel: running the map again collects it."
         )
+        notices.append(notice)
         while True:
             with suppress(Unavailable):  # if the provider is unavailable, check again later
                 if (await self._batches.state(name)).done:
+                    notices.remove(notice)
                     return
             await asyncio.sleep(wait)
             wait = min(LONGEST_WAIT, wait * WAIT_FACTOR)

@@ -5,7 +5,7 @@ Rows are asked on the engine thread, as many at a time as rate limits and budget
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -32,7 +32,7 @@ from agentmagic.messages import Usage
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
 from agentmagic.serialization import encode
-from agentmagic.text import join_names, json_line, plural
+from agentmagic.text import json_line, plural
 from agentmagic.tools.base import Tool, current_tools, list_sources, new_problems
 
 LOOK_AHEAD = 2
@@ -109,12 +109,12 @@ class Driver:
         return MapFailed(f"No row was asked. {reason}") if reason else None
 
     async def _tools(self) -> list[Tool]:
-        """Return the tools for all rows. Add notices to the progress about missing tools and calls that are denied."""
+        """Return the tools for all rows. Add notices to the progress about missing tools."""
         turn, notices = self._ledger.work.turn, self._ledger.tally.notices
         tools, problems = await list_sources(turn.toolsets)
         notices.extend(redact(problem) for problem in new_problems(problems, turn.unreachable))
         current, _ = current_tools(tools.values())
-        notices.extend(_denial_notices(turn, list(current.values())))
+        self._ledger.asking_tools = frozenset(_asking_tools(turn, list(current.values())))
         return list(current.values())
 
     async def _ask(self, tools: Sequence[Tool]) -> None:
@@ -190,6 +190,9 @@ class Driver:
         ledger, path = self._ledger, self._ledger.work.path
         recipe = self._recipe(tools)
         ledger.request = digest(*recipe.parts.values())
+        if (kept := ledger.work.kept) is not None:
+            ledger.file = kept
+            return kept
         try:
             file = await engine().in_pool(partial(MapFile, path, recipe, again=ledger.work.settings.again))
         except OSError as error:
@@ -255,16 +258,10 @@ class Driver:
         return Recipe(prompts.text, turn.model.name, parts)
 
 
-def _denial_notices(turn: TurnContext, tools: Sequence[Tool]) -> list[str]:
-    """Return a notice about tools whose calls need approval. These calls are denied: a row cannot ask the user."""
+def _asking_tools(turn: TurnContext, tools: Sequence[Tool]) -> Iterator[str]:
+    """Yield the names of tools whose calls need approval. These calls are denied: a row cannot ask the user."""
     gate = ApprovalGate(policy_of(turn.agent.permission), turn.approvals)
-    names = [
-        tool.name
-        for tool in tools
-        if gate.decide(tool.definition, {}, asks=tool.ask, code=tool.code, web=tool.hosted is not None).verdict == "ask"
-    ]
-    if not names:
-        return []
-    rules = ", ".join(f'Rule("allow", "{name}")' for name in names[:3])
-    sentence = f"A row cannot ask you, so calls of {join_names(names, 5)} are denied."
-    return [f"{sentence} To let them run, give the agent permission=Policy([{rules}])."]
+    for tool in tools:
+        is_web = tool.hosted is not None
+        if gate.decide(tool.definition, {}, asks=tool.ask, code=tool.code, web=is_web).verdict == "ask":
+            yield tool.name

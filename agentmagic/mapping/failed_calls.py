@@ -1,7 +1,7 @@
 """Says which calls of tools failed in the rows of a map (one prompt for many rows). Such a row can have an answer."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from agentmagic.events import Event, ToolFinished, innermost
 from agentmagic.mapping.file import LONGEST_ERROR
@@ -31,6 +31,13 @@ def failed_calls(events: Iterable[Event]) -> str:
         for name, number in Counter(result.name for result in failed).most_common(MOST_TOOLS)
     ]
     return clip(" ".join(sentences), LONGEST_ERROR)
+
+
+def denial_notice(tools: Sequence[str]) -> str:
+    """Return a notice about tools whose calls were denied, because a row cannot ask the user for approval."""
+    rules = ", ".join(f'Rule("allow", "{name}")' for name in tools[:MOST_TOOLS])
+    sentence = f"A row cannot ask you, so calls of {join_names(tools, 5)} are denied."
+    return f"{sentence} To let them run, give the agent permission=Policy([{rules}])."
 
 
 def failed_calls_notice(rows: Iterable[MapRow]) -> str:

@@ -1,11 +1,12 @@
 """Collects the outcomes of a map's rows (one prompt for many rows), for its result, file and progress reports."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from agentmagic.errors import AgentMagicError
 from agentmagic.events import MapProgress
+from agentmagic.mapping.failed_calls import denial_notice
 from agentmagic.mapping.file import Line, MapFile, RowAsked, RowEnded
 from agentmagic.mapping.outcomes import MapRow
 from agentmagic.mapping.prompts import RowPrompt, digest
@@ -24,10 +25,11 @@ class Ledger:
     `rows` are the rows that have an outcome, by their number in the input. `finished` are the same rows in the order in
     which they ended. `earlier` are the rows that an earlier run has asked without an answer, each with its prompt and
     outcome; this outcome holds until the row is asked again. `doubtful` are the rows that may have been paid for twice.
-    `running` counts the rows being asked, and `is_sent` says whether this run has sent a request. `error` is the error
-    that made the map fail; `end` sets it and cancels the map's task `main`. `request` is a digest of the request that
-    all rows share. Three functions are called: `on_row` when a row has an outcome, `on_outcome` with this outcome, and
-    `on_progress` with each progress report.
+    `pieces` are short pieces of the failed rows, by their number. `asking_tools` are the names of the tools whose calls
+    need an approval. `running` counts the rows being asked, and `is_sent` says whether this run has sent a request.
+    `error` is the error that made the map fail; `end` sets it and cancels the map's task `main`. `request` is a digest
+    of the request that all rows share. Three functions are called: `on_row` when a row has an outcome, `on_outcome`
+    with this outcome, and `on_progress` with each progress report.
     """
 
     def __init__(self, work: MapWork, on_progress: Callable[[MapProgress], None], on_row: Callable[[], None]) -> None:
@@ -36,6 +38,9 @@ class Ledger:
         self.finished: list[MapRow] = []
         self.earlier: dict[int, tuple[RowPrompt, RowEnded]] = {}
         self.doubtful: list[MapRow] = []
+        self.pieces: dict[int, str] = {}
+        self.asking_tools: frozenset[str] = frozenset()
+        self._denied_tools: list[str] = []
         self.tally = Tally(total=work.rows.total, notices=list(work.notices))
         self.running = 0
         self.is_sent = False
@@ -68,6 +73,8 @@ class Ledger:
         row = self._row(prompt, outcome, value)
         self.rows[prompt.place] = row
         self.finished.append(row)
+        if row.error:
+            self.pieces[row.place] = self.work.prompts.piece(prompt)
         self.tally.note(row, origin)
         self.on_outcome(outcome)
         self._on_row()
@@ -105,6 +112,15 @@ class Ledger:
     def label(self, prompt: RowPrompt) -> str:
         """Return the label of a row, cut to 100 characters."""
         return clip(str(self.work.rows.label(prompt.place)), 100)
+
+    def note_denied(self, names: Iterable[str]) -> None:
+        """Tell the user about tools whose calls were denied, because they need an approval that a row cannot get."""
+        new = [name for name in dict.fromkeys(names) if name in self.asking_tools and name not in self._denied_tools]
+        if new:
+            notices, before = self.tally.notices, denial_notice(self._denied_tools)
+            place = notices.index(before) if before in notices else len(notices)
+            self._denied_tools += new
+            notices[place : place + 1] = [denial_notice(self._denied_tools)]
 
     def note_sent(self, *prompts: RowPrompt) -> None:
         """Write to the map's file that rows are asked, before their first requests are sent."""
@@ -151,4 +167,5 @@ class Ledger:
 
     def progress(self) -> MapProgress:
         """Return the current progress of the map (one prompt for many rows)."""
-        return self.tally.progress(self.running, "" if self.work.path is None else str(self.work.path))
+        file = "" if self.work.path is None else str(self.work.path)
+        return self.tally.progress(self.running, file, self.pieces)

@@ -15,11 +15,13 @@ from agentmagic.messages import Content, Media, Message, Prompt, Text, as_prompt
 from agentmagic.prompt.attachments import Attacher, Attachment
 from agentmagic.prompt.braces import WORD, BracedExpression, FilledPrompt, Template, free_names
 from agentmagic.serialization import encode
-from agentmagic.text import did_you_mean, join_names, single_line
+from agentmagic.text import did_you_mean, join_names, sanitize, single_line
 from agentmagic.values.describe import CHARACTERS
 
 KEY = 24
 """Hexadecimal digits of a row's key: 96 bits, so that no two rows of a frame have the same key by chance."""
+LONGEST_PIECE = 40
+"""Maximum number of characters of a row's values that name the row to the user."""
 LONGEST_PROBLEM = 300
 """Maximum number of characters in the problem of a row that cannot be asked."""
 
@@ -100,6 +102,11 @@ class RowPrompts:
         pieces = self._template.pieces
         words = (piece.written if isinstance(piece, BracedExpression) else repr(piece) for piece in pieces)
         return digest(*words, *map(encode, self._further))
+
+    def piece(self, prompt: RowPrompt) -> str:
+        """Return a short piece of the row's own values in its prompt, on one line; "" if the row has none there."""
+        shared = self.values
+        return single_line(sanitize(", ".join(one.text for one in prompt.values if one not in shared)), LONGEST_PIECE)
 
     def read(self) -> Iterator[RowPrompt]:
         """Yield the prompt of each row."""

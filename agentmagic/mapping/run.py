@@ -5,6 +5,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,17 @@ class MapRun:
             work.turn.agent.output_schema,
             ledger.file,
         )
+
+    def work_again(self) -> MapWork | None:
+        """Return the parts of a map that asks the rows without an answer again, or None if this is not possible.
+
+        It is possible once this map has ended, if its rows can be read again, and if it is not on a cassette.
+        """
+        ledger = self._ledger
+        work = ledger.work
+        if not self.done or work.tape is not None or work.rows.total is None:
+            return None
+        return replace(work, kept=ledger.file if work.path is None else None)
 
     def result(self) -> MapResult:
         """Return the result of a map that has ended, or raise the error that ended it."""

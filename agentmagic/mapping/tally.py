@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
@@ -16,6 +16,8 @@ RECENT = 30.0
 """The rate of a map is measured over this number of seconds."""
 KINDS_OF_ERROR = 3
 """Maximum number of different errors in a progress report."""
+MOST_EXAMPLES = 5
+"""Maximum number of rows that a progress report names for each of these errors."""
 
 Origin = Literal["asked", "kept", "earlier"]
 """Where the outcome of a row comes from: this run, a stored outcome that is final, or one without an answer."""
@@ -35,6 +37,7 @@ class Tally:
     run_usage: Usage = Usage()  # noqa: RUF009
     statuses: Counter[str] = field(default_factory=Counter[str])
     errors: Counter[str] = field(default_factory=Counter[str])
+    examples: dict[str, list[MapRow]] = field(default_factory=dict[str, list[MapRow]])
     notices: list[str] = field(default_factory=list[str])
     end_reason: MapEnd = ""
 
@@ -51,7 +54,7 @@ class Tally:
 
     def settle(self, rows: Iterable[MapRow]) -> None:
         """Sum up costs and errors again, in input order. Rows end in a random order, which would change rounding."""
-        self.usage, self.errors = Usage(), Counter()
+        self.usage, self.errors, self.examples = Usage(), Counter(), {}
         for row in rows:
             self._add(row)
 
@@ -75,9 +78,14 @@ class Tally:
         self.usage += row.usage
         if row.error:
             self.errors[row.error] += 1
+            examples = self.examples.setdefault(row.error, [])
+            examples += [row] if len(examples) < MOST_EXAMPLES else []
 
-    def progress(self, running: int, file: str) -> MapProgress:
-        """Return the current progress of the map (one prompt for many rows)."""
+    def progress(self, running: int, file: str, pieces: Mapping[int, str]) -> MapProgress:
+        """Return the current progress of the map (one prompt for many rows).
+
+        `pieces` are short pieces of the failed rows, by the number of the row.
+        """
         now = self._over or time.monotonic()
         while self._recent and self._recent[0] < now - RECENT:
             self._recent.popleft()
@@ -87,6 +95,8 @@ class Tally:
         count = self.statuses.total()
         remaining = None if self.total is None or not rate else 60 * (self.total - count) / rate
         cost = self.usage.cost
+        kinds = list(islice(self.errors.items(), KINDS_OF_ERROR))
+        rows = [self.examples[error] for error, _ in kinds]
         return MapProgress(
             id=self._id,
             total=self.total,
@@ -99,7 +109,8 @@ class Tally:
             rate=rate,
             seconds=seconds,
             left=remaining,
-            errors=tuple(islice(self.errors.items(), KINDS_OF_ERROR)),
+            errors=tuple(kinds),
+            examples=tuple(tuple((str(row.index), pieces.get(row.place, "")) for row in one) for one in rows),
             notices=tuple(self.notices),
             ended=self.end_reason,
             file=file,

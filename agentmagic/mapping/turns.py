@@ -116,6 +116,8 @@ class RowTurns:
         finally:
             purse.close()
         self._work.on_usage(outcome.result.usage)
+        results = (event.result for event in events if isinstance(event, ToolFinished))
+        self._ledger.note_denied(result.name for result in results if result.status == "denied")
         record = self._outcome(prompt, outcome, sent=purse.is_sent)
         if record.status == "not asked" and prompt.place in self._ledger.earlier:
             return  # the outcome of the earlier run still holds

@@ -8,6 +8,7 @@ from typing import Any
 from agentmagic.errors import AgentMagicError
 from agentmagic.loop.budgets import Budget
 from agentmagic.loop.turn_context import TurnContext
+from agentmagic.mapping.file import MapFile
 from agentmagic.mapping.options import MapSettings
 from agentmagic.mapping.prompts import RowPrompts
 from agentmagic.mapping.rows import Rows
@@ -29,7 +30,8 @@ class MapWork:
     `turn` is the context of each row's turn, except for the prompt. `within` wraps the coroutine of a row's turn, so
     that the user's async functions run on the session's event loop. `budgets` limit the whole map. `on_usage` is called
     with the usage of each row. `tape` is the object that records or replays the map. `on_replayed_usage` is called with
-    the recorded usage of a replayed map.
+    the recorded usage of a replayed map. `kept` is the temporary file of an earlier run of this map: rows that have an
+    answer there are not asked.
     """
 
     turn: TurnContext
@@ -42,6 +44,7 @@ class MapWork:
     notices: tuple[str, ...] = ()
     tape: MapTape | None = None
     on_replayed_usage: Callable[[Usage], None] = void
+    kept: MapFile | None = None
 
     @property
     def path(self) -> Path | None:

@@ -7,6 +7,7 @@ receives a request. It yields the events for each part of its answer, and one cl
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, Protocol, cast, get_args, runtime_checkable
 
@@ -289,9 +290,16 @@ class Model(Protocol):
         ...
 
 
+busy_with: ContextVar[Callable[[str], None]] = ContextVar("agentmagic_busy_with", default=lambda _text: None)
+"""Shows the user what a model that is being prepared is at, such as "loading the weights". From any thread."""
+
+
 @runtime_checkable
 class Preparing(Protocol):
-    """A model that must be downloaded or loaded before its first request. The turn's time limit is paused meanwhile."""
+    """A model that must be downloaded or loaded before its first request. The turn's time limit is paused meanwhile.
+
+    The model can tell the user what it is at with `busy_with`.
+    """
 
     async def prepare(self) -> None:
         """Download or load the model. Returns at once if the model is ready."""

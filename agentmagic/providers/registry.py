@@ -28,6 +28,7 @@ __all__ = [
     "check_address",
     "choose_default",
     "default_model",
+    "full_name",
     "info",
     "model_sentence",
     "preload",
@@ -140,13 +141,18 @@ def model_sentence(name: str, first: str) -> str:
     name = name or default_model() or ""
     if not name:
         return f"No key was found: the first {first} offers what there is."
-    row = providers().get(name.partition(":")[0])
-    name += row.default if row and name.endswith(":") else ""
+    row, name = providers().get(name.partition(":")[0]), full_name(name)
     if row is None or not row.keys:
         return f"{name} answers."
     if source := settings.find_key_with_place(row.keys):
         return f"{name} answers; its key is from {source[1]}."
     return f"{name} has no key yet: the first {first} asks for {row.keys[0]}."
+
+
+def full_name(name: str) -> str:
+    """Return the full name of a model: "local:" alone stands for the default model of that provider."""
+    row = providers().get(name.partition(":")[0])
+    return name + (row.default if row and name.endswith(":") else "")
 
 
 def usable_models() -> list[str]:

@@ -35,11 +35,13 @@ LONGEST_LOOK = 2.0
 class RestoreResult:
     """The result of restoring variables and states of packages.
 
-    `restored` are the names that have their earlier values again. `refused` are the names that were left alone, each
-    with the reason. `back` are the changes with which redo reverses this restore.
+    `restored` are the names that are as they were before; `removed` are those among them that had no value then.
+    `refused` are the names that were left alone, each with the reason. `back` are the changes with which redo reverses
+    this restore.
     """
 
     restored: tuple[str, ...]
+    removed: frozenset[str]
     refused: Mapping[str, str]
     back: "Changes"
 
@@ -235,7 +237,8 @@ class Changes:
         undoing.verify(back.after)
         restored, refused, back.packages = self.packages.restore()
         restored |= undoing.names_to_restore
-        return RestoreResult(tuple(sorted(restored)), dict(sorted((undoing.refused | refused).items())), back)
+        removed = frozenset(undoing.names_to_restore - self.namespace.keys())
+        return RestoreResult(tuple(sorted(restored)), removed, dict(sorted((undoing.refused | refused).items())), back)
 
 
 def summarize(changes: Sequence[Changes]) -> VariablesChanged | None:

@@ -138,10 +138,10 @@ class UndoStack(Generic[T]):
 class Undone:
     """The result of an undo or redo.
 
-    `prompt` is the prompt of the turn that was removed or restored. `restored` are the variables that have their
-    earlier values again; `refused` are those that were left alone, each with the reason. `problem` is the reason why no
-    variables could be restored. `looks` is the number of later calls by MCP clients, which only read and were removed
-    too.
+    `prompt` is the prompt of the turn that was removed or restored. `restored` are the variables that are as
+    they were before; `removed` are those among them that had no value then. `refused` are the variables that were left
+    alone, each with the reason. `problem` is the reason why no variables could be restored. `looks` is the number of
+    later calls by MCP clients, which only read and were removed too.
     """
 
     kind: ChangeKind
@@ -149,6 +149,7 @@ class Undone:
     turns: int = 0
     prompt: Message | None = None
     restored: tuple[str, ...] = ()
+    removed: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
     problem: str = ""
     tools: tuple[str, ...] = ()
@@ -176,12 +177,15 @@ def restore_turn(changes: list[Changes] | None, outcome: Undone) -> tuple[Undone
     if changes is None or any(record.failed for record in changes):
         return replace(outcome, problem=NOT_STORED), []
     names: set[str] = set()
+    removed: frozenset[str] = frozenset()
     reasons: dict[str, str] = {}
     back: list[Changes] = []
     for record in reversed(changes):
         step = record.restore()
         names.update(step.restored)
+        removed = removed.difference(step.restored) | step.removed
         reasons |= {name: why for name, why in step.refused.items() if name not in reasons}
         back.append(step.back)
-    restored_names = tuple(sorted(names - reasons.keys()))
-    return replace(outcome, restored=restored_names, refused=dict(sorted(reasons.items()))), back
+    restored = tuple(sorted(names - reasons.keys()))
+    gone, refused = removed - reasons.keys(), dict(sorted(reasons.items()))
+    return replace(outcome, restored=restored, removed=gone, refused=refused), back

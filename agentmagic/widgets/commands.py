@@ -31,6 +31,9 @@ They work in a cell and in a panel.
 STOP_MAP = "stop-map"
 """The type of the page message that ends a map. It works in a cell and in a panel."""
 
+ASK_ROWS = "ask-rows"
+"""The type of the page message that asks the failed rows of a map again. It works in the cell of the map."""
+
 NEEDS_EXTENSION = "This works in a notebook with %load_ext agentmagic. In code, use the methods of the session."
 
 LONGEST_NAME = 1_000
@@ -108,8 +111,9 @@ def undo_report(session: Session, *, redo: bool = False) -> str:
         lines = ["The conversation is forgotten again."]
     if outcome.kind == "edit" and not redo:
         lines.append(f"The conversation is as it was before that: {turns}.")
-    if outcome.restored:
-        lines.append(f"Put back: {', '.join(outcome.restored)}.")
+    put_back = [name for name in outcome.restored if name not in outcome.removed]
+    removed = sorted(outcome.removed)
+    lines += [f"{done}: {', '.join(names)}." for done, names in (("Put back", put_back), ("Removed", removed)) if names]
     lines += [f"Left alone: {name}: {why}." for name, why in outcome.refused.items()]
     if outcome.problem:
         lines.append(outcome.problem)

@@ -104,6 +104,12 @@ class StopMap(PageMessage):
     type: Literal["stop-map"] = "stop-map"
 
 
+class AskRows(PageMessage):
+    """The user has the failed rows of a map (one prompt for many rows) asked again."""
+
+    type: Literal["ask-rows"] = "ask-rows"
+
+
 class UseLocal(PageMessage):
     """The user chooses the local model, which needs no API key."""
 
@@ -353,12 +359,14 @@ SessionAction = (
     | AllowTools
 )
 SetupAction = UseLocal | UseKey | UseServer | LeaveSetup
-Action = Intent | SetupAction | SessionAction
+CellAction = AskRows
+"""An action that only the view in a cell carries out."""
+Action = Intent | SetupAction | SessionAction | CellAction
 
 SESSION_ACTIONS = {kind.model_fields["type"].default: kind for kind in SessionAction.__args__}
 """The actions that a chat panel carries out, by the type of their message."""
 
-PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | SetupAction | SessionAction
+PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | SetupAction | SessionAction | CellAction
 _DECODER: TypeAdapter[PageAction] = TypeAdapter(Annotated[PageAction, Field(discriminator="type")])
 
 

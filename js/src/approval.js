@@ -23,7 +23,7 @@ export function keyed(key, label, onclick, kind = "") {
 }
 
 /** Shows a key on a button. @param {HTMLElement} element @param {string} key */
-function withKey(element, key) {
+export function withKey(element, key) {
   element.append(h("kbd", { class: "am-letter", "aria-hidden": "true", "data-key": key }))
   return element
 }
@@ -167,7 +167,7 @@ function edit(place, block, desk, seen) {
     place.scrollIntoView({ block: "nearest" })
   })
   const watch = () => seen.extent.watch(fields.map(({ box }) => box))
-  put(place, h("div", { onkeydown: pressed }, places, more, problem, row))
+  put(place, h("div", { class: "am-editing", onkeydown: pressed }, places, more, problem, row))
   watch()
   if (fields[0]) fields[0].box.focus()
   else place.querySelector("button")?.focus()

@@ -98,7 +98,7 @@ export class Attention {
   /** Focuses a waiting block, if the user is in the notebook's command mode or in this view, and is not typing. @param {Element} [place] */
   #take(place) {
     const target = place?.getClientRects().length ? targetOf(place) : undefined // a hidden place cannot be answered now
-    const from = target && this.#free()
+    const from = target && this.free()
     if (!from) return
     this.#from = this.#from?.isConnected ? this.#from : from
     take(target)
@@ -116,7 +116,7 @@ export class Attention {
   }
 
   /** Returns the focused element if a waiting block may take the focus from it. */
-  #free() {
+  free() {
     const { element, scrolls } = this.log
     const root = element.getRootNode()
     const host = root instanceof ShadowRoot ? root.host : element.closest(".agentmagic")

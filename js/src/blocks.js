@@ -335,6 +335,7 @@ class Question {
     if (now === this.#shown) return
     this.#shown = now
     this.element.classList.toggle("am-open", block.ask !== "")
+    this.element.classList.toggle("am-edits-plan", block.plan !== "")
     this.element.setAttribute("aria-label", block.step ? "Pause" : "Question")
     if (block.answer !== null) put(this.#place, h("p", { class: "am-answer" }, block.answer))
     else if (block.step && block.ask) this.#pause(block)

@@ -269,6 +269,7 @@ export const ICONS = {
   done: "M3 8.5 6.5 12 13 4.5",
   failed: "m4 4 8 8m0-8-8 8",
   denied: "M8 2a6 6 0 1 1 0 12A6 6 0 0 1 8 2M3.8 3.8l8.4 8.4",
+  partly: "M8 3v6M8 12.5h.01",
   interrupted: "M4.5 4.5h7v7h-7z",
   running: "M8 2a6 6 0 1 1-6 6",
   waiting: "M5.5 3.5v9m5-9v9",

@@ -36,7 +36,7 @@ export class View {
   #earlierWords = h("span")
   #problem = h("p", { class: "am-problem", role: "alert", hidden: true })
   #told = h("p", { class: "am-told", role: "status", hidden: true })
-  #setup = new Setup(this.#desk())
+  #setup = new Setup(this.#desk(), () => this.attention.free())
   #asked = new Asked(this.#desk(), () => this.#rest())
   #lost = h("div", { class: "am-notice am-lost", role: "alert", hidden: true })
   #unheard = ""
@@ -116,9 +116,9 @@ export class View {
     else if (early.focused) this.focus()
   }
 
-  /** Whether a block waits for the user. */
+  /** Whether a block or a card waits for the user. */
   get waits() {
-    return this.attention.waits !== null || this.#asked.waits
+    return this.attention.waits !== null || this.#asked.waits || this.#setup.waits
   }
 
   /** Scrolls to the turn that begins, because the user has asked for it outside the view. */
@@ -132,7 +132,8 @@ export class View {
     if (this.#wanted) return
     if (this.#asked.waits) return this.#asked.show()
     this.head?.show(0)
-    if (this.attention.waits) this.attention.show()
+    if (this.#setup.waits) this.#setup.show()
+    else if (this.attention.waits) this.attention.show()
     else this.composer?.focus()
   }
 
@@ -152,6 +153,7 @@ export class View {
     this.hold?.stop()
     this.attention.close()
     this.#asked.close()
+    this.#setup.close()
     this.link.close()
     this.element.remove()
   }

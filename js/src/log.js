@@ -75,9 +75,10 @@ export class Log {
   }
 
   /** Shows a welcome text and example prompts in a conversation without turns. @param {State} state @param {(prompt: string) => void} propose */
-  welcome({ welcome = "", examples = [], reads_notebook = false, actions = [] }, propose) {
+  welcome({ welcome = "", examples = [], reads_notebook = false, actions = [], setup = null }, propose) {
     const offers = actions.includes("command")
-    const said = JSON.stringify([welcome, examples, reads_notebook, offers])
+    const answers = setup ? "" : welcome // the card for a user without a key says what is missing
+    const said = JSON.stringify([answers, examples, reads_notebook, offers])
     if (said === this.#welcomed) return
     this.#welcomed = said
     put(
@@ -86,7 +87,7 @@ export class Log {
       h("p", {}, "The model gets what you type and what you attach with @. It can call the functions that @tool marks and the tools of the Servers tab, and you are asked before what could hurt."),
       reads_notebook && h("p", {}, "It has the tools that read this notebook, and that run code in it if you allow that."),
       !reads_notebook && offers && h("p", {}, h("code", {}, "/tools notebook"), " offers it tools that read this notebook and run code in it."),
-      h("p", { class: "am-hint" }, welcome),
+      answers && h("p", { class: "am-hint" }, answers),
       ...examples.map((example) => button(example, () => propose(example), "example")),
       h("p", { class: "am-hint" }, "@ attaches a variable, / lists commands, the up key brings back what you asked."),
     )

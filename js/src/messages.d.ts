@@ -208,16 +208,18 @@ export interface RetryFields {
   text: string
 }
 
-/** The progress of a map, which runs one prompt for many rows. `shares` are two numbers from 0 to 1, the shares of answered and of failed rows; None if the total is unknown. */
+/** The progress of a map, which runs one prompt for many rows. `shares` are two numbers from 0 to 1, the shares of answered and of failed rows; None if the total is unknown. `again` is the label of the button that asks the failed rows again, "" if there are none. A page that cannot offer the button shows `advice`. */
 export interface ProgressFields {
   within?: number
   kind: "progress"
-  state: CardState
+  state: CardState | "partly"
   heading: string
   figures: string[]
   shares: [number, number] | null
   errors: string[]
   notices: string[]
+  again: string
+  advice: string
 }
 
 /** The figures of a turn (time, cost and others) and why it ended; `details` are figures shown on demand. If the turn got no answer, and later requests therefore leave it out, `unsent` is its number. */
@@ -609,6 +611,11 @@ export interface AllowTools {
   name?: string
 }
 
+/** The user has the failed rows of a map (one prompt for many rows) asked again. */
+export interface AskRows {
+  type: "ask-rows"
+}
+
 export type CardState = "pending" | "waiting" | "running" | "done" | "failed" | "denied" | "interrupted"
 
 export type Form = TextForm | TableForm | HtmlForm | ImageForm | PagesForm
@@ -619,4 +626,4 @@ export type Change = string | Record<string, unknown> | null
 
 export type Message = Frame | ViewSnapshot | UpToDate | MessagePiece | Problem | Unsent | Said | Inspected
 
-export type PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | UseLocal | UseKey | UseServer | LeaveSetup | StopMap | SendPrompt | AttachFile | DropAttachment | ResumePlan | DropPlan | WithdrawPrompts | RetryTurn | RewriteTurn | ForkSession | ClearSession | CompactSession | InspectTurn | UndoClear | UndoChange | RedoChange | ExportSession | ChooseModel | ChooseLevel | RunCommand | NewChat | ListChats | OpenChat | ConnectServer | DisconnectServer | EnableTool | AllowTools
+export type PageAction = ApproveCall | EditCall | DenyCall | AnswerQuestion | StopTurn | UseLocal | UseKey | UseServer | LeaveSetup | StopMap | SendPrompt | AttachFile | DropAttachment | ResumePlan | DropPlan | WithdrawPrompts | RetryTurn | RewriteTurn | ForkSession | ClearSession | CompactSession | InspectTurn | UndoClear | UndoChange | RedoChange | ExportSession | ChooseModel | ChooseLevel | RunCommand | NewChat | ListChats | OpenChat | ConnectServer | DisconnectServer | EnableTool | AllowTools | AskRows

@@ -4,12 +4,13 @@
 import { figures } from "./blocks.js"
 import { button, h, hide, icon, ICONS, put, say } from "./dom.js"
 
-/** The progress bar of a map, with its figures, its errors and a Stop button. @implements {Drawn<ProgressFields>} */
+/** The progress bar of a map, with its figures, its errors, and a button: Stop, or to ask the failed rows again. @implements {Drawn<ProgressFields>} */
 export class Progress {
   #icon = h("span", { class: "am-state" })
   #heading = h("b")
   #figures = h("span", { class: "am-figures" })
   #stop
+  #again
   #answered = h("div", { class: "am-answered" })
   #failed = h("div", { class: "am-failed" })
   #bar = h("div", { class: "am-shares", role: "progressbar", "aria-label": "Rows with an outcome" }, this.#answered, this.#failed)
@@ -24,7 +25,8 @@ export class Progress {
   constructor(desk) {
     this.desk = desk
     this.#stop = button("Stop", () => desk.act({ type: "stop-map" }), "small")
-    const head = h("div", { class: "am-map-head" }, this.#icon, this.#heading, this.#figures, h("span", { class: "am-space" }), this.#stop)
+    this.#again = button("", () => desk.act({ type: "ask-rows" }), "small")
+    const head = h("div", { class: "am-map-head" }, this.#icon, this.#heading, this.#figures, h("span", { class: "am-space" }), this.#stop, this.#again)
     this.element = h("div", { class: "am-card am-map", role: "group", "aria-label": "Map", tabindex: -1 }, head, this.#bar, this.#errors, this.#notices)
   }
 
@@ -32,7 +34,7 @@ export class Progress {
   update(block) {
     const before = this.#block?.state
     this.#block = block
-    const { heading, shares, errors, notices } = block
+    const { heading, shares, errors } = block
     say(this.#heading, heading)
     put(this.#figures, ...figures(block.figures))
     this.#bar.hidden = shares !== null && shares[0] === 1
@@ -42,13 +44,17 @@ export class Progress {
     this.#failed.style.width = percent(failed)
     this.#bar.setAttribute("aria-valuenow", String(Math.round(100 * (answered + failed))))
     put(this.#errors, ...errors.map(line))
-    put(this.#notices, ...notices.map(line))
+    say(this.#again, block.again)
     if (before === "running" && block.state !== before) this.desk.announce(heading)
     this.refresh()
   }
 
-  /** Shows whether the map is still running; it is not if the kernel is gone. */
+  /** Shows whether the map is still running; it is not if the kernel is gone. Shows how to ask its failed rows again. */
   refresh() {
+    const { again = "", advice = "", notices = [] } = this.#block ?? {}
+    const asks = again !== "" && this.desk.can("ask-rows")
+    hide(this.#again, !asks, this.element)
+    put(this.#notices, ...[...notices, ...(advice && !asks ? [advice] : [])].map(line))
     const runs = this.#block?.state === "running" && this.desk.can("stop-map")
     const state = this.#block?.state === "running" && !runs ? "interrupted" : (this.#block?.state ?? "running")
     hide(this.#stop, !runs, this.element)

@@ -2,11 +2,13 @@
 // stored in the page.
 /** @import { SetupCard, State } from "./messages.js" */
 /** @import { Desk } from "./types.js" */
-import { button, h, heading, put } from "./dom.js"
+import { answeredByKeys, keyed, take, withKey } from "./approval.js"
+import { button, h, heading, isFocused, put } from "./dom.js"
+import { mark, notify, tabOf } from "./tab.js"
 
 export class Setup {
   element = h("div", { class: "am-setup", role: "group", "aria-label": "What can answer", tabindex: -1, hidden: true })
-  #key = h("input", { class: "am-box", type: "password", "aria-label": "Key", autocomplete: "off", spellcheck: "false", placeholder: "Paste a key" })
+  #key = h("input", { class: "am-box", type: "password", "aria-label": "Key", "aria-keyshortcuts": "k", autocomplete: "off", spellcheck: "false", placeholder: "Paste a key" })
   #provider = h("select", { class: "am-model", "aria-label": "Provider of the key" })
   #kept = h("div", { class: "am-row" })
   #servers = h("div", { class: "am-way" })
@@ -14,10 +16,17 @@ export class Setup {
   /** @type {SetupCard | null} */
   #card = null
   #drawn = ""
+  /** @type {HTMLElement | undefined} the element that had the focus before the card took it */
+  #from
+  /** @type {Notification | undefined} */
+  #notification
 
-  /** @param {Desk} desk */
-  constructor(desk) {
+  /** @param {Desk} desk @param {() => HTMLElement | undefined} free returns the focused element if the card may take the focus from it */
+  constructor(desk, free) {
     this.desk = desk
+    this.free = free
+    answeredByKeys(this.element, () => this.waits)
+    this.#key.addEventListener("click", () => this.#key.focus())
     this.#key.addEventListener("input", () => this.#typed())
     this.#key.addEventListener("keydown", ({ key, isComposing }) => {
       if (key === "Enter" && !isComposing) this.#send(!this.#card?.keyring)
@@ -25,36 +34,68 @@ export class Setup {
     this.#provider.addEventListener("change", () => this.#explain())
   }
 
+  /** Whether the card waits for the user. */
+  get waits() {
+    return this.#card !== null
+  }
+
+  /** Focuses the card, because the user goes there. */
+  show() {
+    this.element.scrollIntoView({ block: "nearest" })
+    take(this.element, true)
+  }
+
+  close() {
+    mark(this, null)
+    this.#notification?.close()
+  }
+
   /** @param {State} state */
   update({ setup = null }) {
     const { element, desk } = this
     const shown = setup && desk.can("key") ? setup : null
+    const [came, went] = [!this.#card && shown, this.#card && !shown]
     this.#card = shown
     if (!shown) this.#key.value = ""
-    const came = element.hidden && shown !== null
+    if (went && isFocused(element)) this.#giveBack()
     element.hidden = !shown
     const { servers = null, ...rest } = shown ?? {}
     const now = JSON.stringify(rest)
     if (shown && now !== this.#drawn) this.#draw(shown)
     this.#drawn = now
     if (shown && !shown.fixed) this.#drawServers(servers)
+    if (went) this.close()
     if (!came) return
-    desk.announce(shown.why)
-    requestAnimationFrame(() => element.scrollIntoView({ block: "nearest" }))
+    mark(this, tabOf(element) ?? "")
+    desk.announce(came.why)
+    this.#notification = notify(came.why, () => this.show())
+    requestAnimationFrame(() => this.#take())
+  }
+
+  /** Scrolls to the card, and focuses it if the user is not at something else. */
+  #take() {
+    this.element.scrollIntoView({ block: "nearest" })
+    this.#from = this.waits ? this.free() : undefined
+    if (this.#from) take(this.element)
+  }
+
+  #giveBack() {
+    if (this.#from?.isConnected) this.#from.focus({ preventScroll: true })
+    this.#from = undefined
   }
 
   /** @param {SetupCard} card */
   #draw(card) {
     const { element, desk } = this
-    const local = button("Use the local model", () => desk.act({ type: "local" }))
+    const local = keyed("l", "Use the local model", () => desk.act({ type: "local" }))
     const install = card.install && h("p", { class: "am-hint" }, "Its package is not installed. Run this in a terminal first: ", h("code", {}, card.install))
     put(
       element,
       h("p", { class: "am-asked" }, h("b", {}, card.why), " Choose what answers; the message is sent then."),
       !card.fixed && h("div", { class: "am-way" }, heading("The local model"), h("p", {}, card.local), install, h("div", { class: "am-row" }, local)),
-      h("div", { class: "am-way" }, heading("With a key"), this.#keyForm(card)),
+      h("div", { class: "am-way" }, withKey(heading("With a key"), "k"), this.#keyForm(card)),
       !card.fixed && this.#servers,
-      h("div", { class: "am-row" }, h("span", { class: "am-space" }), button("Not now", () => desk.act({ type: "leave" }), "quiet")),
+      h("div", { class: "am-row" }, h("span", { class: "am-space" }), keyed("n", "Not now", () => desk.act({ type: "leave" }), "quiet")),
     )
   }
 

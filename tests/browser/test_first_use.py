@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.cells import EVERYWHERE, Cell, save_with
+from tests.browser.cells import EVERYWHERE, Cell, editor, linked, save_with, see_mark
 from tests.providers.strict.script import say
 from tests.providers.strict.server import strict
 
@@ -42,6 +42,30 @@ def test_a_key_that_is_pasted_into_the_card_goes_on_with_the_turn_and_is_kept_no
     save_with(notebook, 2, "one")
     assert KEY not in notebook.path.read_text()
     assert KEY not in notebook.page.evaluate("() => harness.shown(document.body) + JSON.stringify({ ...localStorage })")
+
+
+def test_the_card_waits_as_an_approval_does_and_keys_alone_answer_it(open_notebook, provider):
+    notebook = open_notebook(SETTINGS.format(url=f"{provider.url}/v1"), "%%agent\nhello", "1 + 1", run=1)
+    notebook.run(3)
+    editor(notebook, 3).click()
+    linked(notebook)
+    notebook.start(2)
+    cell = Cell(notebook, 2)
+    card = cell.box("What can answer")
+    cell.says("No model is chosen and no key is set.")
+    see_mark(notebook)
+    status = notebook.page.locator(".agentmagic-status")
+    expect(status).to_have_text("no model yet: choose one on its card(!) waits for you")
+    editor(notebook, 3).click()
+    cell.press("Alt+Shift+G")
+    expect(card).to_be_focused()
+    cell.press("k")
+    expect(cell.box("Key")).to_be_focused()
+    expect(cell.box("Key")).to_have_value("")
+    cell.press("Shift+Tab", "n")
+    notebook.finish(2, "AuthenticationMissing: No model is chosen and no key is set.")
+    expect(card).to_be_hidden()
+    expect(status.get_by_role("button")).to_be_hidden()
 
 
 def test_the_panel_shows_the_card_keeps_the_message_and_gives_it_back_or_sends_it(open_notebook, provider):

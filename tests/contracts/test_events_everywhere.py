@@ -94,7 +94,7 @@ ROWS = [
     Row(
         text("Half an"),
         events.StepRetried(1, 1, 2.0, "Busy."),
-        "Busy, trying again in 2 s (2 of 5) Waiting to try again…",
+        "Busy, trying again in 2 s (2 of 5)",
     ),
     Row(
         ASKED,

@@ -24,7 +24,7 @@ from agentmagic.messages import (
     Usage,
     user,
 )
-from tests.display.logs import MODEL, USAGE, asked_for, carried_out, over, reasoning, started, text, words_of
+from tests.display.logs import MODEL, USAGE, asked_for, carried_out, over, reasoning, started, step_over, text, words_of
 from tests.export.turns import turn
 
 CALL = ToolCall("c1", "run_query", {"sql": "SELECT 1", "limit": 3})
@@ -100,6 +100,9 @@ RUNNING = events.MapProgress(
     *(42.0, 9.0, 100.0, (("<b>refused</b>", 2),)),
 )
 MAPPED = "4 answered before · 2 failed · 8 under way · 42 rows a minute · $0.0300 of about $0.1000 · about 2 min left"
+FAILED, NAMED = (("<b>refused</b>", 3),), ((("r1", "Nice <i>"), ("r2", "")),)
+NAMES = "r1 “Nice <i>”, r2, 1 more"
+LOST = "No file keeps the answers (--to FILE, to= in code): run again, this asks all rows again."
 KEPT = "The answers are kept in l.jsonl. Run this again to go on with the rest."
 
 
@@ -475,6 +478,22 @@ ROWS = {
         "> **Question:** Which folder?\n\n> **Reply:** here\n",
         {"answer": "here", "ask": "", "suggested": ""},
     ),
+    "a plan that was changed": (
+        blocks.QuestionBlock,
+        [events.QuestionAsked("q", "Run it?", "t1 look", plan="new"), events.QuestionAnswered("q", "t1 find")],
+        "Question: Run it? Answer: Run as changed.",
+        "? Run it?\n  Run as changed.",
+        "> **Question:** Run it?\n\n> **Reply:** Run as changed.\n",
+        {"answer": "Run as changed.", "plan": "new"},
+    ),
+    "a plan that was run as it is": (
+        blocks.QuestionBlock,
+        [events.QuestionAsked("q", "Run it?", "t1 look", plan="new"), events.QuestionAnswered("q", "t1 look")],
+        "Question: Run it? Answer: Run as it is.",
+        "? Run it?\n  Run as it is.",
+        "> **Question:** Run it?\n\n> **Reply:** Run as it is.\n",
+        {"answer": "Run as it is."},
+    ),
     "a pause before a request": (
         blocks.QuestionBlock,
         [events.QuestionAsked("q", "Request 1", step=True)],
@@ -532,6 +551,20 @@ ROWS = {
         "> **Retry:** Rate limited, trying again in 2 s (2 of 5)\n",
         {"text": "Rate limited, trying again in 2 s (2 of 5)"},
     ),
+    "a retry that was answered": (
+        blocks.RetryBlock,
+        [events.StepRetried(1, 1, 2.0, "Rate limited."), *step_over(), *over("")],  # an empty answer is an answer
+        *["Rate limited. Tried again after 2 s (2 of 5)"] * 2,
+        "> **Retry:** Rate limited. Tried again after 2 s (2 of 5)\n",
+        {"text": "Rate limited. Tried again after 2 s (2 of 5)"},
+    ),
+    "a retry in a turn that was stopped": (
+        blocks.RetryBlock,
+        [*started(), events.StepRetried(1, 1, 2.0, "Rate limited."), *over("", "cancelled")],
+        *["Rate limited. The turn ended before the next try (2 of 5)"] * 2,
+        "> **Retry:** Rate limited. The turn ended before the next try (2 of 5)\n",
+        {"text": "Rate limited. The turn ended before the next try (2 of 5)"},
+    ),
     "a map under way": (
         blocks.ProgressBlock,
         [RUNNING],
@@ -539,6 +572,27 @@ ROWS = {
         f"◐ 30 of 100 rows · {MAPPED}\n  2 rows: <b>refused</b>",
         "> 30 of 100 rows · 4 answered before · 2 failed · 8 under way",
         {"state": "running", "heading": "30 of 100 rows", "shares": (0.28, 0.02), "errors": ["2 rows: <b>refused</b>"]},
+    ),
+    "a map with failed rows": (
+        blocks.ProgressBlock,
+        [replace(RUNNING, total=30, ended="done", running=0, kept=0, errors=FAILED, examples=NAMED)],
+        f"! 30 rows 2 failed · $0.0300 · 9.0 s 3 rows: <b>refused</b> ({NAMES}) {LOST}",
+        f"! 30 rows · 2 failed · $0.0300 · 9.0 s\n  3 rows: <b>refused</b> ({NAMES})\n  {LOST}",
+        "> 3 rows: \\<b>refused\\</b> (r1 “Nice <i>”, r2, 1 more)",
+        {
+            "state": "partly",
+            "errors": [f"3 rows: <b>refused</b> ({NAMES})"],
+            "again": "Ask the 2 failed rows again",
+            "advice": LOST,
+        },
+    ),
+    "a map of which all rows failed": (
+        blocks.ProgressBlock,
+        [replace(RUNNING, total=2, answered=0, ended="done", running=0, kept=0, errors=(), file="l.jsonl")],
+        f"✗ 2 rows 2 failed · $0.0300 · 9.0 s {KEPT}",
+        f"✗ 2 rows · 2 failed · $0.0300 · 9.0 s\n  {KEPT}",
+        "> 2 rows · 2 failed",
+        {"state": "failed", "advice": KEPT},
     ),
     "a map that was stopped": (
         blocks.ProgressBlock,

@@ -52,7 +52,7 @@ def test_a_long_result_prints_its_first_lines_and_its_length():
 def test_the_retry_that_failed_too_is_part_of_the_error():
     retries = [StepRetried(1, 1, 0.5, "Busy."), StepRetried(1, 2, 1.0, "Busy.")]
     printed = rendered([*started(), *retries, *over("", "error", "Busy.")])
-    assert printed == f"Error: Busy. (tried 3 times)\n\n{FOOTER} · failed"
+    assert printed == f"Error: Busy. (tried 3 times)\n\n{FOOTER}"
 
 
 def test_terminal_escapes_and_keys_are_not_printed():

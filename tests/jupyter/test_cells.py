@@ -196,7 +196,7 @@ def test_undo_and_redo_take_the_variables_along_and_say_what_stays(kernel):
     kernel.run("%%agent\nGrow it")
     assert kernel.value("rows, total") == "([1, 2], 3)"
     assert kernel.run("%agent undo").stream == (
-        "Forgotten: Grow it\nPut back: kept, rows, total.\n"
+        "Forgotten: Grow it\nPut back: kept, rows.\nRemoved: total.\n"
         "What grow did outside of the variables, as to files, stays.\n"
     )
     assert kernel.value("rows, kept is rows, 'total' in globals(), agent.turns") == "([1], True, False, ())"
@@ -205,7 +205,7 @@ def test_undo_and_redo_take_the_variables_along_and_say_what_stays(kernel):
     assert kernel.run("%agent redo").stream == "There is nothing to redo.\n"
     kernel.run("rows.append('mine')")
     told = kernel.run("%agent undo").stream
-    assert "Put back: total." in told
+    assert "Removed: total." in told
     assert "Left alone: rows: it has been changed since." in told
     assert kernel.value("rows, 'total' in globals()") == "([1, 2, 'mine'], False)"
 

@@ -116,6 +116,24 @@ class PageOfCell:
         ours = [one["data"] for one in sent if one.get("comm_id") == self.comm]
         return [one["content"] for one in ours if one.get("method") == "custom"]
 
+    @property
+    def frames(self):
+        """What the kernel sent to the view, in the order in which it was sent."""
+        return sorted(self.heard, key=lambda one: one.get("n", 0))
+
+    def state(self, name):
+        """Return the last value of a field of the view's state, None before the first."""
+        return next((one["state"][name] for one in reversed(self.frames) if name in one.get("state", {})), None)
+
+    def blocks(self, kind):
+        """Return the blocks of a kind, as the page has them now."""
+        known, nothing = {}, {}
+        for one in self.frames:
+            known = dict(one["blocks"]) if "blocks" in one else known
+            for key, change in one.get("ops", ()):
+                known = {**known, key: {**known.get(key, nothing), **(change or nothing)}}
+        return [block for block in known.values() if block.get("kind") == kind]
+
     def act(self, **content):
         self.kernel.tell(self.comm, {"method": "custom", "content": content}, subshell=self.kernel.pages)
 

@@ -6,16 +6,20 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic import Agent, Session
+from agentmagic.errors import AuthenticationMissing
 from agentmagic.events import ApprovalAsked, CellProposed, Deny
+from agentmagic.jupyter.cell.model_setup import ModelSetup
 from agentmagic.jupyter.notebook.file import KnownNotebook
 from agentmagic.jupyter.notebook.namespace import Namespace
-from agentmagic.jupyter.panel.lab import PAUSE, LabLink
+from agentmagic.jupyter.panel.lab import CHOOSE, PAUSE, LabLink
 from agentmagic.loop.turn_options import TurnSettings
 from agentmagic.providers.scripted import ScriptedModel
-from agentmagic.runtime.engine import engine
+from agentmagic.runtime.engine import engine, void
 from agentmagic.tools.base import ToolContext
 from agentmagic.tools.functions import tool
 from agentmagic.widgets.commands import choose_model
+from agentmagic.widgets.page_messages import LeaveSetup
+from agentmagic.widgets.view import View
 from tests.jupyter.harness import TIMEOUT
 from tests.turns import calls
 
@@ -44,6 +48,13 @@ class Page:
 
         with self._changed:
             assert self._changed.wait_for(told, TIMEOUT), self.told
+
+
+class Screen:
+    """What a view passes clicks to."""
+
+    def act(self, action):
+        raise AssertionError(action)
 
 
 @tool(parallel=False)  # as `propose_cell` is
@@ -124,6 +135,19 @@ def test_pages_are_told_that_a_turn_waits_also_if_others_hear_of_it_slowly(link)
     run.send(Deny(asked[0]))
     run.wait()
     page.last("state", lambda told: told["waits"] == "")
+
+
+def test_the_card_of_a_user_without_a_key_waits_and_the_status_bar_names_it(link, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # where no .env is
+    page, session = link._comm, Session(Agent())
+    link._namespace.variables["agent"] = session
+    link._shell.events.trigger("post_run_cell", None)
+    page.last("state", lambda told: told["model"].startswith("agentmagic found no key: "))
+    for leave in (lambda card: card.act(LeaveSetup()), ModelSetup.close):
+        card = ModelSetup(View(Screen()), session, AuthenticationMissing("No key is set.", ("A_KEY",)), void)
+        page.last("state", lambda told: (told["waits"], told["model"]) == ("agent", CHOOSE))
+        leave(card)
+        page.last("state", lambda told: told["waits"] == "" and told["model"] != CHOOSE)
 
 
 def test_a_session_that_a_cell_docks_stays_though_the_cell_ends_before_the_panel_has_turned_to_it(link):

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.jupyter.harness import BATCH, RAW, Kernel
+from tests.jupyter.harness import BATCH, CONSOLE, RAW, Kernel
 
 FOREIGN = """
 from IPython.core.magic import register_cell_magic
@@ -95,6 +95,30 @@ def test_loading_says_once_which_model_would_answer_and_says_nothing_in_batch(fr
     assert fresh.run("%reload_ext agentmagic").stream == ""
     tidy = "[os.environ.pop(name, 0) for name in ('OPENAI_API_KEY', 'AGENTMAGIC_MODEL')]"
     assert fresh.run(f"{tidy}\nif os.path.exists('.env'): os.remove('.env')").ok
+
+
+SLOW_KEYRING = """
+import sys, threading, types
+from agentmagic.jupyter import extension
+extension._answerers.clear()
+answers = threading.Event()
+slow = types.ModuleType("keyring")
+slow.get_password = lambda service, name: answers.wait() and None
+before, sys.modules["keyring"] = sys.modules.get("keyring"), slow
+"""
+
+
+def test_a_keyring_that_answers_late_is_told_once_when_it_has_answered(fresh):
+    fresh.run(SLOW_KEYRING)
+    console = fresh.run("%load_ext agentmagic", **CONSOLE)
+    loading = fresh.run("%reload_ext agentmagic")
+    assert (console.stream, loading.stream) == ("", "")
+    assert fresh.run("answers.set()").stream == ""
+    fresh.wait(loading, lambda: loading.stream)
+    assert loading.stream == "No key was found: the first %%agent cell offers what there is.\n"
+    assert fresh.run("%reload_ext agentmagic").stream == ""
+    assert console.stream == ""
+    fresh.run("sys.modules['keyring'] = before")
 
 
 def test_an_agent_of_that_name_becomes_a_session_and_another_variable_stays(fresh):

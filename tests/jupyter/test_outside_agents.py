@@ -115,7 +115,7 @@ def test_the_options_of_a_cell_hold_for_an_outside_agent_or_a_sentence_says_why_
     kernel.wait_for_text(later, "later is bound: ")  # behind the words, which stream in
     assert kernel.run("later").text == "'It is late. '"
     kernel.run(f"import os; os.environ['AGENTMAGIC_MODEL'] = 'acp:{sys.executable} {AGENT}'")
-    by_name = kernel.run("%%agent\n!say By the environment.").text
+    by_name = kernel.run("%%agent -m openai:gpt-5.4\n!say By the environment.").text
     assert "AGENTMAGIC_MODEL is set: acp:…/" in by_name
     assert "By the environment." in by_name
     refused = kernel.run("%%agent --map df\nIs {item} large?")

@@ -3,7 +3,10 @@ import re
 import pytest
 
 from agentmagic import Agent, Done, Policy, Reply, Rule, Session, web_search
+from agentmagic.display import terminal
+from agentmagic.display.transcript import Transcript
 from agentmagic.errors import UsageError
+from agentmagic.events import TurnFinished
 from agentmagic.messages import Message, Text, user
 from agentmagic.plan import Checklist, open_plan
 from agentmagic.testing import Recorder, invalid_history, run
@@ -265,6 +268,8 @@ def test_without_a_user_a_plan_to_confirm_is_shown_and_not_run():
     assert "The plan was not run" in result.final_text
     assert "t1 nothing {}" in result.final_text
     assert texts(result) == []
+    shown = terminal.render(Transcript([*result.events, TurnFinished(result)]))
+    assert shown.count("t1 nothing") == 1  # in the answer, and not in a checklist too
 
 
 def test_a_tool_that_ends_the_turn_ends_the_plan():

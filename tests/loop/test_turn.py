@@ -23,7 +23,7 @@ from agentmagic.errors import (
 from agentmagic.events import PartDelta, PartFinished, PartStarted, VariablesChanged
 from agentmagic.loop import retry, turn
 from agentmagic.messages import Text, ToolDef, Usage, user
-from agentmagic.providers.base import ModelFinished
+from agentmagic.providers.base import ModelFinished, busy_with
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.runtime.engine import engine
 from agentmagic.testing import Faulty, Stalled, invalid_history, run
@@ -133,10 +133,16 @@ def test_a_model_that_is_made_ready_says_so_for_that_time():
     class Slow(ScriptedModel):
         async def prepare(self):
             seen.append(session.running.events[-1].text)
+            await asyncio.to_thread(busy_with.get(), "fetching 2 of 3 MB")
+            await asyncio.sleep(0)
+            seen.append(session.running.events[-1].text)
+            late.append(busy_with.get())
 
+    late = []
     session = Session(Agent(Slow(["Hello."])))
     assert run(session, "a prompt").final_text == "Hello."
-    assert seen == ["loading the model"]
+    assert seen == ["loading the model", "fetching 2 of 3 MB"]
+    late[0]("too late")
     assert "working" not in [event.type for turn in session.turns for event in turn.events]
 
 

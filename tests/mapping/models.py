@@ -17,8 +17,9 @@ MODEL = "testing:rows"
 class RowModel:
     """A model that answers the last line of a prompt with its length, as JSON; `asked` counts the prompts.
 
-    A line with "fails" is an error, one with "waits" sets `waits` and has no answer until `go_on` is called, one with
-    "calls" calls the tool `look_up` first. `under_way` is the number of requests at a time, `most` the largest.
+    A line with "fails" is an error until the model is `mended`. One with "waits" sets `waits` and has no
+    answer until `go_on` is called, one with "calls" calls the tool `look_up` first. `under_way` is the number of
+    requests at a time, `most` the largest.
     """
 
     name = MODEL
@@ -27,6 +28,7 @@ class RowModel:
         self.asked = Counter()
         self.requests = []
         self.under_way = self.most = 0
+        self.mended = False
         self.waits = threading.Event()
         self._go_on = asyncio.Event()
         self._output = output_tokens
@@ -44,7 +46,7 @@ class RowModel:
                 self.waits.set()
                 await self._go_on.wait()
             await asyncio.sleep(0)
-            if "fails" in line:
+            if "fails" in line and not self.mended:
                 message = f"{line} is down"
                 raise Unavailable(message)
             calls = "calls" in line and request.messages[-1].role != "tool"

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from pydantic import BaseModel
 
-from agentmagic import Agent, MapFailed, RetrySettings, Session, UsageError, tool
+from agentmagic import Agent, MapFailed, ModelSettings, RetrySettings, Session, UsageError, tool
 from agentmagic.mapping import file as map_file
 from agentmagic.mapping.file import MapFile, Recipe, RowAsked, RowEnded
 from tests.mapping.models import RowModel
@@ -67,6 +67,42 @@ def test_equal_rows_are_asked_each_and_kept_each(ask):
 def test_failed_rows_are_asked_again(ask):
     ask(["a", "fails"])
     assert list(ask(["a", "fails"])[1]) == ["fails"]
+
+
+@pytest.mark.parametrize("has_file", [True, False], ids=["a file", "no file"])
+def test_a_map_is_begun_again_for_its_failed_rows_alone_and_its_cost_counts_on(path, has_file):
+    model = RowModel()
+    session = Session(Agent(model, retry=RetrySettings(tries=1)), namespace={})
+    to = path if has_file else None
+    run = session.start_map(["a", "one fails", "b", "two fails"], "{row}", to=to)
+    assert run.wait().progress.failed == 2
+    paid, model.mended = run.progress.usage, True
+    model.asked.clear()
+    again = session.begin_map_again(run)
+    result = again.wait()
+    assert (list(model.asked), result.progress.kept) == (["one fails", "two fails"], 2)
+    assert list(result.frame["_status"]) == ["answered"] * 4
+    assert result.usage.input_tokens == 2 * paid.input_tokens
+    assert session.last_map.rows == result.rows
+    session.close()
+
+
+def test_a_map_that_is_begun_again_keeps_its_cap_and_one_that_cannot_be_begun_again_says_what_to_do():
+    model = RowModel()
+    session = Session(
+        Agent(model, retry=RetrySettings(tries=1), settings=ModelSettings(max_output_tokens=20)), namespace={}
+    )
+    rows = ["fails " * 20, "a", "b"]  # two answers take 240 tokens; the first row has more than the 40 that are left
+    run = session.start_map(rows, "{row}", max_tokens=280, concurrency=1)
+    assert run.wait().progress.failed == 1
+    model.mended = True
+    again = session.begin_map_again(run).wait()
+    assert (again.ended, again.progress.answered) == ("budget", 2)
+    running = session.start_map(["waits"], "{row}")
+    with pytest.raises(UsageError, match=r"cannot be asked again from here\. Run the cell of the map again\."):
+        session.begin_map_again(running)
+    running.stop()
+    session.close()
 
 
 @tool

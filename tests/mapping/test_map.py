@@ -169,12 +169,13 @@ def test_rows_whose_tools_wait_for_the_main_thread_do_not_run_out_of_time(sessio
     assert [row.status for row in result] == ["answered"] * 6
 
 
-def test_what_would_be_asked_about_is_denied_in_a_row_and_told_before(session):
+def test_what_would_be_asked_about_is_denied_in_a_row_and_told_if_a_row_calls_it(session):
     @tool(ask=True)
     def look_up(line: str) -> str:
         """Look a line up."""
         return line
 
+    assert session.map(["no tool"], "{row}", tools=[look_up]).notices == ()
     result = session.map(["calls"], "{row}", tools=[look_up])
     (denied,) = [event.result for event in result.run(0).events if type(event).__name__ == "ToolFinished"]
     assert denied.status == "denied"

@@ -535,10 +535,12 @@ def silent(_done, _total, _source):
 
 @pytest.mark.usefixtures("small")
 def test_the_weights_come_from_the_hub_and_are_fetched_once(monkeypatch):
-    seen = []
+    seen, told = [], []
     with hub(monkeypatch, rest()) as server:
-        path = downloads.fetch(lambda *args: seen.append(args))
+        path = downloads.fetch(lambda *args: seen.append(args), tell=told.append)
         assert path.read_bytes() == WEIGHTS
+        assert told[-1].startswith("fetching the local model from huggingface.co: ")
+        assert 1 < len(told) <= 101  # one at each percent at most
         assert seen[-1] == (len(WEIGHTS), len(WEIGHTS), "huggingface.co")
         assert downloads.fetch(silent) == path == downloads.find()
     (request,) = server.requests

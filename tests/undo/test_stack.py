@@ -7,6 +7,7 @@ import pytest
 
 from agentmagic.history.history import History
 from agentmagic.history.journal import Journal
+from agentmagic.undo.changes import RestoreResult
 from agentmagic.undo.stack import STILL_RUNNING, Undone, restore_turn
 from tests.history.test_history import TURN, play
 from tests.saving import answered
@@ -74,16 +75,16 @@ def test_turns_from_elsewhere_are_undone_from_the_last_to_the_first_and_come_bac
 def test_the_variables_of_a_change_are_put_back_from_the_last_to_the_first_and_those_refused_are_named_once():
     asked = []
 
-    def kept(name, restored, refused):
+    def kept(name, restored, removed, refused):
         def restore():
             asked.append(name)
-            return SimpleNamespace(restored=restored, refused=refused, back=f"{name} again")
+            return RestoreResult(restored, frozenset(removed), refused, f"{name} again")
 
         return SimpleNamespace(restore=restore, settled=threading.Event(), failed=False)
 
     variables = [
-        kept("first", ("a", "b"), {"c": "the first reason"}),
-        kept("last", ("b", "d"), {"a": "moved", "c": "z"}),
+        kept("first", ("a", "b", "e"), "ae", {"c": "the first reason"}),
+        kept("last", ("b", "d", "e", "f"), "bf", {"a": "moved", "c": "z"}),
     ]
     outcome, back = restore_turn(variables, Undone("turn", tools=("run",)))
     assert (asked, back, outcome.problem) == ([], variables, STILL_RUNNING)
@@ -92,5 +93,6 @@ def test_the_variables_of_a_change_are_put_back_from_the_last_to_the_first_and_t
     outcome, back = restore_turn(variables, Undone("turn", tools=("run",)))
     assert asked == ["last", "first"]
     assert back == ["last again", "first again"]
-    assert outcome.restored == ("b", "d")
+    assert outcome.restored == ("b", "d", "e", "f")
+    assert outcome.removed == {"e", "f"}  # "b" was removed, and then made again by the restore of the change before
     assert dict(outcome.refused) == {"a": "moved", "c": "z"}

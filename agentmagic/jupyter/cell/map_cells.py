@@ -1,21 +1,26 @@
 """Runs `%%agent --map` cells, and shows maps in cells. A map asks one prompt for each row of a data frame or list."""
 
 import asyncio
+import contextvars
 import sys
 import threading
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from IPython.display import clear_output
 
 from agentmagic.display import terminal
 from agentmagic.display.printout import printout
 from agentmagic.display.transcript import Transcript
-from agentmagic.errors import AgentMagicError, UsageError
+from agentmagic.errors import AgentMagicError, UsageError, with_code
 from agentmagic.events import Event, MapProgress
 from agentmagic.host import MapView
 from agentmagic.jupyter.cell import map_results
 from agentmagic.jupyter.cell.answers import AnswerVariable
 from agentmagic.jupyter.cell.runner import CellSetup, Runner, TurnInterrupted
 from agentmagic.jupyter.cell.screens import FallbackScreen, TurnScreen, screen_of
+from agentmagic.jupyter.cell.turn_queue import QueuedTurn, TurnQueue, failure_message
 from agentmagic.jupyter.frontend import FrontEnd, Kind, publisher, say
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.magics.options import Ask
@@ -27,6 +32,10 @@ from agentmagic.mapping.run import MapRun
 from agentmagic.runtime.engine import engine, in_thread
 from agentmagic.terminal_bar import TerminalBar
 from agentmagic.text import did_you_mean
+from agentmagic.widgets.commands import ASK_ROWS
+
+if TYPE_CHECKING:
+    from agentmagic.widgets.view import View
 
 
 class BarScreen(TurnScreen):
@@ -62,13 +71,19 @@ class MapCellView(MapView):
     """Shows a map (one prompt for many rows) in the running cell.
 
     `owner` is the name of the session's variable. If the map is stopped, a printed message says that the rows are in
-    `last_map` of this variable. If `owner` is "", no message is printed.
+    `last_map` of this variable. If `owner` is "", no message is printed. With the `setup` of a `%%agent` cell, a button
+    asks the failed rows again.
     """
 
-    def __init__(self, front: FrontEnd, *, owner: str = "", large: bool = False) -> None:
+    def __init__(
+        self, front: FrontEnd, *, owner: str = "", large: bool = False, setup: CellSetup | None = None
+    ) -> None:
         self.run: MapRun | None = None
         self._front = front
         self._owner = owner
+        self._setup = setup
+        self._queue: TurnQueue | None = None
+        self._context = contextvars.copy_context()  # in this context, IPython sends printed text to this cell
         self._bar = BarScreen() if front.kind is Kind.TEXT else None
         self._screen = screen_of(front, large=large) if self._bar is None else FallbackScreen(self._bar)
         self._lock = threading.Lock()
@@ -85,11 +100,15 @@ class MapCellView(MapView):
         engine().call(asyncio.sleep(0))  # wait until the screen has received all earlier events of the map
         self._leave()
 
-    def finish_later(self) -> None:
-        """Return at once, and write the static output when the map is over."""
+    def finish_later(self, then: Callable[[], None] = lambda: None) -> None:
+        """Return at once. When the map is over, write the static output and call `then`."""
+
+        def finish() -> None:
+            self._leave()
+            then()
 
         def over(_future: object) -> None:
-            in_thread(self._leave, "agentmagic-html")  # in a thread, because rendering would delay the engine
+            in_thread(finish, "agentmagic-html")  # in a thread, because rendering would delay the engine
 
         if self._bar is not None:
             self._bar.close_bar()
@@ -105,11 +124,44 @@ class MapCellView(MapView):
             if self._over or self.run is None:
                 return
             self._over = True
+            can_ask = self._setup is not None and self.run.work_again() is not None
+            self._screen.offer_retry(self._ask_again if can_ask else None, ASK_ROWS)
             self._screen.finish()
             for line in map_results.summary(self.run.so_far(), times=self._front.kind is not Kind.BATCH):
                 say(line)
             if self._owner and self.run.progress.ended == "stopped":
                 say(f"{self._owner}.last_map has the rows until there.")
+
+    def _ask_again(self, view: "View") -> None:
+        """Queue a map that asks the failed rows again, as soon as the session and the main thread are free."""
+        setup = cast("CellSetup", self._setup)
+        queue = self._queue = self._queue or TurnQueue(
+            setup.session,
+            on_change=lambda: view.tell({"note": cast("TurnQueue", self._queue).note}),
+            on_failure=lambda _turn, error: view.complain(failure_message(error)),
+        )
+        if not queue.waits:  # a second click has no effect: the map is queued already
+            begin = partial(self._run_again, setup)
+            turn = QueuedTurn(partial(self._context.copy().run, begin), "")
+            engine().loop.call_soon_threadsafe(queue.add, turn)
+
+    def _run_again(self, setup: CellSetup) -> None:
+        """Begin the map again with its failed rows, and show it in place of the cell's output."""
+        run = setup.session.begin_map_again(cast("MapRun", self.run))
+        clear_output(wait=True)
+        self._screen.restart()
+        self._over = False
+        self.begin(run)
+        self.finish_later(partial(_hand_over_rows, run, setup))
+
+
+def _hand_over_rows(run: MapRun, setup: CellSetup) -> None:
+    """Bind or show the rows of a map that was run again, and say why it ended if it failed."""
+    _hand_over(run.so_far(), setup)
+    try:
+        run.result()
+    except AgentMagicError as error:
+        say(with_code(error))
 
 
 def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> None:
@@ -133,7 +185,7 @@ def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> No
         first = formatting.preview(preview, (*values, *typed_prompt.prompt_values))
         say(printout(f"The first row of {command.rows}:", *first.groups))
         return
-    view = MapCellView(setup.front, large=command.large)
+    view = MapCellView(setup.front, large=command.large, setup=setup)
     try:
         with engine().main.mark_busy():
             run = setup.session.begin_map(rows, typed_prompt.prompt, settings, toolsets=toolsets, view=view)
@@ -145,9 +197,13 @@ def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> No
         if partial is None or not partial.rows:
             raise
         _hand_over(partial, setup)
+        is_in_card = any(reason in str(error) for reason, _ in partial.progress.errors)
+        # A program that runs notebooks (kind BATCH) logs only the exception, so this must have the whole message.
+        error.is_shown = is_in_card and setup.front.kind is not Kind.BATCH
         if not command.keep_going:
             raise
-        say(str(error))
+        if not is_in_card:
+            say(str(error))
     else:
         _hand_over(result, setup)
 

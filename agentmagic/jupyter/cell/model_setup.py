@@ -11,7 +11,7 @@ from agentmagic.jupyter.cell.turn_queue import QueuedTurn
 from agentmagic.log import logger
 from agentmagic.providers import first_use
 from agentmagic.providers.failures import usable_key
-from agentmagic.runtime.engine import engine
+from agentmagic.runtime.engine import Listeners, engine
 from agentmagic.secrets import SHORTEST
 from agentmagic.session import Session
 from agentmagic.text import sanitize
@@ -22,6 +22,34 @@ from agentmagic.widgets.view_messages import SetupCard
 
 MOST_MODELS = 50
 """The most models of a server that the card lists."""
+
+
+class SetupCards:
+    """The setup cards that wait for the user's choice. `changed` is called when one comes or goes, in any thread."""
+
+    def __init__(self) -> None:
+        self.changed = Listeners[None]()
+        self._waiting: tuple[ModelSetup, ...] = ()
+
+    def waits(self, session: Session) -> bool:
+        """Return whether the user has to choose a model or a key for a session."""
+        return any(card.session is session for card in self._waiting)
+
+    def add(self, card: "ModelSetup") -> None:
+        """Add a card, because it is shown."""
+        self._change((*self._waiting, card))
+
+    def remove(self, card: "ModelSetup") -> None:
+        """Remove a card, because the user has chosen, or it is not shown any more. It may be removed already."""
+        self._change(tuple(one for one in self._waiting if one is not card))
+
+    def _change(self, waiting: "tuple[ModelSetup, ...]") -> None:
+        if waiting != self._waiting:
+            self._waiting = waiting
+            self.changed.tell(None)
+
+
+setup_cards = SetupCards()
 
 
 class ModelSetup:
@@ -36,28 +64,40 @@ class ModelSetup:
         self, view: View, session: Session, missing: AuthenticationMissing, on_choice: Callable[[bool], None]
     ) -> None:
         self._view = view
-        self._session = session
+        self.session = session
         self._missing = missing
         self._on_choice = on_choice
         self._servers: tuple[first_use.FoundServer, ...] = ()
+        self._is_over = False
         engine().submit(self._show_or_leave())
 
     def act(self, action: SetupAction) -> None:
         """Carry out the user's choice on the card. Thread-safe."""
         engine().submit(self._carry_out(action))
 
+    def close(self) -> None:
+        """Stop waiting for the user, who has chosen, or interrupted the cell of the card. Thread-safe."""
+        self._is_over = True
+        setup_cards.remove(self)
+
     async def _show_or_leave(self) -> None:
         try:
             await self._show()
         except Exception:  # noqa: BLE001  (otherwise the cell would wait forever for a choice that nobody can make)
             logger.exception("the choice of a model could not be shown")
+            self.close()
             self._on_choice(False)
 
     async def _show(self) -> None:
         card = await engine().in_pool(self._card)  # in a pool thread: looking for a keyring takes time
+        if self._is_over:
+            return
         self._view.tell({"setup": card})
+        setup_cards.add(self)
         if not card["fixed"]:
             self._servers = await first_use.find_servers()
+        if self._is_over:  # chosen while servers were looked for: the card must not come back
+            return
         rows = [(server.name, list(map(sanitize, server.models[:MOST_MODELS]))) for server in self._servers]
         self._view.tell({"setup": {**card, "servers": rows}})
 
@@ -87,20 +127,21 @@ class ModelSetup:
                 given = action.model_dump(exclude={"key"})
                 log.audit(log.Audit(PAGE, f"setup {action.type}", given, decision="approved", outcome="ok"))
             self._view.tell({"setup": None})
+            self.close()
             self._on_choice(not isinstance(action, LeaveSetup))
 
     def _choose(self, action: SetupAction) -> None:
         importlib.invalidate_caches()  # lets imports find a package that the user installed while the card was shown
         match action:
             case UseLocal():
-                commands.choose_model(self._session, first_use.LOCAL)
+                commands.choose_model(self.session, first_use.LOCAL)
             case UseKey():
                 self._use_key(action)
             case UseServer():
                 server = next((one for one in self._servers if one.name == action.server), None)
                 if server is None or action.model not in server.models:
                     raise UsageError(f"{action.server} does not list the model {action.model}. Choose another one.")
-                commands.choose_model(self._session, server.model(action.model))
+                commands.choose_model(self.session, server.model(action.model))
             case LeaveSetup():
                 pass
 
@@ -112,7 +153,7 @@ class ModelSetup:
         if len(key) < SHORTEST:
             raise UsageError(f"A key has {SHORTEST} characters at least. Paste all of it.")
         if row.keys[0] not in self._missing.variables:
-            commands.choose_model(self._session, f"{row.name}:{row.default}")
+            commands.choose_model(self.session, f"{row.name}:{row.default}")
         (settings.keep_key if action.keep else settings.type_key)(row.keys[0], key)
 
 

@@ -33,6 +33,7 @@ from agentmagic.jupyter.notebook.capture import open_figures
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.prompt.references import TypedPrompt, prompt_of
 from agentmagic.loop.turn_options import TurnSettings
+from agentmagic.mapping.work import MapFailed
 from agentmagic.messages import Message, Prompt, as_prompt
 from agentmagic.prompt.project_commands import command_prompt, find_command
 from agentmagic.providers.registry import providers
@@ -94,7 +95,8 @@ def short_error(function: Callable[P, T]) -> Callable[P, T]:
             return function(*args, **kwargs)
         except AgentMagicError as error:
             error.args = (redact(str(error)),)  # redacted, because a notebook file contains the arguments
-            message = "the turn failed; the output says why." if error.is_shown else with_code(error)
+            what = "map" if isinstance(error, MapFailed) else "turn"
+            message = f"the {what} failed; the output says why." if error.is_shown else with_code(error)
             line = f"{type(error).__name__}: {message}"
             cast("Any", error)._render_traceback_ = lambda: [line]
             raise
@@ -283,12 +285,22 @@ class CellView(RunView):
         from agentmagic.jupyter.cell.model_setup import ModelSetup  # imported late: only a user without a key needs it
 
         choice: Future[bool] = Future()
-        self._screen.offer_setup(lambda view: ModelSetup(view, session, missing, choice.set_result))
+        cards: list[ModelSetup] = []
+
+        def offer(view: "View") -> ModelSetup:
+            cards.append(ModelSetup(view, session, missing, choice.set_result))
+            return cards[0]
+
+        self._screen.offer_setup(offer)
 
         def stop() -> None:
             raise TurnInterrupted("no model was chosen.")
 
-        engine().wait(choice, stop)
+        try:
+            engine().wait(choice, stop)
+        finally:
+            for card in cards:
+                card.close()
         return choice.result()
 
     def restart(self) -> None:

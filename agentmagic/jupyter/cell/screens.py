@@ -99,10 +99,10 @@ class TurnScreen(Protocol):
         """Start with an empty transcript, because the turn begins again. The caller has cleared the cell's output."""
         ...
 
-    def offer_retry(self, retry: "Retry | None") -> None:
+    def offer_retry(self, retry: "Retry | None", action: str = "retry") -> None:
         """Let the user run the turn again by a click after its end. If `retry` is None, no such click is offered.
 
-        The call has no effect on a screen without clicks.
+        `action` is the type of the click's message. The call has no effect on a screen without clicks.
         """
 
     def offer_setup(self, offer: "Callable[[View], ModelSetup]") -> None:
@@ -163,10 +163,10 @@ class FallbackScreen(TurnScreen):
         self._try(self._screen.restart)
         self.transcript = self._screen.transcript
 
-    def offer_retry(self, retry: Retry | None) -> None:
+    def offer_retry(self, retry: Retry | None, action: str = "retry") -> None:
         """Make the wrapped screen offer to run the turn again, unless that screen has failed."""
         if not self._failed:
-            self._screen.offer_retry(retry)
+            self._screen.offer_retry(retry, action)
 
     def offer_setup(self, offer: "Callable[[View], ModelSetup]") -> None:
         """Make the wrapped screen show the card on which the user chooses a model."""
@@ -293,11 +293,12 @@ class TerminalScreen(TurnScreen):
         for block in self.transcript.blocks:
             if isinstance(block, ChecklistBlock) and block.key not in self._printed_keys:
                 self._print_tasks(block)
-            if block.open and block.key in self._printed_keys:  # a tool call was reopened for an approval: print again
+            is_open = block.open and not isinstance(block, RetryBlock)  # a retry is printed while it waits
+            if is_open and block.key in self._printed_keys:  # a tool call was reopened for an approval: print again
                 self._printed_keys.discard(block.key)
                 self._begun_keys.discard(block.key)
             if (
-                block.open
+                is_open
                 or block.key in self._printed_keys
                 or isinstance(block, PromptBlock)
                 or self._may_be_value(block)
@@ -451,7 +452,7 @@ class LiveHtml:
         self._due = False  # reset before the snapshot: a question that comes after the snapshot needs another update
         self._snapshot = self._transcript.snapshot(self._snapshot)
         page = self._renderer.update(self._snapshot)
-        self._send({"text/html": self._aside(page), "text/plain": "This is under way."})
+        self._send({"text/html": self._aside(page), "text/plain": "The turn was under way when this was shown."})
         return len(page)
 
     def _send(self, data: Mapping[str, str]) -> None:
@@ -478,6 +479,7 @@ class LiveScreen(TurnScreen):
         self._reachable = reachable
         self._large = large
         self._retry: Retry | None = None
+        self._offered = ""
         self._setup: ModelSetup | None = None
 
     def begin(self, answer: Answer) -> None:
@@ -489,14 +491,14 @@ class LiveScreen(TurnScreen):
 
     def act(self, action: "Action") -> None:
         """Carry out the user's click in the view: answer the turn, stop it, choose a model, or run the turn again."""
-        from agentmagic.widgets.page_messages import RetryTurn, SetupAction, StopMap
+        from agentmagic.widgets.page_messages import AskRows, RetryTurn, SetupAction, StopMap
 
         if isinstance(action, Intent | StopMap):
             self._answer(Stop() if isinstance(action, StopMap) else action)
         elif isinstance(action, SetupAction):
             if self._setup is not None:
                 self._setup.act(action)
-        elif isinstance(action, RetryTurn) and self._retry is not None:
+        elif isinstance(action, RetryTurn | AskRows) and self._retry is not None:
             self._retry(self._view)
 
     async def typing_reason(self) -> str | None:
@@ -519,9 +521,9 @@ class LiveScreen(TurnScreen):
         self._view.replace(())
         self._view.tell({"setup": None})
 
-    def offer_retry(self, retry: Retry | None) -> None:
+    def offer_retry(self, retry: Retry | None, action: str = "retry") -> None:
         """Offer in the view to run the turn again, if clicks reach the kernel while a cell runs."""
-        self._retry = retry if self._reachable else None
+        self._retry, self._offered = retry if self._reachable else None, action
 
     def feed(self, event: Event | MapProgress) -> None:
         """Pass an event of the turn to the view and the HTML, which draw it a moment later."""
@@ -530,7 +532,7 @@ class LiveScreen(TurnScreen):
 
     def rest(self) -> None:
         """Write the static output. The view stays connected, even if many turns of other cells end later."""
-        self._view.tell({"actions": ["retry"] if self._retry is not None else [], "setup": None})
+        self._view.tell({"actions": [self._offered] if self._retry is not None else [], "setup": None})
         self._view.flush()  # first, so that the page draws the end while the HTML is rendered
         self._html.finish()
 

@@ -9,7 +9,6 @@ from functools import partial
 from agentmagic.errors import AgentMagicError, SessionBusy, with_code
 from agentmagic.log import logger
 from agentmagic.prompt.attachments import Attachment
-from agentmagic.run import Run
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
 from agentmagic.text import sanitize, single_line
@@ -28,7 +27,7 @@ class QueuedTurn:
     If the turn does not begin, the user gets the text `unsent` and the `attachments` back.
     """
 
-    begin: Callable[[], Run]
+    begin: Callable[[], object]
     prompt: str
     unsent: str = ""
     attachments: tuple[Attachment, ...] = ()

@@ -141,6 +141,8 @@ class Chat:
         """Carry out what the user did in the chat panel of a browser page. Thread-safe."""
         if isinstance(action, page.SetupAction):
             self._turns.set_up(action)
+        elif isinstance(action, page.CellAction):
+            pass  # a panel offers no such button
         elif not isinstance(action, Intent):
             self._context.copy().run(engine().submit, self._carry_out(action))
         elif not self._questions.answer(action) and (run := self.session.running) is not None:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from agentmagic.display import words
 from agentmagic.events import Event, HistoryCut, is_delta
+from agentmagic.jupyter.cell.model_setup import setup_cards
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace
 from agentmagic.jupyter.panel import panels
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 PAUSE = 0.05
 """Seconds in which changes are collected before they are sent to pages."""
+
+CHOOSE = "no model yet: choose one on its card"
+"""What the status bar says while the card of a user without a key waits."""
 
 SECOND_SESSION = f"{DEFAULT_SESSION}_2"
 """The name of the panel's session if there is no session, and the default session's variable has another value."""
@@ -58,7 +62,11 @@ class LabLink:
         self._sent_proposals: list[dict[str, Any]] = []
         self._has_page = False
         self._update = OutputUpdates(self._tell, PAUSE).update
-        self._leave = (namespace.listeners.add(self._hear), namespace.looks.add(lambda _: self._update()))
+        self._leave = (
+            namespace.listeners.add(self._hear),
+            namespace.looks.add(lambda _: self._update()),
+            setup_cards.changed.add(lambda _: self._update()),
+        )
         cast("Any", shell).events.register("post_run_cell", self._look)
 
     def close(self) -> None:
@@ -194,13 +202,15 @@ class LabLink:
         session = self._session() if self._chat is None else self._chat.session
         running = [(name, one.running) for name, one in self._namespace.sessions().items()]
         under_way = ((name, run) for name, run in running if run is not None and not run.over)
+        waiting = (name for name, run in running if run is not None and run.waits)
+        choosing = [name for name, one in self._namespace.sessions().items() if setup_cards.waits(one)]
         usage = session.usage
         return {
             "session": next((name for name, one in self._namespace.sessions().items() if one is session), ""),
-            "model": sanitize(formatting.who_answers(session)),
+            "model": CHOOSE if setup_cards.waits(session) else sanitize(formatting.who_answers(session)),
             "cost": words.cost(usage.cost) if usage.requests else "",
             "running": next((name for name, _ in under_way), ""),
-            "waits": next((name for name, run in running if run is not None and run.waits), ""),
+            "waits": next(iter((*waiting, *choosing)), ""),
             "view": "" if self._chat is None else self._chat.view.name,
         }
 

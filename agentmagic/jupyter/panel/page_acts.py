@@ -194,6 +194,7 @@ MESSAGE_RULES: Mapping[type[page.PageMessage], PageRule] = {
     # the conversation: the calls of a turn pass the gate, which asks about them
     page.StopTurn: HARMLESS,
     page.StopMap: HARMLESS,
+    page.AskRows: HARMLESS,
     page.SendPrompt: HARMLESS,
     page.AttachFile: HARMLESS,
     page.DropAttachment: HARMLESS,

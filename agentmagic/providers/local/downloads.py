@@ -130,13 +130,18 @@ class Stopped(Exception):
     """Raised when the caller stopped the download. Complete parts of the file stay on disk."""
 
 
-def fetch(progress: Progress | None = None, *, stop: threading.Event | None = None) -> Path:
+def fetch(
+    progress: Progress | None = None,
+    *,
+    stop: threading.Event | None = None,
+    tell: Callable[[str], None] = lambda _text: None,
+) -> Path:
     """Return the path of the weights. Downloads them first (1.1 GB) if they are not on this machine.
 
     Only one caller downloads at a time. All others, also in other processes, wait for that download. Without
-    `progress`, a progress bar is shown on standard error. If `stop` is set or the user interrupts, the download ends at
-    once. Complete parts are kept, so they are not downloaded again. Raises Stopped, or a ProviderError whose message
-    says what was tried and what to do.
+    `progress`, a progress bar is shown on standard error. `tell` gets a sentence at each percent of a download. If
+    `stop` is set or the user interrupts, the download ends at once. Complete parts are kept, so they are not downloaded
+    again. Raises Stopped, or a ProviderError whose message says what was tried and what to do.
     """
     if path := find():
         return path
@@ -145,7 +150,20 @@ def fetch(progress: Progress | None = None, *, stop: threading.Event | None = No
     target.parent.mkdir(parents=True, exist_ok=True)
     with _only_fetch(target, stop), nullcontext(progress) if progress else show_progress() as report:
         # Another process can have finished the file while this process waited for the lock.
-        return find() or _fetch(target, report, stop)
+        return find() or _fetch(target, _telling(report, tell), stop)
+
+
+def _telling(report: Progress, tell: Callable[[str], None]) -> Progress:
+    """Return a callback that calls `report`, and `tell` whenever another percent has come."""
+    last = [("", -1)]
+
+    def progress(count: int, total: int, source: str) -> None:
+        report(count, total, source)
+        if (now := (source, 100 * count // total)) != last[0]:
+            last[0] = now
+            tell(f"fetching the local model from {source}: {count / 1e6:,.0f} of {total / 1e6:,.0f} MB")
+
+    return progress
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from typing import Any, Protocol, cast
 
 from agentmagic.errors import AgentMagicError, ContextTooLong, MissingExtra, ProviderError, StreamBroken
 from agentmagic.messages import Usage
+from agentmagic.providers.base import busy_with
 from agentmagic.providers.local import CONTEXT
 from agentmagic.providers.local.prompts import GenerationRequest
 from agentmagic.providers.too_long import is_too_long
@@ -274,6 +275,8 @@ async def load(path: Path) -> Runtime:
             future = _runtimes[path] = Future[Runtime]()
             future.set_running_or_notify_cancel()  # after this, cancelling a caller does not cancel the loading
             threading.Thread(target=_load, args=(path, future), daemon=True).start()
+    if not future.done():
+        busy_with.get()("loading the local model's weights into memory")
     return await asyncio.wrap_future(future)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from agentmagic.errors import BadRequest, UnknownModel
 from agentmagic.events import PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall, ToolDef, Usage
-from agentmagic.providers.base import ModelEvent, ModelFinished, PlanQuestion, Request
+from agentmagic.providers.base import ModelEvent, ModelFinished, PlanQuestion, Request, busy_with
 from agentmagic.providers.finish_reasons import ending_of
 from agentmagic.providers.local import downloads, llama, prompts, tool_texts
 from agentmagic.providers.local.llama import Finished, Generator, RefusedForm
@@ -55,7 +55,7 @@ async def _load_default() -> llama.Runtime:
     llama.require()  # raises if this machine cannot run the model, before a gigabyte is downloaded in vain
     stop = threading.Event()
     try:
-        path = await asyncio.to_thread(downloads.fetch, stop=stop)
+        path = await asyncio.to_thread(downloads.fetch, stop=stop, tell=busy_with.get())
     except asyncio.CancelledError:
         stop.set()  # ends the download; without this, its thread would continue after the task is cancelled
         raise

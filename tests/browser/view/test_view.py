@@ -9,15 +9,20 @@ from agentmagic.events import (
     AgentOption,
     ApprovalAsked,
     ApprovalGiven,
+    MapProgress,
     PartDelta,
     PartFinished,
     PartStarted,
+    Planned,
+    QuestionAnswered,
+    QuestionAsked,
     StepStarted,
     ToolFinished,
     ToolProgress,
     ToolStarted,
 )
 from agentmagic.messages import Text, ToolCall, ToolResult
+from agentmagic.plan import Task
 from agentmagic.widgets.sync import Feed
 from tests.browser.lab import retype
 from tests.browser.view import scenes
@@ -351,6 +356,8 @@ def test_keys_write_in_the_boxes_of_an_edit_leave_it_and_send_it_once_it_is_json
     stage.page.keyboard.type("3,")
     stage.press("Shift+Tab", "ControlOrMeta+a", "Delete", "ControlOrMeta+z")
     assert [what.input_value(), cups.input_value()] == ['tea\n"hot"', "3,"]
+    expect(card(stage).locator(".am-arguments")).to_be_hidden()  # the boxes have them
+    expect(card(stage).get_by_text("Arguments", exact=True)).to_be_hidden()
     stage.button("Approve as edited").click()
     assert "cups is not JSON yet" in card(stage).get_by_role("alert").inner_text()
     assert stage.sent("cell") == []
@@ -361,8 +368,37 @@ def test_keys_write_in_the_boxes_of_an_edit_leave_it_and_send_it_once_it_is_json
     stage.button("Edit").press("Enter")
     stage.press("Tab", "Escape")
     assert what.count() == 0
+    expect(card(stage).locator(".am-arguments")).to_be_visible()
     assert stage.focused() == "Edit"
     assert stage.sent("cell") == []
+
+
+def test_the_tasks_of_a_plan_stand_in_its_box_while_it_can_be_changed_and_then_in_the_checklist(stage):
+    task = Task("t1", "find", {"word": "two"}, "find the number")
+    asked = QuestionAsked("q1", "Run this plan?", "t1 find(word: two)", plan="new")
+    feed = Feed([*started(), Planned((task,)), asked])
+    stage.show(feed, "cell")
+    tasks = stage.page.locator(".am-plan")
+    expect(stage.button("Run the plan")).to_be_visible()
+    expect(tasks).to_be_hidden()
+    stage.play(feed, QuestionAnswered("q1", "t1 find(word: two)"), home="cell")
+    expect(tasks).to_be_visible()
+    expect(stage.page.locator(".am-answer")).to_have_text("Run as it is.")
+
+
+def test_a_map_with_failed_rows_names_them_and_asks_them_again_by_a_key_or_says_how(stage):
+    rows = {"errors": (("It is too long.", 2),), "examples": ((("r1", "A lamp"), ("r2", "")),), "ended": "done"}
+    stage.show(Feed([MapProgress("m", 9, 7, 2, **rows)]), "cell", actions=["ask-rows"])
+    shown = stage.page.locator(".am-map")
+    expect(shown).to_have_attribute("data-state", "partly")
+    expect(shown.locator(".am-icon-partly")).to_be_visible()
+    assert "2 rows: It is too long. (r1 “A lamp”, r2)" in shown.inner_text()
+    assert "No file keeps the answers" not in shown.inner_text()
+    stage.button("Ask the 2 failed rows again").press("Enter")
+    assert stage.sent("cell") == [{"type": "ask-rows"}]
+    stage.show(Feed([MapProgress("m", 9, 7, 2, **rows)]), "cell", actions=[])
+    expect(stage.button("Ask the 2 failed rows again")).to_be_hidden()
+    assert "No file keeps the answers" in shown.inner_text()
 
 
 # -- the panel -------------------------------------------------------------------------------------
