@@ -82,6 +82,8 @@ BADGE = f"border:1px solid {BORDER};border-radius:9px;padding:0 7px"
 LONG_BADGE = f"{BADGE};overflow-wrap:anywhere"
 """The style of a badge that has the address of a server behind its name."""
 ARGUMENTS = "flex:1;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
+VALUE = "flex:0 1 auto;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
+STATE = "flex:0 1 auto;min-width:0;max-width:60%;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
 BODY = f"border-top:1px solid {BORDER};padding:4px 12px 10px 34px;overflow-x:auto"
 INSIDE = f"border-left:2px solid {BORDER};padding-left:10px;margin:8px 0 2px"
 PICTURES = "padding:0 12px 10px"
@@ -304,8 +306,10 @@ class _BlockHtml:
             label = "agent" if card.agent else words.server(card)
             yield element("small", label, style=LONG_BADGE if words.server_address(card) else BADGE)
         yield element("samp", words.short_arguments(card), style=ARGUMENTS)
+        if value := words.program_value(card):
+            yield element("samp", value, style=VALUE)
         if state := words.card_state(card):
-            yield element("small", state, style=MUTED if card.state == "done" else colour)
+            yield element("small", state, style=f"{STATE};{MUTED if card.state == 'done' else colour}")
         if card.progress:
             yield element("small", words.progress(card.progress))
         if self.times and card.seconds:

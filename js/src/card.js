@@ -8,17 +8,6 @@ import { Extent } from "./extent.js"
 import { drawn, LONG, noted } from "./forms.js"
 import { sanitised } from "./sanitise.js"
 
-/** @type {Record<CardState, string>} */
-const WORDS = {
-  pending: "",
-  waiting: "waits for you",
-  running: "",
-  done: "",
-  failed: "failed",
-  denied: "denied",
-  interrupted: "interrupted",
-}
-
 /** Names of arguments that contain code, each with the language of that code. */
 const CODE = new Map([["code", "python"], ["python", "python"], ["source", "python"], ["sql", "sql"], ["changes", "diff"], ["query", "sql"], ["command", "bash"]])
 
@@ -32,7 +21,7 @@ export class Card {
   #name = h("span", { class: "am-name" })
   #server = h("span", { class: "am-server" })
   #short = h("span", { class: "am-short" })
-  #edited = h("span", { class: "am-word" })
+  #value = h("span", { class: "am-value" })
   #word = h("span", { class: "am-word" })
   #progress = h("span", { class: "am-hint am-progress" })
   #time = h("span", { class: "am-time" })
@@ -54,7 +43,7 @@ export class Card {
   /** @param {Desk} desk */
   constructor(desk) {
     this.desk = desk
-    this.#summary.append(this.#icon, this.#client, this.#name, this.#server, this.#short, this.#edited, this.#word, this.#progress, this.#time)
+    this.#summary.append(this.#icon, this.#client, this.#name, this.#server, this.#short, this.#value, this.#word, this.#progress, this.#time)
     this.#summary.addEventListener("click", () => (this.#touched = true))
     this.element = h("div", { class: "am-card" }, this.#details, this.#pictures, this.#bar)
     answeredByKeys(this.element, () => this.#block?.state === "waiting")
@@ -73,8 +62,8 @@ export class Card {
     say(this.#server, block.agent ? "agent" : block.address ? `${block.server} (${block.address})` : block.server)
     this.#server.classList.toggle("am-whole", Boolean(block.address))
     say(this.#short, block.short)
-    say(this.#edited, block.edits && "edited")
-    say(this.#word, block.state === "denied" && block.reason ? `denied: ${block.reason}` : WORDS[block.state] || block.told)
+    say(this.#value, block.value)
+    say(this.#word, block.word)
     say(this.#progress, block.progress?.text ?? "")
     this.#drawBar(block)
     if (before?.result !== block.result) put(this.#pictures, ...pictures(block).map(drawn))

@@ -77,7 +77,7 @@ export interface SourceFields {
   quotes: string[]
 }
 
-/** A tool call and its card. `address` is the command line or URL of the `server` if its name could be mistaken for one of ours, or "". `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the call, and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "". `hosted` says that the model's provider carries out the call, or that the card asks whether it may. Then `title` replaces the tool's name, and `told` is the outcome of the call. `agent` is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call or by that agent. `approve` says whether there is a plain approval, `always` is the label of the answer for later calls too, "" if there is none. `choices` are further answers of an outside agent: id, name, and whether it refuses. */
+/** A tool call and its card. `address` is the command line or URL of the `server` if its name could be mistaken for one of ours, or "". `word` is the state in words, with the reason of a call that failed or was denied. `short` are the arguments on one line; of a program it is the last statement, and `value` its value. `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the call, and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "". `hosted` says that the model's provider carries out the call, or that the card asks whether it may. Then `title` replaces the tool's name. `agent` is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call or by that agent. `approve` says whether there is a plain approval, `always` is the label of the answer for later calls too, "" if there is none. `choices` are further answers of an outside agent: id, name, and whether it refuses. */
 export interface CardFields {
   within?: number
   kind: "card"
@@ -85,7 +85,9 @@ export interface CardFields {
   server: string
   address: string
   state: CardState
+  word: string
   short: string
+  value: string
   arguments: [string, string][]
   note: string
   ask: string
@@ -104,7 +106,6 @@ export interface CardFields {
   inner: boolean
   client: string
   title: string
-  told: string
   hosted: boolean
   agent: string
   waits: boolean

@@ -31,6 +31,8 @@ CALL = ToolCall("c1", "run_query", {"sql": "SELECT 1", "limit": 3})
 QUERY = "run_query (shop) sql: SELECT 1, limit: 3"
 CARD, GIVEN = "run_query shop sql: SELECT 1, limit: 3", "Arguments sql SELECT 1 limit 3"
 CODE = ToolCall("c1", "run_python", {"code": "if total:\n    print('<x>')\n"})
+PROGRAM = ToolCall("c1", "run_python", {"code": "n = 3  # a comment\nf(n)"})
+RETURNED = ToolResult("c1", "run_python", (Text("Printed:\n1"), Text("<4>")))
 INNER, LOOKED = ToolCall("c2", "look", {}), ToolResult("c2", "look", (Text("3"),))
 PLAN = (
     events.Task("t1", "find", {"word": "too"}, "the number"),
@@ -187,7 +189,7 @@ ROWS = {
         f"```\n\n- [What's new]({PAGE})\n- [{OTHER}]({OTHER})\n\n</details>",
         {
             "title": "Searched the web",
-            "told": "2 pages",
+            "word": "2 pages",
             "short": "python 3.15",
             "ask": "",
             "state": "done",
@@ -210,7 +212,7 @@ ROWS = {
         "◐ Searching the web anthropic python 3.15 running Arguments query python 3.15",
         "◐ Searching the web (anthropic) python 3.15 [running]",
         "<summary>◐ <code>Searching the web</code> (anthropic) python 3.15 [running]</summary>",
-        {"title": "Searching the web", "told": "", "state": "running"},
+        {"title": "Searching the web", "word": "running", "state": "running"},
     ),
     "a search of a server without a name": (
         blocks.ToolCard,
@@ -218,7 +220,7 @@ ROWS = {
         "✓ Searched the web python 3.15 Arguments query python 3.15 Result nothing",
         "✓ Searched the web python 3.15",
         "<code>Searched the web</code> python 3.15</summary>",
-        {"title": "Searched the web", "told": "", "state": "done"},
+        {"title": "Searched the web", "word": "", "state": "done"},
     ),
     "a search whose words are still written": (
         blocks.ToolCard,
@@ -226,7 +228,7 @@ ROWS = {
         '◌ Searching the web {"query": "py Arguments {"query": "py',
         '◌ Searching the web {"query": "py',
         "",
-        {"title": "Searching the web", "told": "", "state": "pending"},
+        {"title": "Searching the web", "word": "", "state": "pending"},
     ),
     "a page that could not be read": (
         blocks.ToolCard,
@@ -234,10 +236,10 @@ ROWS = {
             events.PartFinished(0, HostedCall("h1", "web_fetch", {"url": PAGE}, "gemini")),
             events.PartFinished(1, HostedResult("h1", "web_fetch", (Text("No such page."),), "error")),
         ],
-        f"✗ Reading a page gemini {PAGE} failed Arguments url {PAGE} Error No such page.",
+        f"✗ Reading a page gemini {PAGE} failed: No such page. Arguments url {PAGE} Error No such page.",
         f"✗ Reading a page (gemini) {PAGE} [failed]\n  No such page.",
         "Error:\n\n```\nNo such page.\n```",
-        {"title": "Reading a page", "told": "", "state": "failed"},
+        {"title": "Reading a page", "word": "failed: No such page.", "state": "failed"},
     ),
     "a program that the provider has run": (
         blocks.ToolCard,
@@ -275,7 +277,7 @@ ROWS = {
         "✓ Search the web allowed What it does Lets the provider search.",
         "✓ Search the web [allowed]",
         "<code>Search the web</code> [allowed]",
-        {"told": "allowed", "state": "done"},
+        {"word": "allowed", "state": "done"},
     ),
     "reasoning": (
         blocks.ReasoningBlock,
@@ -348,10 +350,21 @@ ROWS = {
     "a call that failed": (
         blocks.ToolCard,
         ended(Text("ValueError: <no>"), status="error", traceback="File <a>"),
-        f"✗ {CARD} failed 31 ms {GIVEN} Error ValueError: <no> Traceback File <a>",
+        f"✗ {CARD} failed: ValueError: <no> 31 ms {GIVEN} Error ValueError: <no> Traceback File <a>",
         f"✗ {QUERY} [failed · 31 ms]\n  ValueError: <no>\n  %tb shows where it was raised.",
-        "sql: SELECT 1, limit: 3 [failed · 31 ms]</summary>",
-        {"state": "failed", "traceback": "File <a>"},
+        "sql: SELECT 1, limit: 3 [failed: ValueError: &lt;no&gt; · 31 ms]</summary>",
+        {"state": "failed", "word": "failed: ValueError: <no>", "traceback": "File <a>"},
+    ),
+    "a program with a value": (
+        blocks.ToolCard,
+        [
+            *asked_for(PROGRAM),
+            *carried_out(PROGRAM, ToolResult("c1", "run_python", (Text("Printed:\n1"), Text("<4>")))),
+        ],
+        "✓ run_python shop f(n) → <4> 31 ms Code n = 3 # a comment f(n) Result Printed: 1 <4>",
+        "✓ run_python (shop) f(n) [31 ms]\n  Printed:\n  1\n  <4>",
+        "<summary>✓ <code>run_python</code> (shop) f(n) → &lt;4&gt; [31 ms]</summary>",
+        {"short": "f(n)", "value": "→ <4>", "word": ""},
     ),
     "a call that was denied": (
         blocks.ToolCard,

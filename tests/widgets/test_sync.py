@@ -110,7 +110,7 @@ CHANGES = {
     "the fields of a card that changed": (
         CARD,
         ToolStarted(CALL, "shop"),
-        [(2, {"server": "shop", "state": "running", "since": 1000.0})],
+        [(2, {"server": "shop", "state": "running", "word": "running", "since": 1000.0})],
     ),
 }
 
