@@ -81,9 +81,12 @@ NAME = "color:var(--jp-content-font-color1,inherit)"
 BADGE = f"border:1px solid {BORDER};border-radius:9px;padding:0 7px"
 LONG_BADGE = f"{BADGE};overflow-wrap:anywhere"
 """The style of a badge that has the address of a server behind its name."""
-ARGUMENTS = "flex:1;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
-VALUE = "flex:0 1 auto;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
-STATE = "flex:0 1 auto;min-width:0;max-width:60%;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
+_CUT = "min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
+ARGUMENTS = f"flex:1;{_CUT}"
+STATEMENT = f"flex:0 1 auto;{_CUT}"
+"""The style of a program's last statement, which its value stands beside."""
+VALUE = f"flex:1 0 auto;max-width:60%;{_CUT};{NAME}"
+STATE = f"flex:0 1 auto;max-width:60%;{_CUT}"
 BODY = f"border-top:1px solid {BORDER};padding:4px 12px 10px 34px;overflow-x:auto"
 INSIDE = f"border-left:2px solid {BORDER};padding-left:10px;margin:8px 0 2px"
 PICTURES = "padding:0 12px 10px"
@@ -305,8 +308,9 @@ class _BlockHtml:
         if card.server:
             label = "agent" if card.agent else words.server(card)
             yield element("small", label, style=LONG_BADGE if words.server_address(card) else BADGE)
-        yield element("samp", words.short_arguments(card), style=ARGUMENTS)
-        if value := words.program_value(card):
+        value = words.program_value(card)
+        yield element("samp", words.short_arguments(card), style=STATEMENT if value else ARGUMENTS)
+        if value:
             yield element("samp", value, style=VALUE)
         if state := words.card_state(card):
             yield element("small", state, style=f"{STATE};{MUTED if card.state == 'done' else colour}")

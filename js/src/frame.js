@@ -12,7 +12,7 @@ import { Inspector } from "./inspector.js"
 import { Servers } from "./servers.js"
 
 /** @type {[form: ExportSession["form"], label: string][]} */
-const EXPORTS = [["markdown", "Markdown"], ["json", "JSON"], ["notebook", "Notebook"]]
+const EXPORTS = [["markdown", "Markdown"], ["html", "HTML"], ["json", "JSON"], ["notebook", "Notebook"]]
 
 const MOST_SUGGESTED = 50
 /** The value of the menu item for a model that is not in the list. */

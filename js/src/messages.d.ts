@@ -542,7 +542,7 @@ export interface RedoChange {
 /** The user exports the conversation to a file. */
 export interface ExportSession {
   type: "export"
-  form: "markdown" | "json" | "notebook"
+  form: "markdown" | "html" | "json" | "notebook"
 }
 
 /** The user chooses another model from the next turn on. */

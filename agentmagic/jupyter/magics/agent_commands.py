@@ -345,7 +345,11 @@ class AgentCommands:
         session: SessionName = DEFAULT_SESSION,
         target: Annotated[
             str,
-            Arg("FILE", "ends in .md, .ipynb, .json, .openai.json, .responses.json or .gemini.json", complete=folders),
+            Arg(
+                "FILE",
+                "ends in .md, .html, .ipynb, .json, .openai.json, .responses.json or .gemini.json",
+                complete=folders,
+            ),
         ],
         overwrite: Overwrite = False,
     ) -> str:
