@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, LiteralString, cast
 
 from markupsafe import Markup, escape
@@ -204,7 +205,7 @@ class _BlockHtml:
         state: State = "waiting" if block.open else "done"
         edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
         reply = () if block.answer is None else (Markup("<br><b>Answer:</b> "), sanitize(block.answer))
-        label = Markup("<b>{}</b> ").format("Paused:" if block.step else "Question:")
+        label = Markup("<b>{}</b> ").format(words.question_label(block))
         files = fold(words.FILES, element("pre", sanitize(block.files), style=PRE), look=SUMMARY, is_open=block.open)
         return _paragraph(label + sanitize(block.text), *reply, style=edge) + (files if block.files else "")
 
@@ -214,7 +215,7 @@ class _BlockHtml:
         parts = [_paragraph(line, style="") for line in (words.proposal_why(block), words.proposal_hint(block)) if line]
         code = element("pre", code_html(*words.proposal_code(block)), style=PRE)
         inside = element("div", *parts, code, style=BODY)
-        return fold(Markup(" · ").join(head), inside, look=SUMMARY, style=CARD, is_open=not block.folded)
+        return fold(Markup(" ").join(head), inside, look=SUMMARY, style=CARD, is_open=not block.folded)
 
     def notice(self, block: NoticeBlock) -> Markup:
         text = sanitize(block.text)
@@ -355,8 +356,9 @@ def _group(cards: Sequence[ToolCard], html: Sequence[Markup]) -> Markup:
         )
         for state, number in states.items()
     )
-    names = ", ".join(sanitize(name) for name in dict.fromkeys(card.name for card in cards))
-    row = Markup(" ").join((element("b", f"{len(cards)} calls", style=NAME), *counts, element("small", names)))
+    title = element("b", f"{len(cards)} calls", style=f"{NAME};white-space:nowrap")
+    names = element("small", words.group_names(cards), style=ARGUMENTS)
+    row = element("span", Markup(" ").join((title, names, *counts)), style=ROW)
     return fold(row, *html, look=SUMMARY, style=CARD, is_open="waiting" in states)
 
 
@@ -403,15 +405,18 @@ def _body(card: ToolCard, forms: Sequence[Form], pictures: int, turn: Markup) ->
 
 def _arguments(card: ToolCard) -> Iterator[Markup]:
     """Yield the arguments of a tool call as HTML; arguments that are code keep their lines and are highlighted."""
-    codes = words.code_arguments(card)
-    if card.call is None or not codes:
+    languages = words.languages(card)
+    if card.call is None or not languages:
         yield from _section("Arguments", words.all_arguments(card))
         return
-    others = {name: value for name, value in card.call.arguments.items() if name not in codes}
-    yield from _section("Arguments", words.format_arguments(others))
-    for name, (code, language) in codes.items():
-        yield _heading(name.capitalize())
-        yield element("pre", code_html(code, language), style=PRE)
+    yield _heading("Arguments")
+    for is_code, items in groupby(card.call.arguments.items(), lambda item: item[0] in languages):
+        if not is_code:
+            yield _form(PlainText(words.format_arguments(dict(items))))
+            continue
+        for name, code in items:
+            yield element("p", element("samp", name, style=MUTED), style=HEADING)
+            yield element("pre", code_html(words.shown_code(code), languages[name]), style=PRE)
 
 
 def _task(row: TaskProgress) -> Markup:

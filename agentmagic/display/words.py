@@ -134,8 +134,14 @@ LONGEST_RESULT = 20_000
 MOST_ARGUMENTS = 200
 """Arguments that a card shows."""
 
-CODE = {"code": "python", "python": "python", "source": "python"}
-"""The language of arguments that hold a program, by the argument's name; js/src/card.js knows more names."""
+CODE = {
+    **dict.fromkeys(("code", "python", "source"), "python"),
+    "sql": "sql",
+    "query": "sql",
+    "changes": "diff",
+    "command": "bash",
+}
+"""The language of arguments that hold code, by the argument's name."""
 PROGRAM_TOOL = "run_python"
 """The tool that runs a program in the notebook. Its argument is code, however short."""
 SHORTEST_CODE = 20
@@ -269,6 +275,12 @@ def server(card: ToolCard) -> str:
     return sanitize(card.server) if card.hosted else shown_server(card.server)
 
 
+def group_names(cards: Iterable[ToolCard]) -> str:
+    """Return the names of the tools that a group of calls uses; a tool with more calls also has their number."""
+    times = Counter(hosted_title(card) or sanitize(card.name) for card in cards)
+    return ", ".join(name if count == 1 else f"{name} \N{MULTIPLICATION SIGN}{count}" for name, count in times.items())
+
+
 def server_address(card: ToolCard) -> str:
     """Return the address that `server` shows with the name, or ""."""
     return "" if card.hosted or card.agent else address_to_show(card.server)
@@ -333,14 +345,25 @@ def all_arguments(card: ToolCard) -> str:
     return format_arguments(card.call.arguments)
 
 
-def code_arguments(card: ToolCard) -> dict[str, tuple[str, str]]:
-    """Return the arguments of a call that are code: {name: (code, language)}. Hidden characters are escaped."""
+def languages(card: ToolCard) -> dict[str, str]:
+    """Return the names of a call's arguments that are code, with their languages."""
     arguments = card.call.arguments.items() if card.call else ()
     return {
-        name: (reveal(_without_middle(redact(value), LONGEST_RESULT)), CODE[name])
+        name: CODE[name]
         for name, value in arguments
         if name in CODE and isinstance(value, str) and len(value) > SHORTEST_CODE
+        if not (card.hosted and name == "query")  # the words of a search
     }
+
+
+def shown_code(code: str) -> str:
+    """Return code for the user to check: without its middle if it is long, hidden characters as escapes."""
+    return reveal(_without_middle(redact(code), LONGEST_RESULT))
+
+
+def question_label(block: QuestionBlock) -> str:
+    """Return the word before a question, or before the request of a turn that pauses."""
+    return "Paused:" if block.step else "Question:"
 
 
 def format_arguments(arguments: Mapping[str, Any]) -> str:

@@ -329,18 +329,18 @@ class Question {
 
   /** @param {QuestionFields} block */
   update(block) {
-    say(this.#words, block.text)
+    put(this.#words, h("b", {}, block.label), " ", block.text)
     this.#show(block)
     const now = block.answer === null ? block.ask : `= ${block.answer}`
     if (now === this.#shown) return
     this.#shown = now
     this.element.classList.toggle("am-open", block.ask !== "")
     this.element.setAttribute("aria-label", block.step ? "Pause" : "Question")
-    if (block.answer !== null) put(this.#place, h("p", { class: "am-answer" }, block.answer))
+    if (block.answer !== null) put(this.#place, h("p", { class: "am-answer" }, h("b", {}, "Answer:"), " ", block.answer))
     else if (block.step && block.ask) this.#pause(block)
     else put(this.#place, block.ask && this.#form(block))
     this.refresh()
-    if (block.ask) this.desk.announce(`${block.step ? "Paused" : "Question"}: ${block.text}`)
+    if (block.ask) this.desk.announce(`${block.label} ${block.text}`)
   }
 
   /** Shows the text of the files that the user must approve; the text is open until the question is answered. @param {QuestionFields} block */

@@ -8,9 +8,6 @@ import { Extent } from "./extent.js"
 import { drawn, LONG, noted } from "./forms.js"
 import { sanitised } from "./sanitise.js"
 
-/** Names of arguments that contain code, each with the language of that code. */
-const CODE = new Map([["code", "python"], ["python", "python"], ["source", "python"], ["sql", "sql"], ["changes", "diff"], ["query", "sql"], ["command", "bash"]])
-
 /** Lines of an argument that its box shows at once. */
 const MOST_LINES = 15
 
@@ -212,7 +209,7 @@ function tally(words) {
 
 /** @param {CardState} state @param {number} times */
 function counted(state, times) {
-  const words = h("span", { class: "am-heard" }, ` ${HEARD[state].replace(":", "")}`)
+  const words = h("span", { class: "am-heard" }, state === "waiting" ? " waits for you" : ` ${state}`)
   return h("span", { class: "am-state" }, icon(ICONS[state], state), String(times), words)
 }
 
@@ -228,19 +225,19 @@ const HEARD = {
 }
 
 /** @param {CardFields} block */
-function sectionOf({ arguments: pairs, note, effects, edits, hosted }) {
+function sectionOf({ arguments: pairs, languages, note, effects, edits }) {
   if (!pairs.length && !edits && !effects.length) return []
   const lines = effects.map((line) => h("li", { class: line.startsWith("Risk:") ? "am-problem" : "" }, line))
   const does = lines.length ? [heading("What it does"), h("ul", { class: "am-effects" }, ...lines)] : []
-  const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(hosted && name === "query" ? "" : name, text))])
+  const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(name, text, languages[name] ?? ""))])
   const changed = edits ? [heading("Edited by you"), h("pre", {}, edits)] : []
   const given = pairs.length ? [heading("Arguments"), h("dl", { class: "am-arguments" }, ...rows)] : []
   return [...given, noted(note), ...changed, ...does]
 }
 
-/** @param {string} name @param {string} text */
-function argument(name, text) {
-  const html = text.length > 20 ? coloured(text, CODE.get(name) ?? "") : null
+/** @param {string} name @param {string} text @param {string} language of its code, or "" */
+function argument(name, text, language) {
+  const html = coloured(text, language)
   const pre = h("pre", {}, html === null ? text : sanitised(html))
   return text.length > LONG || text.split("\n").length > MOST_LINES ? scrollable(pre, name || "Argument") : pre
 }
@@ -255,10 +252,11 @@ function outcome({ result, more, reason, progress, traceback, ask }, desk) {
   const all = more == null ? null : button("Show all", () => desk.act({ type: "whole", key: more }), "small")
   const shown = pictures({ result })
   const forms = result.forms.map(drawn)
-  const title = heading(result.error ? "Error" : "Result")
   const folded = h("details", {}, h("summary", { class: "am-hint" }, "Traceback"), h("pre", {}, traceback))
   const raised = traceback ? h("div", { class: "am-tree" }, folded) : null
-  return [title, ...(forms.length ? forms : [h("p", { class: "am-hint" }, shown.length ? "shown below" : "nothing")]), all, raised]
+  // Pictures are below the card, whether or not there is anything else to show in it.
+  const inside = forms.length || shown.length ? forms : [h("p", { class: "am-hint" }, "nothing")]
+  return [inside.length > 0 && heading(result.error ? "Error" : "Result"), ...inside, all, raised]
 }
 
 /** Returns a running time as text, in whole seconds. @param {number} seconds */

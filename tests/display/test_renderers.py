@@ -247,7 +247,7 @@ ROWS = {
             events.PartFinished(0, HostedCall("h1", "code_execution", {"code": "print('a', 1 + 1, 'b')"}, "gemini")),
             events.PartFinished(1, HostedResult("h1", "code_execution", (Text("a 2 b"),))),
         ],
-        "✓ Ran code gemini print('a', 1 + 1, 'b') Code print('a', 1 + 1, 'b') Result a 2 b",
+        "✓ Ran code gemini print('a', 1 + 1, 'b') Arguments code print('a', 1 + 1, 'b') Result a 2 b",
         "✓ Ran code (gemini) print('a', 1 + 1, 'b')\n  a 2 b",
         "```\na 2 b\n```",
         {"title": "Ran code", "arguments": [("code", "print('a', 1 + 1, 'b')")]},
@@ -299,7 +299,7 @@ ROWS = {
     "a call that waits": (
         blocks.ToolCard,
         [*asked_for(CODE), events.ApprovalAsked("a1", CODE, "notebook", effects=("Reads: total",))],
-        "‖ run_python notebook waits for you Code if total: print('<x>') What it does Reads: total",
+        "‖ run_python notebook waits for you Arguments code if total: print('<x>') What it does Reads: total",
         "‖ run_python (notebook) [waits for you]\n  code  if total:\n            print('<x>')\n\n  Reads: total",
         (
             "<summary>‖ <code>run_python</code> (notebook) [waits for you]</summary>\n\nArguments:\n\n```json\n{\n"
@@ -361,7 +361,7 @@ ROWS = {
             *asked_for(PROGRAM),
             *carried_out(PROGRAM, ToolResult("c1", "run_python", (Text("Printed:\n1"), Text("<4>")))),
         ],
-        "✓ run_python shop f(n) → <4> 31 ms Code n = 3 # a comment f(n) Result Printed: 1 <4>",
+        "✓ run_python shop f(n) → <4> 31 ms Arguments code n = 3 # a comment f(n) Result Printed: 1 <4>",
         "✓ run_python (shop) f(n) [31 ms]\n  Printed:\n  1\n  <4>",
         "<summary>✓ <code>run_python</code> (shop) f(n) → &lt;4&gt; [31 ms]</summary>",
         {"short": "f(n)", "value": "→ <4>", "word": ""},
@@ -507,7 +507,7 @@ ROWS = {
     "a proposed change that was kept with changes": (
         blocks.ProposalBlock,
         [CHANGE, events.ProposalSettled("p", "changed", "x = 4\ny = 2", ran=True)],
-        "Proposed change of cell 1 · kept with changes, and run Is <better>. -x = 1 +x = 4 y = 2",
+        "Proposed change of cell 1 kept with changes, and run Is <better>. -x = 1 +x = 4 y = 2",
         "Proposed change of cell 1 [kept with changes, and run]: Is <better>.\n  -x = 1\n  +x = 4\n   y = 2",
         r"**Proposed change of cell 1** (kept with changes, and run): Is \<better\>." + "\n\n```diff\n-x = 1\n+x = 4\n",
         {"state": "kept with changes, and run", "folded": True, "hint": "", "code": "-x = 1\n+x = 4\n y = 2"},
@@ -515,7 +515,7 @@ ROWS = {
     "a proposed removal that was kept": (
         blocks.ProposalBlock,
         [REMOVAL, events.ProposalSettled("p", "kept")],
-        "Proposed removal of cell 2 · removed Is old. y = 2",
+        "Proposed removal of cell 2 removed Is old. y = 2",
         "Proposed removal of cell 2 [removed]: Is old.\n  y = 2",
         "**Proposed removal of cell 2** (removed): Is old.\n\n```python\ny = 2\n```\n",
         {"state": "removed", "copy": ""},
