@@ -229,7 +229,7 @@ function sectionOf({ arguments: pairs, languages, note, effects, edits }) {
   if (!pairs.length && !edits && !effects.length) return []
   const lines = effects.map((line) => h("li", { class: line.startsWith("Risk:") ? "am-problem" : "" }, line))
   const does = lines.length ? [heading("What it does"), h("ul", { class: "am-effects" }, ...lines)] : []
-  const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(name, text, languages[name] ?? ""))])
+  const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(name, text, Object.hasOwn(languages, name) ? languages[name] : ""))])
   const changed = edits ? [heading("Edited by you"), h("pre", {}, edits)] : []
   const given = pairs.length ? [heading("Arguments"), h("dl", { class: "am-arguments" }, ...rows)] : []
   return [...given, noted(note), ...changed, ...does]
