@@ -3,7 +3,7 @@
 /** @import { Desk, Drawn } from "./types.js" */
 import { answeredByKeys, approval, take } from "./approval.js"
 import { coloured } from "./code.js"
-import { button, h, heading, hide, icon, isFocused, ICONS, put, say, scrollable } from "./dom.js"
+import { button, folding, h, heading, hide, icon, isFocused, ICONS, put, say, scrollable } from "./dom.js"
 import { Extent } from "./extent.js"
 import { drawn, LONG, noted } from "./forms.js"
 import { sanitised } from "./sanitise.js"
@@ -55,6 +55,7 @@ export class Card {
     if (block.waits && !before?.waits) this.#details.open = true
     say(this.#client, block.client)
     say(this.#name, block.title || block.name)
+    this.#details.setAttribute("aria-label", block.title || block.name)
     this.#name.classList.toggle("am-title", block.title !== "")
     say(this.#server, block.agent ? "agent" : block.address ? `${block.server} (${block.address})` : block.server)
     this.#server.classList.toggle("am-whole", Boolean(block.address))
@@ -228,7 +229,7 @@ const HEARD = {
 function sectionOf({ arguments: pairs, languages, note, effects, edits }) {
   if (!pairs.length && !edits && !effects.length) return []
   const lines = effects.map((line) => h("li", { class: line.startsWith("Risk:") ? "am-problem" : "" }, line))
-  const does = lines.length ? [heading("What it does"), h("ul", { class: "am-effects" }, ...lines)] : []
+  const does = lines.length ? [heading("What it does"), h("ul", { class: "am-effects", "aria-label": "What it does" }, ...lines)] : []
   const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(name, text, Object.hasOwn(languages, name) ? languages[name] : ""))])
   const changed = edits ? [heading("Edited by you"), h("pre", {}, edits)] : []
   const given = pairs.length ? [heading("Arguments"), h("dl", { class: "am-arguments" }, ...rows)] : []
@@ -252,7 +253,7 @@ function outcome({ result, more, reason, progress, traceback, ask }, desk) {
   const all = more == null ? null : button("Show all", () => desk.act({ type: "whole", key: more }), "small")
   const shown = pictures({ result })
   const forms = result.forms.map(drawn)
-  const folded = h("details", {}, h("summary", { class: "am-hint" }, "Traceback"), h("pre", {}, traceback))
+  const folded = folding({}, h("summary", { class: "am-hint" }, "Traceback"), h("pre", {}, traceback))
   const raised = traceback ? h("div", { class: "am-tree" }, folded) : null
   // Pictures are below the card, whether or not there is anything else to show in it.
   const inside = forms.length || shown.length ? forms : [h("p", { class: "am-hint" }, "nothing")]
