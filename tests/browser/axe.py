@@ -39,7 +39,8 @@ NAMED = word_set(
 OURS = """function() {
   for (let node = this; node; node = node.parentNode ?? node.host) {
     if (!(node instanceof Element)) continue
-    if (node.matches('.am-text, .am-rich')) return '' // what others wrote: the lists of an answer have no names
+    // The lists of an answer have no names, nor have JupyterLab's own cells.
+    if (node.matches('.am-text, .am-rich, .jp-Cell')) return ''
     if (node.matches('[class*="agentmagic"], agentmagic-view, agentmagic-line')) return this.outerHTML.slice(0, 160)
   }
   return ''
