@@ -7,17 +7,14 @@ from markupsafe import Markup, escape
 BORDER = "#88888866"
 """A fixed colour: JupyterLab removes its CSS variables from the styles of a notebook that is not trusted yet."""
 
-LINE = (
-    "font-family:var(--jp-code-font-family,monospace);user-select:all;-webkit-user-select:all;white-space:pre-wrap;"
-    "overflow-wrap:anywhere"
-)
-"""The style of a line to paste; a click selects the whole line."""
-
 MUTED = "color:var(--jp-content-font-color2,#808080)"
 CARD = f"border:1px solid {BORDER};border-radius:6px;margin:8px 0"
 SUMMARY = f"padding:6px 10px;cursor:pointer;{MUTED}"
 MONO = "font-family:var(--jp-code-font-family,monospace)"
 """Set on every `pre`, because nbconvert's pages show the `pre` of an output in the font of running text."""
+
+LINE = f"{MONO};user-select:all;-webkit-user-select:all;white-space:pre-wrap;overflow-wrap:anywhere"
+"""The style of a line to paste; a click selects the whole line."""
 
 PRE = f"margin:0;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;background-color:transparent;{MONO}"
 
