@@ -110,19 +110,21 @@ class CardResult(TypedDict):
 class CardFields(Placed):
     """A tool call and its card.
 
-    `address` is the command line or URL of the `server` if its name could be mistaken for one of ours, or "".
-    `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether
-    the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as
-    text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the
-    arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the call,
-    and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the key
-    with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is
-    the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "".
+    `address` is the command line or URL of the `server` if its name could be mistaken for one of ours, or "". `word` is
+    the state in words, with the reason of a call that failed or was denied. `short` are the arguments on one line; of a
+    program it is the last statement, and `value` its value. `arguments` are pairs of name and text, and `languages` are
+    those of arguments that are code, by name. `edit` are the arguments that the user can change: name, text, and
+    whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name,
+    default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed
+    in the arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the
+    call, and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the
+    key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client`
+    is the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "".
     `hosted` says that the model's provider carries out the call, or that the card asks whether it may. Then `title`
-    replaces the tool's name, and `told` is the outcome of the call. `agent` is the agent that the call asks; the blocks
-    of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call
-    or by that agent. `approve` says whether there is a plain approval, `always` is the label of the answer for later
-    calls too, "" if there is none. `choices` are further answers of an outside agent: id, name, and whether it refuses.
+    replaces the tool's name. `agent` is the agent that the call asks; the blocks of that agent's turn name this card in
+    their `within`. `waits` says that the user is asked something, about the call or by that agent. `approve` says
+    whether there is a plain approval, `always` is the label of the answer for later calls too, "" if there is none.
+    `choices` are further answers of an outside agent: id, name, and whether it refuses.
     """
 
     kind: Literal["card"]
@@ -130,8 +132,11 @@ class CardFields(Placed):
     server: str
     address: str
     state: State
+    word: str
     short: str
+    value: str
     arguments: Sequence[tuple[str, str]]
+    languages: Mapping[str, str]
     note: str
     ask: str
     step: bool
@@ -149,7 +154,6 @@ class CardFields(Placed):
     inner: bool
     client: str
     title: str
-    told: str
     hosted: bool
     agent: str
     waits: bool
@@ -180,7 +184,9 @@ class ChecklistFields(Placed):
 
 
 class QuestionFields(Placed):
-    """A question to the user; `suggested` is an answer that the user can send as it is, or change first.
+    """A question to the user, and the `label` before its text.
+
+    `suggested` is an answer that the user can send as it is, or change first.
 
     `ask` is the id to answer with. If `step` is set, the turn only pauses before a request to the model, and `text`
     shows the request. `choices` are the only possible answers, if there are any. If `suggested` is a plan, `plan` is
@@ -189,6 +195,7 @@ class QuestionFields(Placed):
     """
 
     kind: Literal["question"]
+    label: str
     text: str
     answer: str | None
     ask: str
@@ -347,8 +354,11 @@ class JsonRenderer:
             "server": sanitize(card.server),
             "address": words.server_address(card),
             "state": card.state,
+            "word": words.card_state(card),
             "short": words.short_arguments(card),
+            "value": words.program_value(card),
             "arguments": rows,
+            "languages": words.languages(card),
             "note": note,
             "ask": card.ask,
             "step": card.step,
@@ -366,7 +376,6 @@ class JsonRenderer:
             "inner": card.inner,
             "client": sanitize(card.client),
             "title": words.hosted_title(card),
-            "told": words.hosted_state(card),
             "hosted": card.hosted,
             "agent": sanitize(card.agent),
             "waits": card.waits,
@@ -385,6 +394,7 @@ class JsonRenderer:
         suggestion = sanitize(block.suggested) if block.open else ""
         return {
             "kind": "question",
+            "label": words.question_label(block),
             "text": sanitize(block.text),
             "answer": words.answer(block),
             "ask": ask,

@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, LiteralString, cast
 
 from markupsafe import Markup, escape
@@ -81,7 +82,12 @@ NAME = "color:var(--jp-content-font-color1,inherit)"
 BADGE = f"border:1px solid {BORDER};border-radius:9px;padding:0 7px"
 LONG_BADGE = f"{BADGE};overflow-wrap:anywhere"
 """The style of a badge that has the address of a server behind its name."""
-ARGUMENTS = "flex:1;min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
+_CUT = "min-width:0;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"
+ARGUMENTS = f"flex:1;{_CUT}"
+STATEMENT = f"flex:0 1 auto;{_CUT}"
+"""The style of a program's last statement, which its value stands beside."""
+VALUE = f"flex:1 0 auto;max-width:60%;{_CUT};{NAME}"
+STATE = f"flex:0 1 auto;max-width:60%;{_CUT}"
 BODY = f"border-top:1px solid {BORDER};padding:4px 12px 10px 34px;overflow-x:auto"
 INSIDE = f"border-left:2px solid {BORDER};padding-left:10px;margin:8px 0 2px"
 PICTURES = "padding:0 12px 10px"
@@ -200,7 +206,7 @@ class _BlockHtml:
         edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
         answer = words.answer(block)
         reply = () if answer is None else (Markup("<br><b>Answer:</b> "), answer)
-        label = Markup("<b>{}</b> ").format("Paused:" if block.step else "Question:")
+        label = Markup("<b>{}</b> ").format(words.question_label(block))
         files = fold(words.FILES, element("pre", sanitize(block.files), style=PRE), look=SUMMARY, is_open=block.open)
         return _paragraph(label + sanitize(block.text), *reply, style=edge) + (files if block.files else "")
 
@@ -210,7 +216,7 @@ class _BlockHtml:
         parts = [_paragraph(line, style="") for line in (words.proposal_why(block), words.proposal_hint(block)) if line]
         code = element("pre", code_html(*words.proposal_code(block)), style=PRE)
         inside = element("div", *parts, code, style=BODY)
-        return fold(Markup(" · ").join(head), inside, look=SUMMARY, style=CARD, is_open=not block.folded)
+        return fold(Markup(" ").join(head), inside, look=SUMMARY, style=CARD, is_open=not block.folded)
 
     def notice(self, block: NoticeBlock) -> Markup:
         text = sanitize(block.text)
@@ -306,9 +312,12 @@ class _BlockHtml:
         if card.server:
             label = "agent" if card.agent else words.server(card)
             yield element("small", label, style=LONG_BADGE if words.server_address(card) else BADGE)
-        yield element("samp", words.short_arguments(card), style=ARGUMENTS)
+        value = words.program_value(card)
+        yield element("samp", words.short_arguments(card), style=STATEMENT if value else ARGUMENTS)
+        if value:
+            yield element("samp", value, style=VALUE)
         if state := words.card_state(card):
-            yield element("small", state, style=MUTED if card.state == "done" else colour)
+            yield element("small", state, style=f"{STATE};{MUTED if card.state == 'done' else colour}")
         if card.progress:
             yield element("small", words.progress(card.progress))
         if self.times and card.seconds:
@@ -350,8 +359,9 @@ def _group(cards: Sequence[ToolCard], html: Sequence[Markup]) -> Markup:
         )
         for state, number in states.items()
     )
-    names = ", ".join(sanitize(name) for name in dict.fromkeys(card.name for card in cards))
-    row = Markup(" ").join((element("b", f"{len(cards)} calls", style=NAME), *counts, element("small", names)))
+    title = element("b", f"{len(cards)} calls", style=f"{NAME};white-space:nowrap")
+    names = element("small", words.group_names(cards), style=ARGUMENTS)
+    row = element("span", Markup(" ").join((title, names, *counts)), style=ROW)
     return fold(row, *html, look=SUMMARY, style=CARD, is_open="waiting" in states)
 
 
@@ -398,15 +408,18 @@ def _body(card: ToolCard, forms: Sequence[Form], pictures: int, turn: Markup) ->
 
 def _arguments(card: ToolCard) -> Iterator[Markup]:
     """Yield the arguments of a tool call as HTML; arguments that are code keep their lines and are highlighted."""
-    codes = words.code_arguments(card)
-    if card.call is None or not codes:
+    languages = words.languages(card)
+    if card.call is None or not languages:
         yield from _section("Arguments", words.all_arguments(card))
         return
-    others = {name: value for name, value in card.call.arguments.items() if name not in codes}
-    yield from _section("Arguments", words.format_arguments(others))
-    for name, (code, language) in codes.items():
-        yield _heading(name.capitalize())
-        yield element("pre", code_html(code, language), style=PRE)
+    yield _heading("Arguments")
+    for is_code, items in groupby(card.call.arguments.items(), lambda item: item[0] in languages):
+        if not is_code:
+            yield _form(PlainText(words.format_arguments(dict(items))))
+            continue
+        for name, code in items:
+            yield element("p", element("samp", name, style=MUTED), style=HEADING)
+            yield element("pre", code_html(words.shown_code(code), languages[name]), style=PRE)
 
 
 def _task(row: TaskProgress) -> Markup:

@@ -223,7 +223,7 @@ def _heading(card: ToolCard, *, times: bool) -> str:
     arguments = words.short_arguments(card)
     took = words.duration(card.seconds) if times and card.seconds else ""
     progress = words.progress(card.progress) if card.progress else ""
-    tail = " · ".join(filter(None, (words.card_state(card), progress, took)))
+    tail = " · ".join(filter(None, (words.card_state(card, error=False), progress, took)))
     inner = "  ↳" if card.inner else ""
     return " ".join(
         filter(None, (inner, words.GLYPHS[card.state], client, name, server, arguments, f"[{tail}]" if tail else ""))

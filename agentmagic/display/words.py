@@ -23,6 +23,7 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
+from agentmagic.display.programs import PRINTED, last_statement, value_line
 from agentmagic.events import (
     SERVED,
     CellPlace,
@@ -35,7 +36,7 @@ from agentmagic.events import (
     VariableChange,
     VariablesChanged,
 )
-from agentmagic.messages import Media, Part, Resource, Usage
+from agentmagic.messages import Media, Part, Resource, Text, Usage
 from agentmagic.plan import TaskProgress
 from agentmagic.providers.outside import is_outside
 from agentmagic.secrets import redact, without_growing_secret
@@ -134,8 +135,16 @@ LONGEST_RESULT = 20_000
 MOST_ARGUMENTS = 200
 """Arguments that a card shows."""
 
-CODE = {"code": "python", "python": "python", "source": "python"}
-"""The language of arguments that hold a program, by the argument's name; js/src/card.js knows more names."""
+CODE = {
+    **dict.fromkeys(("code", "python", "source"), "python"),
+    "sql": "sql",
+    "query": "sql",
+    "changes": "diff",
+    "command": "bash",
+}
+"""The language of arguments that hold code, by the argument's name."""
+PROGRAM_TOOL = "run_python"
+"""The tool that runs a program in the notebook. Its argument is code, however short."""
 SHORTEST_CODE = 20
 """An argument must have more characters than this to be highlighted as code."""
 
@@ -223,14 +232,17 @@ def indented_json(value: Any) -> str:
 
 
 def short_arguments(card: ToolCard) -> str:
-    """Return the arguments of a tool call on one short line. While the model is writing them, it is raw JSON.
+    """Return the arguments of a tool call on one short line: of a program its last statement.
 
-    Return "" for a call that waits for the user's approval, because its card shows all arguments in full.
+    While the model is writing the arguments, they are raw JSON. Return "" for a call that waits for the user's
+    approval, because its card shows all arguments in full.
     """
     if card.state == "waiting":
         return ""
     if card.call is None:
         return single_line(sanitize(without_growing_secret(card.raw)), SHORT_ARGUMENTS)
+    if code := _program(card):
+        return single_line(last_statement(code)[0], SHORT_ARGUMENTS)
     arguments = sanitize_json(card.call.arguments)
     if card.hosted and not card.is_question:  # leave out the names: the card's title says what the values are
         lists = (cast("list[Any]", value if isinstance(value, list) else [value]) for value in arguments.values())
@@ -243,9 +255,31 @@ def short_arguments(card: ToolCard) -> str:
     return single_line(", ".join(pairs), SHORT_ARGUMENTS)
 
 
+def program_value(card: ToolCard) -> str:
+    """Return the value of a program that has run, as "→ (120, 4)"; "" if the call is no program, or without a value."""
+    code = _program(card) if card.state == "done" and card.result else ""
+    value = value_line(code, card.result, card.rich) if code and card.result else ""
+    return f"→ {value}" if value else ""
+
+
+def _program(card: ToolCard) -> str:
+    """Return the code of a call whose only argument is a program, with secrets blanked; "" for other calls."""
+    match [*card.call.arguments.items()] if card.call else []:
+        case [("code" | "python", str(code))] if card.name == PROGRAM_TOOL or len(code) > SHORTEST_CODE:
+            return sanitize(code)
+        case _:
+            return ""
+
+
 def server(card: ToolCard) -> str:
     """Return the name of the server of a tool call, with the address of an MCP server whose name could be mistaken."""
     return sanitize(card.server) if card.hosted else shown_server(card.server)
+
+
+def group_names(cards: Iterable[ToolCard]) -> str:
+    """Return the names of the tools that a group of calls uses; a tool with more calls also has their number."""
+    times = Counter(hosted_title(card) or sanitize(card.name) for card in cards)
+    return ", ".join(name if count == 1 else f"{name} \N{MULTIPLICATION SIGN}{count}" for name, count in times.items())
 
 
 def server_address(card: ToolCard) -> str:
@@ -253,11 +287,27 @@ def server_address(card: ToolCard) -> str:
     return "" if card.hosted or card.agent else address_to_show(card.server)
 
 
-def card_state(card: ToolCard) -> str:
-    """Return the state of a tool call in words: whether the user edited it, how it ended, why it was denied."""
-    reason = single_line(sanitize(card.reason), SHORT_ARGUMENTS) if card.state == "denied" else ""
+def card_state(card: ToolCard, *, error: bool = True) -> str:
+    """Return the state of a tool call in words: whether the user edited it, how it ended, why it was denied or failed.
+
+    Without `error`, the reason of a failed call is left out, because the caller shows the error itself.
+    """
+    reason = why(card) if error or card.state == "denied" else ""
     outcome = ": ".join(filter(None, (STATES[card.state] or hosted_state(card), reason)))
     return ", ".join(filter(None, ("edited" if card.written is not None else "", outcome)))
+
+
+def why(card: ToolCard) -> str:
+    """Return on one line why a call was denied or failed: the reason, or the first line of the error; else ""."""
+    if card.state == "denied":
+        return single_line(sanitize(card.reason), SHORT_ARGUMENTS)
+    if card.state != "failed" or card.result is None or card.is_for_model:
+        return ""
+    texts = (part.text for part in card.result.content if isinstance(part, Text) and part.audience != "assistant")
+    error = next((text for text in texts if text.strip() and not text.startswith(PRINTED)), "")
+    lines = sanitize(error[:LONGEST_RESULT]).splitlines()
+    # Leave out lines such as the opening brace of JSON.
+    return single_line(next((line for line in lines if any(map(str.isalnum, line))), ""), SHORT_ARGUMENTS)
 
 
 def hosted_title(card: ToolCard) -> str:
@@ -296,14 +346,25 @@ def all_arguments(card: ToolCard) -> str:
     return format_arguments(card.call.arguments)
 
 
-def code_arguments(card: ToolCard) -> dict[str, tuple[str, str]]:
-    """Return the arguments of a call that are code: {name: (code, language)}. Hidden characters are escaped."""
+def languages(card: ToolCard) -> dict[str, str]:
+    """Return the names of a call's arguments that are code, with their languages."""
     arguments = card.call.arguments.items() if card.call else ()
     return {
-        name: (reveal(_without_middle(redact(value), LONGEST_RESULT)), CODE[name])
+        name: CODE[name]
         for name, value in arguments
         if name in CODE and isinstance(value, str) and len(value) > SHORTEST_CODE
+        if not (card.hosted and name == "query")  # the words of a search
     }
+
+
+def shown_code(code: str) -> str:
+    """Return code for the user to check: without its middle if it is long, hidden characters as escapes."""
+    return reveal(_without_middle(redact(code), LONGEST_RESULT))
+
+
+def question_label(block: QuestionBlock) -> str:
+    """Return the word before a question, or before the request of a turn that pauses."""
+    return "Paused:" if block.step else "Question:"
 
 
 def format_arguments(arguments: Mapping[str, Any]) -> str:

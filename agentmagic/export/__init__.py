@@ -1,4 +1,4 @@
-"""Exports a conversation to read, send or run: as Markdown, JSON, messages for a provider, or a notebook.
+"""Exports a conversation to read, send or run: as Markdown, HTML, JSON, messages for a provider, or a notebook.
 
 Each function accepts turns or messages and returns text or plain JSON; only `save` writes to the disk. Secrets are
 blanked in every format.
@@ -14,16 +14,19 @@ from agentmagic.errors import UsageError
 from agentmagic.export.cells import to_notebook
 from agentmagic.export.data import to_gemini, to_json, to_openai, to_responses, write
 from agentmagic.export.document import to_markdown
+from agentmagic.export.page import to_html
 from agentmagic.history.history import Turn
 from agentmagic.platforms import move_over
 from agentmagic.settings import file_of
 
-__all__ = ["save", "to_gemini", "to_json", "to_markdown", "to_notebook", "to_openai", "to_responses"]
+__all__ = ["save", "to_gemini", "to_html", "to_json", "to_markdown", "to_notebook", "to_openai", "to_responses"]
 
-FORMS = (".md", ".ipynb", ".openai.json", ".responses.json", ".gemini.json", ".json")
+FORMS = (".md", ".html", ".ipynb", ".openai.json", ".responses.json", ".gemini.json", ".json")
 """Endings of file names. The first ending that matches decides the format."""
 _MESSAGES = {".openai.json": to_openai, ".responses.json": to_responses, ".gemini.json": to_gemini}
 """The formats that are lists of messages."""
+_TEXTS = {".md": to_markdown, ".html": to_html, ".json": to_json}
+"""The formats that are one text."""
 
 
 def save(
@@ -31,8 +34,8 @@ def save(
 ) -> Path:
     """Write turns to a file, in the format that matches its name, and return the path.
 
-    `.md`, `.json` and `.ipynb` files get the output of `to_markdown`, `to_json` and `to_notebook`. Only `to_notebook`
-    uses `tools`.
+    `.md`, `.html`, `.json` and `.ipynb` files get the output of `to_markdown`, `to_html`, `to_json` and `to_notebook`.
+    Only `to_notebook` uses `tools`.
     `.openai.json`, `.responses.json` and `.gemini.json` files have lists of messages for these APIs. An existing file
     is replaced only if `overwrite` is True, and only by a complete file. Missing folders are created.
 
@@ -65,7 +68,7 @@ def _render(form: str, turns: tuple[Turn, ...], tools: Iterable[Any]) -> str:
         return write(_MESSAGES[form]([message for turn in turns if not turn.unsent for message in turn.messages]))
     if form == ".ipynb":
         return write(to_notebook(turns, tools))
-    return to_markdown(turns) if form == ".md" else to_json(turns)
+    return _TEXTS[form](turns)
 
 
 def replace_file(target: Path, text: str) -> None:

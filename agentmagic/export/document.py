@@ -195,7 +195,9 @@ def _heading(card: ToolCard) -> Markup:
     server = f"({'agent' if card.agent else sanitize(card.server)})" if card.server else ""
     tail = " · ".join(filter(None, (words.card_state(card), words.duration(card.seconds) if card.seconds else "")))
     name = f"↳ {name}" if card.inner else words.hosted_title(card) or name
-    details = " ".join(filter(None, (server, words.short_arguments(card), f"[{tail}]" if tail else "")))
+    details = " ".join(
+        filter(None, (server, words.short_arguments(card), words.program_value(card), f"[{tail}]" if tail else ""))
+    )
     heading = Markup("{} <code>{}</code> {}").format(words.GLYPHS[card.state], name, " ".join(details.split()))
     return heading.rstrip()
 

@@ -253,7 +253,7 @@ class ExportSession(PageMessage):
     """The user exports the conversation to a file."""
 
     type: Literal["export"] = "export"
-    form: Literal["markdown", "json", "notebook"]
+    form: Literal["markdown", "html", "json", "notebook"]
 
 
 class ChooseModel(PageMessage):

@@ -28,6 +28,14 @@ export function withKey(element, key) {
   return element
 }
 
+/** Returns the button "always", of which a narrow card shows only the first word. @param {string} label @param {() => void} onclick */
+function always(label, onclick) {
+  const [first = "", ...rest] = label.split(" ")
+  const made = button(first, onclick, "always", { "aria-keyshortcuts": "a", "aria-label": label, title: label })
+  made.append(h("span", {}, ` ${rest.join(" ")}`))
+  return withKey(made, "a")
+}
+
 /** The keys that submit the text of several boxes. */
 const SUBMIT = /Mac|iP/.test(navigator.platform) ? "Meta+Enter" : "Control+Enter"
 const SUBMIT_WORDS = SUBMIT === "Meta+Enter" ? "⌘ Enter" : "Ctrl Enter"
@@ -43,7 +51,7 @@ function choices(place, block, desk, seen, focused = "") {
   if (block.hosted) row.append(keyed("y", "Allow in this session", () => desk.act({ type: "approve", id }), look))
   else if (block.approve) row.append(keyed("y", "Approve", () => desk.act({ type: "approve", id }), look))
   row.append(seen.extent.element)
-  if (block.approve && block.always) row.append(keyed("a", block.always, () => desk.act({ type: "approve", id, always: true })))
+  if (block.approve && block.always) row.append(always(block.always, () => desk.act({ type: "approve", id, always: true })))
   if (change) row.append(keyed("e", "Edit", change))
   row.append(keyed("n", "Deny…", () => deny(place, block, desk, seen), "quiet"))
   const own = block.choices.map(([option, name, refuses]) => button(name, () => desk.act({ type: refuses ? "deny" : "approve", id, option }), "small"))

@@ -4,7 +4,7 @@
 import { answeredByKeys, pause } from "./approval.js"
 import { Card } from "./card.js"
 import { coloured, framed } from "./code.js"
-import { button, counted, h, heading, hide, icon, iconButton, ICONS, once, put, say, scrollable, writingBox } from "./dom.js"
+import { button, counted, folding, h, heading, hide, icon, iconButton, ICONS, once, put, say, scrollable, writingBox } from "./dom.js"
 import { Extent } from "./extent.js"
 import { drawn } from "./forms.js"
 import { Growing } from "./growing.js"
@@ -88,7 +88,7 @@ class Words {
 class Thoughts {
   #summary = h("summary")
   #text = h("div", { class: "am-text" })
-  #details = h("details", { ontoggle: () => this.#details.open && this.#draw(Infinity) }, this.#summary, this.#text)
+  #details = folding({ ontoggle: () => this.#details.open && this.#draw(Infinity) }, this.#summary, this.#text)
   #growing = new Growing(this.#text)
   /** @type {WordsFields | undefined} */
   #block
@@ -210,7 +210,7 @@ function consent(desk, turn, run, back) {
 class Values {
   #summary = h("summary")
   #body = h("div", { class: "am-values-body" })
-  element = h("div", { class: "am-thoughts am-values" }, h("details", {}, this.#summary, this.#body))
+  element = h("div", { class: "am-thoughts am-values" }, folding({}, this.#summary, this.#body))
 
   /** @param {ValuesFields} block */
   update({ line, values }) {
@@ -231,7 +231,7 @@ class Proposal {
   #title = h("b")
   #state = h("span", { class: "am-word" })
   #body = h("div", { class: "am-body" })
-  #details = h("details", {}, h("summary", {}, icon(ICONS.chevron, "chevron"), this.#title, this.#state), this.#body)
+  #details = folding({}, h("summary", {}, icon(ICONS.chevron, "chevron"), this.#title, this.#state), this.#body)
   element = h("div", { class: "am-card am-proposal" }, this.#details)
   /** @type {boolean | undefined} */
   #folded
@@ -255,7 +255,7 @@ class Proposal {
 /** The tasks of a plan; opening a task shows its parameters, attempts and summary. @implements {Drawn<ChecklistFields>} */
 class Checklist {
   #heading = h("p", { class: "am-plan-heading" })
-  #list = h("ol", { class: "am-tasks" })
+  #list = h("ol", { class: "am-tasks", "aria-label": "Tasks" })
   element = h("div", { class: "am-plan", role: "group", "aria-label": "Plan" }, this.#heading, this.#list)
   /** @type {Map<string, { task: string, item: HTMLElement }>} */
   #items = new Map()
@@ -278,7 +278,7 @@ class Checklist {
   #item(task, before) {
     const now = JSON.stringify(task)
     if (before?.task === now) return before
-    const item = before?.item ?? h("li", {}, h("details", {}, h("summary"), h("div", { class: "am-body" })))
+    const item = before?.item ?? h("li", {}, folding({}, h("summary"), h("div", { class: "am-body" })))
     const [summary, body] = item.querySelectorAll(":scope > details > *")
     item.dataset.state = task.state
     put(summary, icon(ICONS.chevron, "chevron"), icon(ICONS[task.state], task.state), h("span", { class: "am-task" }, task.title), h("span", { class: "am-word" }, task.word))
@@ -299,7 +299,7 @@ const part = (title, text) => (text ? [heading(title), h("pre", {}, text)] : [])
 /** Draws a prompt: text in columns in a fixed-width font, attachments folded. @param {PromptFields} block */
 function worded({ text, stretches, attached }) {
   const words = stretches.map(([part, columns]) => (columns ? scrollable(h("pre", {}, part), "Table") : part))
-  const more = attached.map(([name, value]) => h("details", {}, h("summary", {}, name), scrollable(h("pre", {}, value), name)))
+  const more = attached.map(([name, value]) => folding({}, h("summary", {}, name), scrollable(h("pre", {}, value), name)))
   return [...(words.length ? words : [text]), ...more]
 }
 
@@ -312,7 +312,7 @@ const capital = (word) => word.slice(0, 1).toUpperCase() + word.slice(1)
 /** A question to the user, from a tool or from agentmagic. @implements {Drawn<QuestionFields>} */
 class Question {
   #words = h("p", { class: "am-asked" })
-  #files = h("details", { class: "am-files", hidden: true, open: true })
+  #files = h("details", { class: "am-files", "aria-label": "Their text", hidden: true, open: true })
   #place = h("div", { class: "am-answering" })
   #extent = new Extent()
   element = h("div", { class: "am-question", role: "group", "aria-label": "Question", tabindex: -1 }, this.#words, this.#files, this.#place)
@@ -329,7 +329,7 @@ class Question {
 
   /** @param {QuestionFields} block */
   update(block) {
-    say(this.#words, block.text)
+    put(this.#words, h("b", {}, block.label), " ", block.text)
     this.#show(block)
     const now = block.answer === null ? block.ask : `= ${block.answer}`
     if (now === this.#shown) return
@@ -337,11 +337,11 @@ class Question {
     this.element.classList.toggle("am-open", block.ask !== "")
     this.element.classList.toggle("am-edits-plan", block.plan !== "")
     this.element.setAttribute("aria-label", block.step ? "Pause" : "Question")
-    if (block.answer !== null) put(this.#place, h("p", { class: "am-answer" }, block.answer))
+    if (block.answer !== null) put(this.#place, h("p", { class: "am-answer" }, h("b", {}, "Answer:"), " ", block.answer))
     else if (block.step && block.ask) this.#pause(block)
     else put(this.#place, block.ask && this.#form(block))
     this.refresh()
-    if (block.ask) this.desk.announce(`${block.step ? "Paused" : "Question"}: ${block.text}`)
+    if (block.ask) this.desk.announce(`${block.label} ${block.text}`)
   }
 
   /** Shows the text of the files that the user must approve; the text is open until the question is answered. @param {QuestionFields} block */

@@ -3,24 +3,10 @@
 /** @import { Desk, Drawn } from "./types.js" */
 import { answeredByKeys, approval, take } from "./approval.js"
 import { coloured } from "./code.js"
-import { button, h, heading, hide, icon, isFocused, ICONS, put, say, scrollable } from "./dom.js"
+import { button, folding, h, heading, hide, icon, isFocused, ICONS, put, say, scrollable } from "./dom.js"
 import { Extent } from "./extent.js"
 import { drawn, LONG, noted } from "./forms.js"
 import { sanitised } from "./sanitise.js"
-
-/** @type {Record<CardState, string>} */
-const WORDS = {
-  pending: "",
-  waiting: "waits for you",
-  running: "",
-  done: "",
-  failed: "failed",
-  denied: "denied",
-  interrupted: "interrupted",
-}
-
-/** Names of arguments that contain code, each with the language of that code. */
-const CODE = new Map([["code", "python"], ["python", "python"], ["source", "python"], ["sql", "sql"], ["changes", "diff"], ["query", "sql"], ["command", "bash"]])
 
 /** Lines of an argument that its box shows at once. */
 const MOST_LINES = 15
@@ -32,7 +18,7 @@ export class Card {
   #name = h("span", { class: "am-name" })
   #server = h("span", { class: "am-server" })
   #short = h("span", { class: "am-short" })
-  #edited = h("span", { class: "am-word" })
+  #value = h("span", { class: "am-value" })
   #word = h("span", { class: "am-word" })
   #progress = h("span", { class: "am-hint am-progress" })
   #time = h("span", { class: "am-time" })
@@ -54,7 +40,7 @@ export class Card {
   /** @param {Desk} desk */
   constructor(desk) {
     this.desk = desk
-    this.#summary.append(this.#icon, this.#client, this.#name, this.#server, this.#short, this.#edited, this.#word, this.#progress, this.#time)
+    this.#summary.append(this.#icon, this.#client, this.#name, this.#server, this.#short, this.#value, this.#word, this.#progress, this.#time)
     this.#summary.addEventListener("click", () => (this.#touched = true))
     this.element = h("div", { class: "am-card" }, this.#details, this.#pictures, this.#bar)
     answeredByKeys(this.element, () => this.#block?.state === "waiting")
@@ -69,12 +55,13 @@ export class Card {
     if (block.waits && !before?.waits) this.#details.open = true
     say(this.#client, block.client)
     say(this.#name, block.title || block.name)
+    this.#details.setAttribute("aria-label", block.title || block.name)
     this.#name.classList.toggle("am-title", block.title !== "")
     say(this.#server, block.agent ? "agent" : block.address ? `${block.server} (${block.address})` : block.server)
     this.#server.classList.toggle("am-whole", Boolean(block.address))
     say(this.#short, block.short)
-    say(this.#edited, block.edits && "edited")
-    say(this.#word, block.state === "denied" && block.reason ? `denied: ${block.reason}` : WORDS[block.state] || block.told)
+    say(this.#value, block.value)
+    say(this.#word, block.word)
     say(this.#progress, block.progress?.text ?? "")
     this.#drawBar(block)
     if (before?.result !== block.result) put(this.#pictures, ...pictures(block).map(drawn))
@@ -223,7 +210,7 @@ function tally(words) {
 
 /** @param {CardState} state @param {number} times */
 function counted(state, times) {
-  const words = h("span", { class: "am-heard" }, ` ${HEARD[state].replace(":", "")}`)
+  const words = h("span", { class: "am-heard" }, state === "waiting" ? " waits for you" : ` ${state}`)
   return h("span", { class: "am-state" }, icon(ICONS[state], state), String(times), words)
 }
 
@@ -239,19 +226,19 @@ const HEARD = {
 }
 
 /** @param {CardFields} block */
-function sectionOf({ arguments: pairs, note, effects, edits, hosted }) {
+function sectionOf({ arguments: pairs, languages, note, effects, edits }) {
   if (!pairs.length && !edits && !effects.length) return []
   const lines = effects.map((line) => h("li", { class: line.startsWith("Risk:") ? "am-problem" : "" }, line))
-  const does = lines.length ? [heading("What it does"), h("ul", { class: "am-effects" }, ...lines)] : []
-  const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(hosted && name === "query" ? "" : name, text))])
+  const does = lines.length ? [heading("What it does"), h("ul", { class: "am-effects", "aria-label": "What it does" }, ...lines)] : []
+  const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(name, text, Object.hasOwn(languages, name) ? languages[name] : ""))])
   const changed = edits ? [heading("Edited by you"), h("pre", {}, edits)] : []
   const given = pairs.length ? [heading("Arguments"), h("dl", { class: "am-arguments" }, ...rows)] : []
   return [...given, noted(note), ...changed, ...does]
 }
 
-/** @param {string} name @param {string} text */
-function argument(name, text) {
-  const html = text.length > 20 ? coloured(text, CODE.get(name) ?? "") : null
+/** @param {string} name @param {string} text @param {string} language of its code, or "" */
+function argument(name, text, language) {
+  const html = coloured(text, language)
   const pre = h("pre", {}, html === null ? text : sanitised(html))
   return text.length > LONG || text.split("\n").length > MOST_LINES ? scrollable(pre, name || "Argument") : pre
 }
@@ -266,10 +253,11 @@ function outcome({ result, more, reason, progress, traceback, ask }, desk) {
   const all = more == null ? null : button("Show all", () => desk.act({ type: "whole", key: more }), "small")
   const shown = pictures({ result })
   const forms = result.forms.map(drawn)
-  const title = heading(result.error ? "Error" : "Result")
-  const folded = h("details", {}, h("summary", { class: "am-hint" }, "Traceback"), h("pre", {}, traceback))
+  const folded = folding({}, h("summary", { class: "am-hint" }, "Traceback"), h("pre", {}, traceback))
   const raised = traceback ? h("div", { class: "am-tree" }, folded) : null
-  return [title, ...(forms.length ? forms : [h("p", { class: "am-hint" }, shown.length ? "shown below" : "nothing")]), all, raised]
+  // Pictures are below the card, whether or not there is anything else to show in it.
+  const inside = forms.length || shown.length ? forms : [h("p", { class: "am-hint" }, "nothing")]
+  return [inside.length > 0 && heading(result.error ? "Error" : "Result"), ...inside, all, raised]
 }
 
 /** Returns a running time as text, in whole seconds. @param {number} seconds */

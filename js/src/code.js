@@ -47,9 +47,14 @@ export function coloured(code, language) {
 /** Puts a header with the language and buttons above code. @param {HTMLElement} pre @param {string} language @param {string} [text] the code, if it differs from the text shown */
 export function framed(pre, language, text) {
   const code = () => (text ?? pre.textContent ?? "").replace(/\n$/, "")
-  const copy = button("Copy", () => copyFrom(copy, pre, code()), "quiet", { "aria-label": "Copy code" })
-  const head = h("div", { class: "am-code-head" }, h("span", { class: "am-space" }, language), ...inserting(code), copy)
+  const head = h("div", { class: "am-code-head" }, h("span", { class: "am-space" }, language), ...inserting(code), copying(pre, code, "Copy code"))
   return h("div", { class: "am-code" }, head, scrollable(pre, language ? `Code, ${language}` : "Code"))
+}
+
+/** Returns a button that copies a text. @param {HTMLElement} shown the element that shows it @param {() => string} text @param {string} label */
+export function copying(shown, text, label) {
+  const copy = button("Copy", () => copyFrom(copy, shown, text()), "quiet", { "aria-label": label })
+  return copy
 }
 
 /** Returns the buttons that put code into a cell, if the page can do that. @param {() => string} code */

@@ -109,6 +109,17 @@ export function scrollable(element, label) {
   return element
 }
 
+let folds = 0
+
+/**
+ * Returns an element that a summary opens. It is a group for screen readers, so it has the summary's name.
+ * @param {Record<string, any>} properties @param {HTMLElement} summary @param {...Child} inside
+ */
+export function folding(properties, summary, ...inside) {
+  summary.id ||= `am-fold-${++folds}`
+  return h("details", { "aria-labelledby": summary.id, ...properties }, summary, ...inside)
+}
+
 /** Returns a small title for a card. It is not a heading element, because it is inside another page. @param {string} words */
 export const heading = (words) => h("p", { class: "am-heading" }, words)
 
@@ -255,7 +266,7 @@ export function recalling(box, earlier) {
 
 /** Returns a menu that opens from its summary; it closes after a click on an item, with Escape, and when it loses the focus. @param {HTMLElement} summary @param {HTMLElement} items */
 export function menu(summary, items) {
-  const element = h("details", {}, summary, items)
+  const element = folding({}, summary, items)
   const close = () => element.removeAttribute("open")
   items.addEventListener("click", ({ target }) => target instanceof HTMLButtonElement && close())
   element.addEventListener("focusout", ({ relatedTarget }) => element.contains(/** @type {Node} */ (relatedTarget)) || close())

@@ -1,6 +1,6 @@
 // Draws the results of tools: text, JSON as a tree, tables, images.
 /** @import { Form } from "./messages.js" */
-import { h, scrollable } from "./dom.js"
+import { folding, h, scrollable } from "./dom.js"
 import { isImage, sanitised } from "./sanitise.js"
 import { pageList } from "./sources.js"
 
@@ -108,7 +108,7 @@ function leaf(value) {
 /** Returns a foldable part whose content is drawn when it is first opened. @param {HTMLElement} summary @param {() => HTMLElement[]} inside @param {boolean} [open] */
 function lazily(summary, inside, open = false) {
   const body = h("div", { class: "am-branch" })
-  const details = h("details", { ontoggle: () => details.open && !body.firstChild && body.append(...inside()) }, summary, body)
+  const details = folding({ ontoggle: () => details.open && !body.firstChild && body.append(...inside()) }, summary, body)
   if (open) {
     body.append(...inside())
     details.open = true

@@ -12,7 +12,7 @@ import { Inspector } from "./inspector.js"
 import { Servers } from "./servers.js"
 
 /** @type {[form: ExportSession["form"], label: string][]} */
-const EXPORTS = [["markdown", "Markdown"], ["json", "JSON"], ["notebook", "Notebook"]]
+const EXPORTS = [["markdown", "Markdown"], ["html", "HTML"], ["json", "JSON"], ["notebook", "Notebook"]]
 
 const MOST_SUGGESTED = 50
 /** The value of the menu item for a model that is not in the list. */
@@ -127,7 +127,7 @@ export class Head {
   #levels = h("div", { class: "am-levels", role: "group", "aria-label": "Permission" })
   #more = h("summary", { "aria-label": "More" }, "⋯")
   #items
-  #tabs = h("div", { class: "am-tabs", role: "tablist" })
+  #tabs = h("div", { class: "am-tabs", role: "tablist", "aria-label": "Parts of the panel" })
   #sure = h("div", { class: "am-notice", role: "group", "aria-label": "Clear", hidden: true })
   #shown = 0
   /** @type {Record<string, string>} what each part shows */

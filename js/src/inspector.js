@@ -1,7 +1,7 @@
 // The inspector tab: the requests and responses of a turn. They are requested from the kernel only while the tab is open.
 /** @import { InspectionPage, RequestPage } from "./messages.js" */
 /** @import { Desk } from "./types.js" */
-import { button, counted, h, put, say, scrollable } from "./dom.js"
+import { button, counted, folding, h, put, say, scrollable } from "./dom.js"
 
 export class Inspector {
   #turn = 0
@@ -97,8 +97,7 @@ function drawRequest({ title, tokens, counted, sent, sent_note, received, receiv
   const whole = parts.reduce((sum, [, number]) => sum + number, 0)
   const shares = parts.map(([part, number]) => h("span", { "data-part": part, style: `width: ${(100 * number) / (whole || 1)}%` }))
   const legend = parts.map(([part, number]) => h("span", { class: "am-hint", "data-part": part }, `${part} ${number.toLocaleString("en")}`))
-  return h(
-    "details",
+  return folding(
     { class: "am-exchange", open: words !== "" },
     h("summary", {}, h("b", {}, title), ` about ${whole.toLocaleString("en")} tokens${counted}`),
     h("div", { class: "am-track am-parts" }, ...shares),
@@ -111,7 +110,7 @@ function drawRequest({ title, tokens, counted, sent, sent_note, received, receiv
 /** @param {string} name @param {string} label @param {string} note @param {string} text @param {string} words */
 function fold(name, label, note, text, words) {
   const pre = scrollable(h("pre", {}, ...marked(text, words)), label)
-  return h("details", { open: words !== "" && text !== "" }, h("summary", {}, name), note && h("p", { class: "am-hint" }, note), pre)
+  return folding({ open: words !== "" && text !== "" }, h("summary", {}, name), note && h("p", { class: "am-hint" }, note), pre)
 }
 
 /** @param {string} text @param {string} words */

@@ -77,7 +77,7 @@ export interface SourceFields {
   quotes: string[]
 }
 
-/** A tool call and its card. `address` is the command line or URL of the `server` if its name could be mistaken for one of ours, or "". `arguments` are pairs of name and text. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the call, and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "". `hosted` says that the model's provider carries out the call, or that the card asks whether it may. Then `title` replaces the tool's name, and `told` is the outcome of the call. `agent` is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call or by that agent. `approve` says whether there is a plain approval, `always` is the label of the answer for later calls too, "" if there is none. `choices` are further answers of an outside agent: id, name, and whether it refuses. */
+/** A tool call and its card. `address` is the command line or URL of the `server` if its name could be mistaken for one of ours, or "". `word` is the state in words, with the reason of a call that failed or was denied. `short` are the arguments on one line; of a program it is the last statement, and `value` its value. `arguments` are pairs of name and text, and `languages` are those of arguments that are code, by name. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the call, and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "". `hosted` says that the model's provider carries out the call, or that the card asks whether it may. Then `title` replaces the tool's name. `agent` is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call or by that agent. `approve` says whether there is a plain approval, `always` is the label of the answer for later calls too, "" if there is none. `choices` are further answers of an outside agent: id, name, and whether it refuses. */
 export interface CardFields {
   within?: number
   kind: "card"
@@ -85,8 +85,11 @@ export interface CardFields {
   server: string
   address: string
   state: CardState
+  word: string
   short: string
+  value: string
   arguments: [string, string][]
+  languages: Record<string, string>
   note: string
   ask: string
   step: boolean
@@ -104,7 +107,6 @@ export interface CardFields {
   inner: boolean
   client: string
   title: string
-  told: string
   hosted: boolean
   agent: string
   waits: boolean
@@ -147,10 +149,11 @@ export interface TaskFields {
   summary: string
 }
 
-/** A question to the user; `suggested` is an answer that the user can send as it is, or change first. `ask` is the id to answer with. If `step` is set, the turn only pauses before a request to the model, and `text` shows the request. `choices` are the only possible answers, if there are any. If `suggested` is a plan, `plan` is "new". But if the plan that the user sent cannot be run, `plan` is "refused", and `text` says why. `files` is the text of files that the user is asked to approve. */
+/** A question to the user, and the `label` before its text. `suggested` is an answer that the user can send as it is, or change first. `ask` is the id to answer with. If `step` is set, the turn only pauses before a request to the model, and `text` shows the request. `choices` are the only possible answers, if there are any. If `suggested` is a plan, `plan` is "new". But if the plan that the user sent cannot be run, `plan` is "refused", and `text` says why. `files` is the text of files that the user is asked to approve. */
 export interface QuestionFields {
   within?: number
   kind: "question"
+  label: string
   text: string
   answer: string | null
   ask: string
@@ -545,7 +548,7 @@ export interface RedoChange {
 /** The user exports the conversation to a file. */
 export interface ExportSession {
   type: "export"
-  form: "markdown" | "json" | "notebook"
+  form: "markdown" | "html" | "json" | "notebook"
 }
 
 /** The user chooses another model from the next turn on. */

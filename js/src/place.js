@@ -1,4 +1,5 @@
 // The places of views in a page: elements in the saved HTML of a cell, which a view fills while its kernel answers.
+import { Line, LINE } from "./line.js"
 
 /** The element for a view, whose name is in the attribute `view`; it is hidden unless the kernel answers. */
 const PLACE = "agentmagic-view"
@@ -203,6 +204,7 @@ export function door() {
   if (!customElements.get(PLACE)) {
     customElements.define(PLACE, Object.assign(Place, { open, typed }))
     customElements.define(STATIC, Static)
+    customElements.define(LINE, Line)
     const sheet = new CSSStyleSheet()
     sheet.replaceSync(AROUND)
     document.adoptedStyleSheets.push(sheet)

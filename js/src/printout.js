@@ -1,7 +1,7 @@
 // Draws what a command of the panel has printed.
 /** @import { PrintoutFields, PrintedFields } from "./messages.js" */
 /** @import { Drawn } from "./types.js" */
-import { h, heading, put, scrollable } from "./dom.js"
+import { folding, h, heading, put, scrollable } from "./dom.js"
 
 /** A printout: a card, or paragraphs only if there is nothing else. @implements {Drawn<PrintoutFields>} */
 export class Printout {
@@ -27,7 +27,7 @@ function drawn(part) {
     case "code":
       return scrollable(h("pre", {}, text), "Text")
     case "fold":
-      return h("details", {}, h("summary", {}, text), scrollable(h("pre", {}, inside), text))
+      return folding({}, h("summary", {}, text), scrollable(h("pre", {}, inside), text))
     default: {
       /** @param {"th" | "td"} tag @param {readonly string[]} cells */
       const row = (tag, cells) => h("tr", {}, ...cells.map((cell, place) => h(tag, { class: place >= left && "am-right" }, cell)))

@@ -32,7 +32,7 @@ export class Search {
     this.back = back
     const [earlier, later] = [iconButton("Earlier match", ICONS.up, () => this.#step(-1)), iconButton("Later match", ICONS.down, () => this.#step(1))]
     const close = iconButton("Close the search", ICONS.failed, () => this.close())
-    this.element = h("div", { class: "am-find", role: "search", hidden: true }, this.#box, this.#count, earlier, later, close)
+    this.element = h("div", { class: "am-find", role: "search", "aria-label": "Conversation", hidden: true }, this.#box, this.#count, earlier, later, close)
     this.element.addEventListener("keydown", (event) => this.#key(event))
     this.#box.addEventListener("input", () => this.#look())
     log.changed = () => this.#again()

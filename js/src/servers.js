@@ -1,7 +1,7 @@
 // The servers tab: the MCP servers, their tools and their errors.
 /** @import { ServerRow } from "./messages.js" */
 /** @import { Desk } from "./types.js" */
-import { button, counted, h, isFocused, once, put, say } from "./dom.js"
+import { button, counted, folding, h, isFocused, once, put, say } from "./dom.js"
 
 const READY = "ready"
 const STARTING = "starting"
@@ -61,7 +61,7 @@ export class Servers {
   #fold(title, name, ...inside) {
     const summary = this.#once(`summary ${name}`, () => h("summary"))
     say(summary, title)
-    return put(this.#once(name, () => h("details")), summary, ...inside)
+    return put(this.#once(name, () => folding({}, summary)), summary, ...inside)
   }
 
   /** @param {ServerRow} server */

@@ -3,6 +3,7 @@
 /** @import { SetupCard, State } from "./messages.js" */
 /** @import { Desk } from "./types.js" */
 import { answeredByKeys, keyed, take, withKey } from "./approval.js"
+import { copying } from "./code.js"
 import { button, h, heading, isFocused, put } from "./dom.js"
 import { mark, notify, tabOf } from "./tab.js"
 
@@ -88,7 +89,8 @@ export class Setup {
   #draw(card) {
     const { element, desk } = this
     const local = keyed("l", "Use the local model", () => desk.act({ type: "local" }))
-    const install = card.install && h("p", { class: "am-hint" }, "Its package is not installed. Run this in a terminal first: ", h("code", {}, card.install))
+    const line = h("code", {}, card.install)
+    const install = card.install && h("p", { class: "am-hint" }, "Its package is not installed. Run this in a terminal first: ", line, copying(line, () => card.install, "Copy line"))
     put(
       element,
       h("p", { class: "am-asked" }, h("b", {}, card.why), " Choose what answers; the message is sent then."),

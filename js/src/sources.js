@@ -1,6 +1,6 @@
 // The sources of an answer: numbers in its text that open the source, and the list below it. The pages are not loaded.
 /** @import { PagesForm, SourceFields, WordsFields } from "./messages.js" */
-import { h, isFocused } from "./dom.js"
+import { folding, h, isFocused } from "./dom.js"
 import { isLink } from "./sanitise.js"
 
 const PRIVATE = 0xe000
@@ -71,16 +71,16 @@ function open(number, source, place) {
 /** Returns the list of the sources. @param {SourceFields[]} sources */
 export function sourceList(sources) {
   const entries = sources.map((source) => {
-    const quotes = source.quotes.length > 0 && h("details", {}, h("summary", { class: "am-hint" }, "Quoted"), ...quoted(source))
+    const quotes = source.quotes.length > 0 && folding({}, h("summary", { class: "am-hint" }, "Quoted"), ...quoted(source))
     return h("li", { value: source.number }, ...page(source), quotes)
   })
   const title = h("p", { class: "am-heading", role: "heading", "aria-level": 3 }, "Sources")
-  return h("div", { class: "am-sources" }, title, h("ol", {}, ...entries))
+  return h("div", { class: "am-sources" }, title, h("ol", { "aria-label": "Sources" }, ...entries))
 }
 
 /** Returns the list of pages that a web search found. @param {PagesForm} form */
 export const pageList = ({ pages }) =>
-  h("ol", { class: "am-pages" }, ...pages.map(([title, address, link, text]) => h("li", {}, ...page({ title, address, link }), text && h("p", {}, text))))
+  h("ol", { class: "am-pages", "aria-label": "Pages" }, ...pages.map(([title, address, link, text]) => h("li", {}, ...page({ title, address, link }), text && h("p", {}, text))))
 
 /** Returns the title of a page, as a link if the link is allowed, and its address. @param {{title: string, address: string, link: string}} page */
 function page({ title, address, link }) {

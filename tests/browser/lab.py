@@ -74,7 +74,7 @@ window.harness = {
   shown: node => {
     if (node.nodeType === Node.TEXT_NODE) return node.data
     if (node.hidden || node.nodeName === 'STYLE') return ''
-    return Array.from((node.shadowRoot || node).childNodes, harness.shown).join('')
+    return Array.from(node.assignedNodes?.() ?? (node.shadowRoot || node).childNodes, harness.shown).join('')
   },
   text: index => harness.cell(index) ? harness.shown(harness.cell(index).outputArea.node) : '',
   watch: () => harness.panel().sessionContext.iopubMessage.connect((_, message) => {

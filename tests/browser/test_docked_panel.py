@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.axe import serious
+from tests.browser.axe import serious, unnamed
 from tests.browser.cells import EVERYWHERE, Cell, Seen, editor, run_by_palette, save_with, see_mark, sources
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("closed_dock")]
@@ -58,6 +58,7 @@ def test_keys_open_the_panel_ask_and_approve_in_it_and_go_back_to_the_notebook(o
     assert serious(notebook.page, ".agentmagic-dock") == []
     dock.send("tea")
     dock.button("Approve").wait_for()
+    assert unnamed(notebook.page) == []
     see_mark(notebook)
     editor(notebook, 1).click()
     dock.press(GO)

@@ -5,7 +5,7 @@ from nbformat import NO_CONVERT, read, write
 from nbformat.v4 import new_output
 from playwright.sync_api import expect
 
-from tests.browser.axe import findings, violations
+from tests.browser.axe import findings, unnamed, violations
 from tests.browser.cells import editor, linked, run_by_palette, sources
 
 pytestmark = pytest.mark.browser
@@ -137,6 +137,7 @@ def test_an_output_is_explained_and_an_error_fixed_by_key_click_and_palette_with
     expect(bar(notebook, 3)).to_have_text(["Ask about this", "Explain", "Fix"])
     expect(bar(notebook, 3).last).to_have_attribute("title", "Alt+Shift+F")
     assert findings(violations(notebook.page, ".agentmagic-output-bar")) == []
+    assert unnamed(notebook.page) == []
     bar(notebook, 3).last.click()
     expect(turns).to_have_count(2)
     editor(notebook, 2).click()

@@ -45,6 +45,12 @@ def serve(open_notebook):
 
 def test_a_clients_program_is_edited_approved_and_undone_and_the_saved_notebook_shows_all_of_it(lab, serve, join):
     cell = serve("%agent undo", "print(n)")
+    cell.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    copy = cell.output.get_by_role("button", name="Copy line")
+    expect(copy).to_have_count(6)
+    copy.first.press("Enter")
+    expect(copy.first).to_have_text("Copied")
+    assert cell.page.evaluate("() => navigator.clipboard.readText()").startswith("claude mcp add notebook -- ")
     claude = join("claude-code")
     claude.start("run_python", code="n = 4")
     cell.notebook.wait_for_text(2, "Called by claude-code.")

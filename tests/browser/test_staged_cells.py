@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.axe import serious
+from tests.browser.axe import serious, unnamed
 from tests.browser.cells import sources
 
 pytestmark = pytest.mark.browser
@@ -90,6 +90,7 @@ def test_a_change_is_a_diff_and_a_removal_is_marked_and_all_are_kept_in_one_step
     expect(staging.page.locator(".agentmagic-staged-removal")).to_have_count(1)
     assert serious(staging.page, ".agentmagic-staged") == []
     assert serious(staging.page, ".agentmagic-staged-bar") == []
+    assert unnamed(staging.page) == []
     staging.press_all("Keep all")
     expect(staging.cards).to_have_count(0)
     changed = "total = sum(range(10))\nprint(total)"

@@ -212,7 +212,7 @@ ROWS = [
     Row(
         [CELL],
         events.ProposalSettled("p1", "kept", ran=True),
-        "Proposed cell · kept, and run Is short. x = 1 Waiting for the model…",
+        "Proposed cell kept, and run Is short. x = 1 Waiting for the model…",
     ),
     Row(
         [],

@@ -31,6 +31,8 @@ CALL = ToolCall("c1", "run_query", {"sql": "SELECT 1", "limit": 3})
 QUERY = "run_query (shop) sql: SELECT 1, limit: 3"
 CARD, GIVEN = "run_query shop sql: SELECT 1, limit: 3", "Arguments sql SELECT 1 limit 3"
 CODE = ToolCall("c1", "run_python", {"code": "if total:\n    print('<x>')\n"})
+PROGRAM = ToolCall("c1", "run_python", {"code": "n = 3  # a comment\nf(n)"})
+RETURNED = ToolResult("c1", "run_python", (Text("Printed:\n1"), Text("<4>")))
 INNER, LOOKED = ToolCall("c2", "look", {}), ToolResult("c2", "look", (Text("3"),))
 PLAN = (
     events.Task("t1", "find", {"word": "too"}, "the number"),
@@ -190,7 +192,7 @@ ROWS = {
         f"```\n\n- [What's new]({PAGE})\n- [{OTHER}]({OTHER})\n\n</details>",
         {
             "title": "Searched the web",
-            "told": "2 pages",
+            "word": "2 pages",
             "short": "python 3.15",
             "ask": "",
             "state": "done",
@@ -213,7 +215,7 @@ ROWS = {
         "◐ Searching the web anthropic python 3.15 running Arguments query python 3.15",
         "◐ Searching the web (anthropic) python 3.15 [running]",
         "<summary>◐ <code>Searching the web</code> (anthropic) python 3.15 [running]</summary>",
-        {"title": "Searching the web", "told": "", "state": "running"},
+        {"title": "Searching the web", "word": "running", "state": "running"},
     ),
     "a search of a server without a name": (
         blocks.ToolCard,
@@ -221,7 +223,7 @@ ROWS = {
         "✓ Searched the web python 3.15 Arguments query python 3.15 Result nothing",
         "✓ Searched the web python 3.15",
         "<code>Searched the web</code> python 3.15</summary>",
-        {"title": "Searched the web", "told": "", "state": "done"},
+        {"title": "Searched the web", "word": "", "state": "done"},
     ),
     "a search whose words are still written": (
         blocks.ToolCard,
@@ -229,7 +231,7 @@ ROWS = {
         '◌ Searching the web {"query": "py Arguments {"query": "py',
         '◌ Searching the web {"query": "py',
         "",
-        {"title": "Searching the web", "told": "", "state": "pending"},
+        {"title": "Searching the web", "word": "", "state": "pending"},
     ),
     "a page that could not be read": (
         blocks.ToolCard,
@@ -237,10 +239,10 @@ ROWS = {
             events.PartFinished(0, HostedCall("h1", "web_fetch", {"url": PAGE}, "gemini")),
             events.PartFinished(1, HostedResult("h1", "web_fetch", (Text("No such page."),), "error")),
         ],
-        f"✗ Reading a page gemini {PAGE} failed Arguments url {PAGE} Error No such page.",
+        f"✗ Reading a page gemini {PAGE} failed: No such page. Arguments url {PAGE} Error No such page.",
         f"✗ Reading a page (gemini) {PAGE} [failed]\n  No such page.",
         "Error:\n\n```\nNo such page.\n```",
-        {"title": "Reading a page", "told": "", "state": "failed"},
+        {"title": "Reading a page", "word": "failed: No such page.", "state": "failed"},
     ),
     "a program that the provider has run": (
         blocks.ToolCard,
@@ -248,7 +250,7 @@ ROWS = {
             events.PartFinished(0, HostedCall("h1", "code_execution", {"code": "print('a', 1 + 1, 'b')"}, "gemini")),
             events.PartFinished(1, HostedResult("h1", "code_execution", (Text("a 2 b"),))),
         ],
-        "✓ Ran code gemini print('a', 1 + 1, 'b') Code print('a', 1 + 1, 'b') Result a 2 b",
+        "✓ Ran code gemini print('a', 1 + 1, 'b') Arguments code print('a', 1 + 1, 'b') Result a 2 b",
         "✓ Ran code (gemini) print('a', 1 + 1, 'b')\n  a 2 b",
         "```\na 2 b\n```",
         {"title": "Ran code", "arguments": [("code", "print('a', 1 + 1, 'b')")]},
@@ -278,7 +280,7 @@ ROWS = {
         "✓ Search the web allowed What it does Lets the provider search.",
         "✓ Search the web [allowed]",
         "<code>Search the web</code> [allowed]",
-        {"told": "allowed", "state": "done"},
+        {"word": "allowed", "state": "done"},
     ),
     "reasoning": (
         blocks.ReasoningBlock,
@@ -300,7 +302,7 @@ ROWS = {
     "a call that waits": (
         blocks.ToolCard,
         [*asked_for(CODE), events.ApprovalAsked("a1", CODE, "notebook", effects=("Reads: total",))],
-        "‖ run_python notebook waits for you Code if total: print('<x>') What it does Reads: total",
+        "‖ run_python notebook waits for you Arguments code if total: print('<x>') What it does Reads: total",
         "‖ run_python (notebook) [waits for you]\n  code  if total:\n            print('<x>')\n\n  Reads: total",
         (
             "<summary>‖ <code>run_python</code> (notebook) [waits for you]</summary>\n\nArguments:\n\n```json\n{\n"
@@ -351,10 +353,21 @@ ROWS = {
     "a call that failed": (
         blocks.ToolCard,
         ended(Text("ValueError: <no>"), status="error", traceback="File <a>"),
-        f"✗ {CARD} failed 31 ms {GIVEN} Error ValueError: <no> Traceback File <a>",
+        f"✗ {CARD} failed: ValueError: <no> 31 ms {GIVEN} Error ValueError: <no> Traceback File <a>",
         f"✗ {QUERY} [failed · 31 ms]\n  ValueError: <no>\n  %tb shows where it was raised.",
-        "sql: SELECT 1, limit: 3 [failed · 31 ms]</summary>",
-        {"state": "failed", "traceback": "File <a>"},
+        "sql: SELECT 1, limit: 3 [failed: ValueError: &lt;no&gt; · 31 ms]</summary>",
+        {"state": "failed", "word": "failed: ValueError: <no>", "traceback": "File <a>"},
+    ),
+    "a program with a value": (
+        blocks.ToolCard,
+        [
+            *asked_for(PROGRAM),
+            *carried_out(PROGRAM, ToolResult("c1", "run_python", (Text("Printed:\n1"), Text("<4>")))),
+        ],
+        "✓ run_python shop f(n) → <4> 31 ms Arguments code n = 3 # a comment f(n) Result Printed: 1 <4>",
+        "✓ run_python (shop) f(n) [31 ms]\n  Printed:\n  1\n  <4>",
+        "<summary>✓ <code>run_python</code> (shop) f(n) → &lt;4&gt; [31 ms]</summary>",
+        {"short": "f(n)", "value": "→ <4>", "word": ""},
     ),
     "a call that was denied": (
         blocks.ToolCard,
@@ -513,7 +526,7 @@ ROWS = {
     "a proposed change that was kept with changes": (
         blocks.ProposalBlock,
         [CHANGE, events.ProposalSettled("p", "changed", "x = 4\ny = 2", ran=True)],
-        "Proposed change of cell 1 · kept with changes, and run Is <better>. -x = 1 +x = 4 y = 2",
+        "Proposed change of cell 1 kept with changes, and run Is <better>. -x = 1 +x = 4 y = 2",
         "Proposed change of cell 1 [kept with changes, and run]: Is <better>.\n  -x = 1\n  +x = 4\n   y = 2",
         r"**Proposed change of cell 1** (kept with changes, and run): Is \<better\>." + "\n\n```diff\n-x = 1\n+x = 4\n",
         {"state": "kept with changes, and run", "folded": True, "hint": "", "code": "-x = 1\n+x = 4\n y = 2"},
@@ -521,7 +534,7 @@ ROWS = {
     "a proposed removal that was kept": (
         blocks.ProposalBlock,
         [REMOVAL, events.ProposalSettled("p", "kept")],
-        "Proposed removal of cell 2 · removed Is old. y = 2",
+        "Proposed removal of cell 2 removed Is old. y = 2",
         "Proposed removal of cell 2 [removed]: Is old.\n  y = 2",
         "**Proposed removal of cell 2** (removed): Is old.\n\n```python\ny = 2\n```\n",
         {"state": "removed", "copy": ""},

@@ -4,7 +4,17 @@ import os
 import pytest
 
 from agentmagic.errors import UsageError
-from agentmagic.export import FORMS, save, to_gemini, to_json, to_markdown, to_notebook, to_openai, to_responses
+from agentmagic.export import (
+    FORMS,
+    save,
+    to_gemini,
+    to_html,
+    to_json,
+    to_markdown,
+    to_notebook,
+    to_openai,
+    to_responses,
+)
 from agentmagic.messages import Text, ToolCall
 from tests.display.logs import one_call, one_text
 from tests.export.turns import turn
@@ -21,6 +31,7 @@ def test_the_name_of_the_file_says_the_form(tmp_path):
     folder = tmp_path / "of" / "May"  # is made
     texts = {form: save(iter(TURNS), folder / f"RUN{form.upper()}").read_text(encoding="utf-8") for form in FORMS}
     assert texts[".md"] == to_markdown(TURNS)
+    assert texts[".html"] == to_html(TURNS)
     assert texts[".json"] == to_json(TURNS)
     assert json.loads(texts[".ipynb"]) == to_notebook(TURNS)
     assert json.loads(texts[".openai.json"]) == to_openai(MESSAGES)
@@ -47,8 +58,8 @@ def test_a_file_that_is_there_is_replaced_only_when_told(tmp_path):
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("run.txt", r"does not say what to write\. Let it end in one of \.md, \.ipynb, "),
-        ("md", r"does not say what to write\. Let it end in one of \.md, \.ipynb, "),
+        ("run.txt", r"does not say what to write\. Let it end in one of \.md, \.html, \.ipynb, "),
+        ("md", r"does not say what to write\. Let it end in one of \.md, \.html, \.ipynb, "),
         ("file/run.md", r"cannot be written: .+\. Choose another place\."),
         ("file/below/run.md", r"cannot be written: .+\. Choose another place\."),
         (f"{'x' * 300}.md", r"cannot be used as a path: .+\. Write another one\."),

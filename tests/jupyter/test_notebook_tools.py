@@ -221,13 +221,14 @@ def test_a_key_in_a_variable_leaves_through_no_summary_receipt_question_journal_
     notebook.run(f"play({steps} calls('run_python', code={code!r}), 'Done.', tools=[NotebookTools()])")
     notebook.run(f"agent.save({str(tmp_path / 'saved.jsonl')!r})")
     cell, prompts = notebook.answer("%%agent\nLook.", "y")
-    notebook.run(f"%agent export {tmp_path / 'out.json'}\n%agent export {tmp_path / 'out.md'}")
+    for name in ("out.json", "out.md", "out.html"):
+        assert notebook.run(f"%agent export {tmp_path / name}").ok
     files = [path.read_text() for path in tmp_path.iterdir()]
     sent = notebook.run("print(agent.messages, agent.events)").stream
     for said in (sent, str(cell.messages), str(prompts), *files):
         assert not [one for one in (key, f"{plain}-staple9", f"{plain}-nested9") if one in said]
     assert "holder2" in sent
-    assert len(files) >= 3
+    assert len(files) >= 4
 
 
 # -- stopping ----------------------------------------------------------------------------------------------

@@ -35,7 +35,8 @@ def begin_again(kernel):
 def test_a_notebook_is_recorded_replayed_and_forked(kernel):
     assert kernel.run(SETUP).ok
     assert "No cassette is named" in kernel.run("%agent cassette").stream
-    assert "It needs a cassette" in kernel.run("%agent record").stream
+    needed = "Mode: record. It needs a cassette, and the kernel does not know which notebook it runs. Name the file: "
+    assert kernel.run("%agent record").stream == f"{needed}%agent cassette FILE\n"
     assert kernel.run("%agent cassette x.cassette.yaml", **BATCH).stream.startswith("Cassette: x.cassette.yaml.")
     kernel.run(SAYS.format(["Hello there."]))
     recorded = kernel.run("%%agent\nSay hello.", **BATCH)
@@ -64,6 +65,24 @@ FOUND = {
     "text": "It has one.",
     "citations": [{"of": "It has one", "url": "https://x.org/", "title": "X"}],
 }
+
+
+def test_record_alone_records_beside_a_notebook_that_the_kernel_knows(tmp_path):
+    notebook = tmp_path / "sales.ipynb"
+    notebook.write_text("{}")
+    known = {"JPY_SESSION_NAME": str(notebook), "IPYTHONDIR": str(tmp_path / "ipython")}
+    with Kernel(sys.executable, known, tmp_path) as kernel:
+        kernel.run(f"{SETUP}\n{SAYS.format(['Hello there.'])}")
+        assert "records to NOTEBOOK.cassette.yaml" in kernel.run("%agent cassette").stream
+        assert kernel.run("%agent record").stream == "Mode: record. Cassette: sales.cassette.yaml.\n"
+        assert kernel.run("%%agent\nSay hello.").ok
+    assert "Hello there." in (tmp_path / "sales.cassette.yaml").read_text()
+    with Kernel(sys.executable, known, tmp_path) as kernel:
+        kernel.run(f"{SETUP}\n{SAYS.format([])}")
+        assert kernel.run("%agent replay").stream == "Mode: replay. Cassette: sales.cassette.yaml.\n"
+        assert "Hello there." in kernel.run("%%agent\nSay hello.").text
+        kernel.run("%agent cassette other.cassette.yaml")
+        assert kernel.run("%agent record").stream == "Mode: record.\n"
 
 
 def test_a_cell_with_the_web_is_recorded_and_replayed(kernel):

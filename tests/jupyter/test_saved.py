@@ -214,6 +214,9 @@ def test_a_conversation_is_searched_and_exported_from_a_cell(kernel, sales):
     assert "occurs nowhere" in kernel.run("%agent history --search profit").stream
     assert kernel.run("%agent export export.md").stream == "Wrote 2 turns to export.md.\n"
     assert "Which product sold best?" in (sales.file.parent / "export.md").read_text(encoding="utf-8")
+    assert kernel.run("%agent export export.html").stream == "Wrote 2 turns to export.html.\n"
+    page = (sales.file.parent / "export.html").read_text(encoding="utf-8")
+    assert "<title>Which product sold best?</title>" in page
     assert "replace it with --overwrite" in kernel.run("%agent export export.md").error
     assert kernel.run("%agent export export.md --overwrite").ok
     for written in ("sales.ipynb", f"{sales.file} --overwrite"):

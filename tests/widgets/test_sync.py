@@ -110,7 +110,7 @@ CHANGES = {
     "the fields of a card that changed": (
         CARD,
         ToolStarted(CALL, "shop"),
-        [(2, {"server": "shop", "state": "running", "since": 1000.0})],
+        [(2, {"server": "shop", "state": "running", "word": "running", "since": 1000.0})],
     ),
 }
 
@@ -145,7 +145,15 @@ def test_what_waits_says_how_to_answer_and_what_can_be_edited():
     ((_, change),) = told(feed, ApprovalGiven("a1", approved=True))["ops"]
     assert (change["ask"], change["edit"]) == ("", [])
     ((_, asked),) = told(feed, QuestionAsked("q1", "Which?"))["ops"]
-    about = {"kind": "question", "text": "Which?", "answer": None, "ask": "q1", "suggested": "", "step": False}
+    about = {
+        "kind": "question",
+        "label": "Question:",
+        "text": "Which?",
+        "answer": None,
+        "ask": "q1",
+        "suggested": "",
+        "step": False,
+    }
     about |= {"choices": [], "plan": "", "files": ""}
     assert asked == about
 

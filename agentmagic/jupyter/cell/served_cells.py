@@ -7,7 +7,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from agentmagic.display.html import MONO, MUTED, element, fold
+from agentmagic.display.elements import MUTED, element, fold, pasted
 from agentmagic.events import Event, Intent, TurnFinished, TurnStarted
 from agentmagic.host import ServedView
 from agentmagic.jupyter.cell.questions import Questions
@@ -27,8 +27,6 @@ END = "%agent serve stop ends it."
 NO_CLIENT = "No client has called yet."
 
 ROWS = "display:grid;grid-template-columns:max-content minmax(0,1fr);gap:4px 12px;align-items:baseline;margin:6px 0"
-LINE = f"{MONO};user-select:all;-webkit-user-select:all;white-space:pre-wrap;overflow-wrap:anywhere"
-"""The style of a command line that clients run; a click selects the whole line."""
 
 
 class ServedCellView(ServedView):
@@ -147,7 +145,7 @@ class ServedCellView(ServedView):
 def _cells(rows: list[tuple[str, str]]) -> Iterator[Markup]:
     for name, line in rows:
         yield _small(name)
-        yield element("code", sanitize(line), style=LINE)
+        yield pasted(sanitize(line))
 
 
 def _small(text: str) -> Markup:

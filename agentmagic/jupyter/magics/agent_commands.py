@@ -27,6 +27,7 @@ from agentmagic.jupyter.magics.sources import conversations, folders, models, se
 from agentmagic.jupyter.notebook.file import SUFFIX
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace, can_name_session, check_name
 from agentmagic.platforms import quote_word
+from agentmagic.replay.cassette import SUFFIX as CASSETTE
 from agentmagic.run_log import hand_in
 from agentmagic.serve.serving import STOPPED
 from agentmagic.session import Session
@@ -344,7 +345,11 @@ class AgentCommands:
         session: SessionName = DEFAULT_SESSION,
         target: Annotated[
             str,
-            Arg("FILE", "ends in .md, .ipynb, .json, .openai.json, .responses.json or .gemini.json", complete=folders),
+            Arg(
+                "FILE",
+                "ends in .md, .html, .ipynb, .json, .openai.json, .responses.json or .gemini.json",
+                complete=folders,
+            ),
         ],
         overwrite: Overwrite = False,
     ) -> str:
@@ -389,12 +394,13 @@ class AgentCommands:
             self._namespace.insert(file_of(target))
         deck = self._namespace.session(DEFAULT_SESSION).deck
         if deck.path is None:
-            return f"No cassette is named. %{self._magic} cassette FILE names one."
+            usual = f"%{self._magic} record records to NOTEBOOK{CASSETTE}, beside the notebook"
+            return f"No cassette is named. {usual}; %{self._magic} cassette FILE names another file."
         modes = f"%{self._magic} record records to it, %{self._magic} replay plays it."
         return f"Cassette: {relative_path(deck.path)}. {modes}"
 
     def record(self) -> str:
-        """Record the cells that run from now on to the cassette."""
+        """Record the cells that run from now on to the cassette; if none is named, to NOTEBOOK.cassette.yaml."""
         return self._in_mode("record")
 
     def replay(
@@ -424,10 +430,19 @@ class AgentCommands:
     def _in_mode(self, mode: Replay, *, timed: bool = False) -> str:
         self._namespace.choose(mode, timed=timed)
         deck = self._namespace.session(DEFAULT_SESSION).deck
-        if mode != "live" and deck.path is None:
-            return f"Mode: {mode}. It needs a cassette: %{self._magic} cassette FILE names one."
+        usual = self._usual_cassette() if mode != "live" and deck.path is None else None
+        if usual is not None:
+            self._namespace.insert(usual)
+        elif mode != "live" and deck.path is None:
+            why = "the kernel does not know which notebook it runs"
+            return f"Mode: {mode}. It needs a cassette, and {why}. Name the file: %{self._magic} cassette FILE"
         override = "" if deck.mode == mode else f" {REPLAY}={deck.mode} is set, and holds."
-        return f"Mode: {mode}.{override}"
+        return f"Mode: {mode}.{f' Cassette: {relative_path(usual)}.' if usual else ''}{override}"
+
+    def _usual_cassette(self) -> Path | None:
+        """Return the file beside the notebook in which it is recorded if no file is named; None without a notebook."""
+        notebook = self._namespace.place().notebook
+        return notebook.with_name(f"{notebook.stem}{CASSETTE}") if notebook is not None else None
 
     def debug(
         self,

@@ -50,7 +50,7 @@ from agentmagic.widgets.view_messages import ConversationRow, State
 
 T = TypeVar("T")
 
-SUFFIXES = {"markdown": ".md", "json": ".json", "notebook": ".ipynb"}
+SUFFIXES = {"markdown": ".md", "html": ".html", "json": ".json", "notebook": ".ipynb"}
 
 ServerAction = page.ConnectServer | page.DisconnectServer | page.EnableTool | page.AllowTools
 TALK = (

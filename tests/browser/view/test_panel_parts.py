@@ -5,7 +5,7 @@ import base64
 import pytest
 from playwright.sync_api import expect
 
-from agentmagic.events import PartDelta, PartFinished, PartStarted
+from agentmagic.events import ApprovalAsked, PartDelta, PartFinished, PartStarted
 from agentmagic.messages import Text, ToolCall
 from agentmagic.widgets.sync import Feed
 from tests.display.logs import answered, asked_for, one_text, over, started, step_over, text
@@ -63,6 +63,20 @@ def test_the_head_is_one_line_in_which_nothing_is_cut_and_the_hint_fits(stage, w
     stage.play(feed, cost="9,123,456 tokens, $210.0213", title="a_session_with_a_long_name")
     assert head.evaluate("head => [...head.children].at(-1).getBoundingClientRect().right") <= width
     assert head.bounding_box()["height"] < 46
+
+
+def test_the_buttons_of_an_approval_stand_in_one_row_at_the_width_of_the_docked_panel(stage):
+    narrow(stage, 420)
+    call = ToolCall("c1", "run_python", {"code": "import shutil\nshutil.rmtree(folder)\n" * 40})
+    asked = ApprovalAsked("a1", call, "notebook", effects=("Risk: deletes files",))
+    stage.show(Feed([*started(), *asked_for(call), *step_over(), asked]))
+    expect(stage.page.locator(".am-extent")).to_contain_text("lines in view")
+    buttons = [stage.button(name) for name in ("Approve", "Always this program", "Edit", "Deny…")]
+    boxes = [button.bounding_box() for button in buttons]
+    assert len({box["y"] for box in boxes}) == 1
+    assert max(box["height"] for box in boxes) < 34
+    edge = stage.page.locator(".am-approval").bounding_box()
+    assert boxes[-1]["x"] + boxes[-1]["width"] <= edge["x"] + edge["width"]
 
 
 # -- the gauge -------------------------------------------------------------------------------------
