@@ -16,7 +16,7 @@ from agentmagic.providers.base import Model, hosts
 from agentmagic.run import Run
 from agentmagic.runtime.engine import Listeners
 from agentmagic.session import Session
-from agentmagic.text import join_names, plural
+from agentmagic.text import join_names, plural, single_line
 from agentmagic.tools.base import Toolset
 
 INTENTS = ("approve", "edit", "deny", "reply", "stop")
@@ -38,6 +38,9 @@ NEEDS_EXTENSION = "This works in a notebook with %load_ext agentmagic. In code, 
 
 LONGEST_NAME = 1_000
 """Characters of an id, a name or a reason that a page may send."""
+
+LONGEST_UNDONE = 100
+"""Characters of the prompt of a turn that was undone, as the report has it."""
 
 MOST_ATTACHED = 20
 """Resources and values that can be attached to one prompt."""
@@ -103,7 +106,8 @@ def undo_report(session: Session, *, redo: bool = False) -> str:
     outcome = session.undone
     if outcome is None:
         return "There is nothing to redo." if redo else "There is no turn to undo."
-    prompt, turns = outcome.prompt.text if outcome.prompt is not None else "", plural(outcome.turns, "turn")
+    prompt = single_line(outcome.prompt.text, LONGEST_UNDONE) if outcome.prompt is not None else ""
+    turns = plural(outcome.turns, "turn")
     lines = [f"{'Back again' if redo else 'Forgotten'}: {prompt}" if prompt else f"Brought back {turns}."]
     if outcome.looks:
         lines.append(f"Forgotten too: {plural(outcome.looks, 'later call')} that changed nothing.")
