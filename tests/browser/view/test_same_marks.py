@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from agentmagic.display import blocks, html, words
+from agentmagic.display import blocks, html, map_words
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import ApprovalAsked, ApprovalGiven, ToolFinished, ToolStarted
 from agentmagic.messages import Text, ToolCall, ToolResult
@@ -66,7 +66,7 @@ ALL |= {"a group of calls": [*started(), *GROUPED], "a call that asks an agent":
 SAVED_ALONE = {
     "a call that is written": ' Arguments {"sql": "SEL',
     "a search whose words are still written": ' Arguments {"query": "py',
-    "a map under way": f" {html.map_words.UNDER_WAY}",
+    "a map under way": f" {map_words.UNDER_WAY}",
 }
 """The words of saved HTML alone: the page does not repeat the arguments while they are written, and moves on itself."""
 
@@ -76,7 +76,7 @@ def test_the_page_and_saved_html_say_the_same_of_each_block_in_each_state(stage)
     for name, log in ALL.items():
         stage.show(Feed(log, clock=lambda: 0.0))
         saved = words_of(html.render(Transcript(log), prompt=True)).replace(SAVED_ALONE.get(name, ""), "")
-        live = stage.page.evaluate(READ, words.GLYPHS)
+        live = stage.page.evaluate(READ, map_words.GLYPHS)
         said[name] = (live, saved)
     assert {name: live for name, (live, _) in said.items()} == {name: saved for name, (_, saved) in said.items()}
 
