@@ -383,7 +383,7 @@ def test_the_tasks_of_a_plan_stand_in_its_box_while_it_can_be_changed_and_then_i
     expect(tasks).to_be_hidden()
     stage.play(feed, QuestionAnswered("q1", "t1 find(word: two)"), home="cell")
     expect(tasks).to_be_visible()
-    expect(stage.page.locator(".am-answer")).to_have_text("Run as it is.")
+    expect(stage.page.locator(".am-answer")).to_have_text("Answer: Run as it is.")
 
 
 def test_a_map_with_failed_rows_names_them_and_asks_them_again_by_a_key_or_says_how(stage):
