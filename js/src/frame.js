@@ -393,6 +393,11 @@ export class Composer {
     return this.#box.value
   }
 
+  /** The message box, which stays as long as the view. */
+  get box() {
+    return this.#box
+  }
+
   focus() {
     this.#box.focus()
   }

@@ -193,7 +193,7 @@ export class View {
     const panel = h("div", { class: "am-panel" }, this.head.element, chat, servers, inspector, this.#asked.element, this.#problem, this.#told)
     panel.addEventListener("keydown", (event) => this.#findByKey(event))
     const root = this.#root(panel, pin)
-    keepFocus(root, () => this.#rest())
+    keepFocus(root, this.composer.box, () => this.#rest())
     return root
   }
 

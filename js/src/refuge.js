@@ -6,9 +6,9 @@ const isShown = (element) => element.isConnected && element.checkVisibility({ vi
 /**
  * Calls `rest` whenever the focused element of a panel is removed or hidden, and no other element has got the focus.
  * Otherwise the browser gives the focus to the page, where the next keys are commands of the notebook.
- * @param {HTMLElement} panel @param {() => void} rest focuses an element that stays
+ * @param {HTMLElement} panel @param {HTMLElement} refuge the message box, which stays @param {() => void} rest focuses it
  */
-export function keepFocus(panel, rest) {
+export function keepFocus(panel, refuge, rest) {
   /** @type {Element | null} the element that has the focus, or had it when it went away */
   let held = null
   const changes = new MutationObserver(() => {
@@ -23,6 +23,7 @@ export function keepFocus(panel, rest) {
     changes.disconnect()
   }
   panel.addEventListener("focusin", ({ target }) => {
+    if (target === refuge) return release()
     held = /** @type {Element} */ (target)
     changes.observe(panel, { subtree: true, childList: true, attributeFilter: ["hidden", "open", "class"] })
   })
