@@ -305,7 +305,8 @@ export class View {
     this.#asked.update(state)
     this.#arrive(state)
     this.#takeTyped()
-    if (state.actions && !this.#known.blocks.size) this.log.welcome(state, (prompt) => this.composer?.propose(prompt))
+    const asked = [...this.#known.blocks.values()].some(({ kind }) => kind !== "printout")
+    if (state.actions && !asked) this.log.welcome(state, (prompt) => this.composer?.propose(prompt))
     if (this.#wanted) this.focus()
     this.takeEarly()
   }
