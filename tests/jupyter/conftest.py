@@ -57,6 +57,9 @@ get_ipython().as_loaded = {name: value for name, value in globals().items() if n
 """
 
 CLEAN = """
+from agentmagic.jupyter import extension
+from agentmagic.replay.deck import Deck
+extension._namespaces[id(get_ipython())]._deck = Deck()
 for _name in [name for name in globals() if name[0] != "_" and name not in get_ipython().as_loaded]:
     del globals()[_name]
 globals().update(get_ipython().as_loaded)
@@ -106,7 +109,7 @@ def shared_kernel(request, tmp_path_factory):
 
 @pytest.fixture
 def kernel(shared_kernel):
-    """A kernel as after `%load_ext`, without the variables and tools of the tests before."""
+    """A kernel as after `%load_ext`, without the variables, the tools and the cassette of the tests before."""
     yield shared_kernel
     state = shared_kernel.run(CLEAN)
     assert state.ok, state.error
