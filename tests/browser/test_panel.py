@@ -212,7 +212,7 @@ def test_a_plan_is_begun_answered_and_resumed_by_keys(open_panel):
     panel.says("It is 3.")
     expect(headings.last).to_have_text("Plan: 2 of 2 done")
     expect(panel.button("Resume")).to_have_count(0)
-    assert "Which word?\n\ntwo" in panel.root.locator(".am-question").first.inner_text()
+    assert "Question: Which word?\n\nAnswer: two" in panel.root.locator(".am-question").first.inner_text()
 
 
 def test_a_plan_that_was_cut_off_is_dropped_by_its_button_and_the_next_message_is_just_answered(open_panel):
@@ -338,6 +338,7 @@ def test_a_server_is_added_allowed_disconnected_and_connected_and_its_tools_take
     panel.allow(f"%mcp add raw {python} {SERVER}")
     expect(panel.box("Name of the server")).to_be_focused()
     panel.root.get_by_text("12 tools", exact=True).click()
+    expect(panel.root.locator(".am-printout")).to_have_count(0)  # the tab shows the server
     panel.click("Always allow echo")
     panel.allow("%mcp allow raw echo")
     panel.says("runs without asking")

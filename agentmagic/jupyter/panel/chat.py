@@ -351,8 +351,17 @@ class Chat:
             self.view.complain(f"That failed: {sanitize(describe(error))}")
         else:
             if output:
-                self.view.show(note(output) if isinstance(output, str) else output, _typed(action))
+                self._tell(action, output)
         self.refresh()
+
+    def _tell(self, action: page.SessionAction, output: str | Printout) -> None:
+        """Show what an action has printed, in the conversation."""
+        command = action if isinstance(action, page.RunCommand) else None
+        if command is None or command.magic == "agent":
+            line = "" if command is None else f"/{command.line.strip()}"
+            self.view.show(note(output) if isinstance(output, str) else output, line)
+        elif isinstance(output, str):  # a printout of `%mcp` has only what the tab of servers shows
+            self.view.say(sanitize(output))
 
     async def _do_or_ask(self, action: page.SessionAction) -> str | Printout | None:
         """Carry out an action, after the user's yes if its rule says so; return what to tell the user, or None."""
@@ -515,11 +524,6 @@ class Chat:
                 change(action.server, (escape(action.name),))
             case page.AllowTools():
                 group.allow(action.server, (escape(action.name) if action.name else "*",))
-
-
-def _typed(action: page.SessionAction) -> str:
-    """Return the command as the user typed it in the box, or "" for an action that is none."""
-    return f"/{action.line.strip()}" if isinstance(action, page.RunCommand) and action.magic == "agent" else ""
 
 
 def _chat_row(conversation: commands.Conversation) -> ConversationRow:
