@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 NEEDS = {
     "approval/test_proposers.py": "acp",
     "browser": "playwright",
+    "display/test_programs.py": "pandas",
     "export/test_notebook_html.py": "nbconvert",
     "jupyter": "ipykernel",
     "loop/test_inner_turn.py": "mcp",
