@@ -223,6 +223,8 @@ class Kernel:
     def restart(self, *, now: bool = True) -> None:
         """Start it anew, in the same folder and environment; unless it is killed now, it may end by itself first."""
         self._client.stop_channels()
+        if now:
+            self.kill()  # the manager would interrupt it before, and a turn might end by that
         self._manager.restart_kernel(now=now)
         self._connect()
 

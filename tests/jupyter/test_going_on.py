@@ -160,7 +160,8 @@ def test_a_file_that_cannot_be_read_any_more_gives_the_message_back(kernel, note
 def test_a_turn_that_was_cut_off_and_a_tool_in_doubt_are_told(notebook):
     kernel = notebook.kernel()
     begin(kernel)
-    did(kernel, "from agentmagic import tool\n@tool\ndef pay():\n    'Pay.'\n    print('paying')\n    input()")
+    did(kernel, "from agentmagic import tool\nimport threading")
+    did(kernel, "@tool\ndef pay():\n    'Pay.'\n    print('paying')\n    threading.Event().wait()")
     did(kernel, "agent.agent = Agent(ScriptedModel([{'calls': [{'name': 'pay', 'arguments': {}}]}]))")
     kernel.wait_for_text(kernel.send("agent.ask('Pay')"), "paying")
     kernel.restart()
