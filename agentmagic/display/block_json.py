@@ -232,10 +232,14 @@ class NoticeFields(Placed):
 
 
 class PrintoutFields(Placed):
-    """What a command of the panel has printed; `line` is the command as the user typed it, or ""."""
+    """What a command of the panel has printed, in a frame if it is a `card`.
+
+    `line` is the command as the user typed it, or "".
+    """
 
     kind: Literal["printout"]
     line: str
+    card: bool
     parts: Sequence[PrintedFields]
 
 
@@ -426,7 +430,8 @@ class JsonRenderer:
 
     def printout(self, block: PrintoutBlock) -> PrintoutFields:
         """Return the parts of what a command has printed."""
-        return {"kind": "printout", "line": sanitize(block.line), "parts": block.printout.fields()}
+        shown = block.printout
+        return {"kind": "printout", "line": sanitize(block.line), "card": shown.is_card, "parts": shown.fields()}
 
     def retry(self, block: RetryBlock) -> RetryFields:
         """Return a sentence about the request that is sent again."""

@@ -149,12 +149,20 @@ class Printout:
         """The plain text, for terminals, batch runs and replays."""
         return sanitize(self.plain or "\n\n".join("\n".join(part.text for part in group) for group in self.groups))
 
+    @property
+    def is_card(self) -> bool:
+        """Whether it is shown in a frame; paragraphs alone need none."""
+        return any(not isinstance(part, PrintedLine) or part.look == "code" for part in self.parts)
+
+    @property
+    def parts(self) -> list[Printed]:
+        """The parts of all groups."""
+        return [part for group in self.groups for part in group]
+
     def html(self) -> Markup:
-        """Return the HTML that a notebook stores: a card, or only paragraphs if there is nothing but these."""
-        parts = [part for group in self.groups for part in group]
-        is_card = any(not isinstance(part, PrintedLine) or part.look == "code" for part in parts)
-        style = f"{CARD};padding:4px 12px;overflow-x:auto" if is_card else ""
-        card = element("div", *(part.html() for part in parts), style=style)
+        """Return the HTML that a notebook stores."""
+        style = f"{CARD};padding:4px 12px;overflow-x:auto" if self.is_card else ""
+        card = element("div", *(part.html() for part in self.parts), style=style)
         return Markup('<div class="agentmagic agentmagic-printout mathjax_ignore">{}</div>').format(card)
 
     def bundle(self) -> dict[str, str]:
@@ -163,7 +171,7 @@ class Printout:
 
     def fields(self) -> list[PrintedFields]:
         """Return the parts as a page draws them."""
-        return [part.fields() for group in self.groups for part in group]
+        return [part.fields() for part in self.parts]
 
 
 def printout(*groups: Iterable[Printed | str] | str) -> Printout:

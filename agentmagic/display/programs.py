@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from agentmagic.display.blocks import is_frame
 from agentmagic.messages import Text, ToolResult
 from agentmagic.text import plural, sanitize, single_line
+from agentmagic.tools.base import NO_OUTPUT, PRINTED
 
 LONGEST_PARSED = 20_000
 """Characters of the longest program that is parsed; of a longer one, the last line stands for the last statement."""
 LONGEST_VALUE = 60
-PRINTED = "Printed:\n"
-"""How a part of a result begins that has what the program printed."""
-NOTHING = "(no output"
-"""How the result of a program begins that printed and returned nothing."""
 
 _ESCAPE = re.compile(r"\\[^\n\x80-\U0010ffff]")
 _SIZE = re.compile(r"shape: \(([\d_,]+), ([\d_,]+)\)|>([\d,]+) rows \xd7 ([\d,]+) columns")
@@ -49,7 +46,7 @@ def value_line(code: str, result: ToolResult, rich: Sequence[str]) -> str:
     """
     statement, is_expression = last_statement(code)
     texts = [(number, part.text) for number, part in enumerate(result.content) if isinstance(part, Text)]
-    values = [(number, text) for number, text in texts if not text.startswith((PRINTED, NOTHING))]
+    values = [(number, text) for number, text in texts if not text.startswith((PRINTED, NO_OUTPUT))]
     if not is_expression or result.is_error:
         return ""
     if statement.startswith("print("):
@@ -65,10 +62,22 @@ def value_line(code: str, result: ToolResult, rich: Sequence[str]) -> str:
     return _short(last_line if _SERIES_END.match(last_line) else text)
 
 
+def told_size(html: str) -> tuple[int, int] | None:
+    """Return the numbers of rows and columns that the HTML of a data frame tells, or None if it tells none.
+
+    polars tells them above the table, pandas below it and only if it left out rows or columns.
+    """
+    match = _SIZE.search(html.partition("<table")[0] + html.rpartition("</table>")[2])
+    if match is None:
+        return None
+    rows, columns = (int(re.sub("[_,]", "", number)) for number in match.groups() if number)
+    return rows, columns
+
+
 def frame_size(html: str) -> str:
     """Return the size of a data frame from its HTML: "120 rows x 4 columns"."""
-    if match := _SIZE.search(html):
-        rows, columns = (int(re.sub("[_,]", "", number)) for number in match.groups() if number)
+    if size := told_size(html):
+        rows, columns = size
     else:  # a frame that is shown as a whole does not tell its size
         body = html.partition("<tbody>")[2]
         rows, columns = body.count("<tr"), body.partition("</tr>")[0].count("<td")

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from agentmagic.display.blocks import is_frame
 from agentmagic.display.markdown import rich_html
+from agentmagic.display.programs import told_size
 from agentmagic.display.words import LONGEST_RESULT, ONE_LINE, compact, indented_json
 from agentmagic.messages import Content, Media, Resource, Text, ToolResult, as_text
 from agentmagic.providers.base import answer_data
@@ -37,10 +38,7 @@ LONGEST_CELL = 200
 
 MOST_OPEN_ROWS = 5
 """Rows of a data frame that are shown open below its call."""
-LONGEST_COUNT = 200
-"""Characters at the end of a data frame's HTML in which pandas writes the number of rows."""
 _ROW = re.compile(r"<tr[ >].*?</tr>", re.DOTALL)
-_ROW_COUNT = re.compile(r"shape: \(([\d_,]+?), |>([\d,]+) rows")
 
 LONGEST_START = 300
 """Characters that are shown of each page that a search found; ten times as many are shown of a single page."""
@@ -180,8 +178,8 @@ def _first_rows(frame: RichHtml) -> RichHtml:
     first = list(_ROW.finditer(rows))
     if len(first) <= MOST_OPEN_ROWS:
         return frame
-    count_match = _ROW_COUNT.search(f"{head}{tail[-LONGEST_COUNT:]}")
-    total = int(re.sub("[_,]", "", count_match[1] or count_match[2])) if count_match else len(first)
+    size = told_size(frame.html)
+    total = size[0] if size else len(first)
     rest = f"all {total:,} rows are" if total <= len(first) else "more are"
     note = f"The first {MOST_OPEN_ROWS} of {total:,} rows; {rest} in the card."
     table = Markup(f"{head}{body}{rows[: first[MOST_OPEN_ROWS - 1].end()]}{end}</table>")  # noqa: S704  (a part of it)

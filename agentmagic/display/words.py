@@ -23,7 +23,7 @@ from agentmagic.display.blocks import (
     ToolCard,
     ValuesBlock,
 )
-from agentmagic.display.programs import PRINTED, last_statement, value_line
+from agentmagic.display.programs import last_statement, value_line
 from agentmagic.events import (
     SERVED,
     CellPlace,
@@ -53,7 +53,9 @@ from agentmagic.text import (
     sanitize_json,
     single_line,
 )
+from agentmagic.tools.base import PRINTED
 from agentmagic.tools.server_names import address_to_show, is_mcp_server, shown_server
+from agentmagic.undo.watcher import RUN_PYTHON
 
 V = TypeVar("V")
 
@@ -143,8 +145,6 @@ CODE = {
     "command": "bash",
 }
 """The language of arguments that hold code, by the argument's name."""
-PROGRAM_TOOL = "run_python"
-"""The tool that runs a program in the notebook. Its argument is code, however short."""
 SHORTEST_CODE = 20
 """An argument must have more characters than this to be highlighted as code."""
 
@@ -265,7 +265,7 @@ def program_value(card: ToolCard) -> str:
 def _program(card: ToolCard) -> str:
     """Return the code of a call whose only argument is a program, with secrets blanked; "" for other calls."""
     match [*card.call.arguments.items()] if card.call else []:
-        case [("code" | "python", str(code))] if card.name == PROGRAM_TOOL or len(code) > SHORTEST_CODE:
+        case [("code" | "python", str(code))] if card.name == RUN_PYTHON or len(code) > SHORTEST_CODE:
             return sanitize(code)
         case _:
             return ""

@@ -26,6 +26,11 @@ from agentmagic.secrets import redact
 
 T = TypeVar("T")
 
+PRINTED = "Printed:\n"
+"""How the part of a result begins that has what a tool printed."""
+NO_OUTPUT = "(no output; print what you need to know)"
+"""The result of a program that printed nothing and has no value."""
+
 TIMEOUT = 60.0
 """The default time limit of a call, in seconds."""
 STILL_RUNNING = "It runs in a thread, which cannot be stopped, and may still be running."

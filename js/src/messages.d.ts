@@ -186,11 +186,12 @@ export interface NoticeFields {
   text: string
 }
 
-/** What a command of the panel has printed; `line` is the command as the user typed it, or "". */
+/** What a command of the panel has printed, in a frame if it is a `card`. `line` is the command as the user typed it, or "". */
 export interface PrintoutFields {
   within?: number
   kind: "printout"
   line: string
+  card: boolean
   parts: PrintedFields[]
 }
 

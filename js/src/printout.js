@@ -3,13 +3,13 @@
 /** @import { Drawn } from "./types.js" */
 import { folding, h, heading, put, scrollable } from "./dom.js"
 
-/** A printout: a card, or paragraphs only if there is nothing else. @implements {Drawn<PrintoutFields>} */
+/** A printout, in the frame of a card if it has more than paragraphs. @implements {Drawn<PrintoutFields>} */
 export class Printout {
   element = h("div", { class: "am-printout", role: "group", "aria-label": "Output of a command" })
 
   /** @param {PrintoutFields} block */
-  update({ line, parts }) {
-    this.element.classList.toggle("am-card", parts.some(({ part }) => !["line", "quiet", "heading"].includes(part)))
+  update({ line, card, parts }) {
+    this.element.classList.toggle("am-card", card)
     put(this.element, line && h("p", { class: "am-typed" }, line), ...parts.map(drawn))
   }
 }

@@ -78,7 +78,12 @@ def test_a_conversation_has_it_in_its_place_until_another_history_is_shown():
     block = transcript.blocks[-1]
     assert words_of(html.render(transcript)) == "Yes. /status model m turns 2"
     assert terminal.render(transcript) == "Yes.\n\n/status\nmodel  m\nturns  2"
-    assert block.render(JsonRenderer()) == {"kind": "printout", "line": "/status", "parts": printout([FACTS]).fields()}
+    assert block.render(JsonRenderer()) == {
+        "kind": "printout",
+        "line": "/status",
+        "card": True,
+        "parts": printout([FACTS]).fields(),
+    }
     snapshot = cast("Any", feed.hello("another view", -1)[-1])
     assert snapshot["blocks"][-1][1] == block.render(JsonRenderer())
     feed.replace(started())

@@ -87,6 +87,11 @@ def test_a_frame_is_shown_as_its_size(frame, size):
     assert program_value(card("df", repr(frame), rich=(html,))) == f"→ {size}"
 
 
+def test_a_cell_that_reads_like_a_size_is_none():
+    words = ["shape: (3, 4)", ">7 rows \xd7 8 columns"]
+    assert frame_size(pd.DataFrame({"a": words})._repr_html_()) == "2 rows x 1 column"
+
+
 def test_a_frame_of_polars_is_shown_as_its_size():
     polars = pytest.importorskip("polars")
     assert frame_size(polars.DataFrame({"a": range(2_000), "b": 1})._repr_html_()) == "2,000 rows x 2 columns"

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.jupyter.harness import Kernel
+from tests.jupyter.harness import Kernel, Notebook
 
 KERNEL6 = "AGENTMAGIC_KERNEL6"
 """The variable that names a Python with ipykernel 6.31."""
@@ -113,6 +113,15 @@ def kernel(shared_kernel):
     yield shared_kernel
     state = shared_kernel.run(CLEAN)
     assert state.ok, state.error
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    """A notebook's file, and the kernels that run it."""
+    made = Notebook(tmp_path)
+    yield made
+    for kernel in made.kernels:
+        kernel.stop()
 
 
 @pytest.fixture

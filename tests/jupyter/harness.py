@@ -3,6 +3,7 @@
 Whatever is waited for is a message of the kernel; nothing sleeps.
 """
 
+import json
 import os
 import queue
 import signal
@@ -17,6 +18,8 @@ from typing import Any, Self, cast
 
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import KernelManager
+
+from agentmagic.history.journal import FOLDER
 
 ROOT = Path(__file__).parent.parent.parent
 SERVERS = ROOT / "tests" / "tools" / "mcp" / "servers"
@@ -291,3 +294,25 @@ class Kernel:
         cell = self._cells.get(message["parent_header"].get("msg_id"))
         if cell is not None:
             cell.messages.append(message)
+
+
+class Notebook:
+    """A notebook's file and the kernels that run it."""
+
+    def __init__(self, folder):
+        self.file = folder / "sales.ipynb"
+        self.file.write_text("{}")
+        self.folder = folder / FOLDER / "sales"
+        self.kernels = []
+
+    def kernel(self, **variables):
+        told = {"JPY_SESSION_NAME": str(self.file), "IPYTHONDIR": str(self.file.parent / "ipython"), **variables}
+        self.kernels.append(Kernel(sys.executable, told, self.file.parent))
+        return self.kernels[-1]
+
+    @property
+    def saved(self):
+        return sorted(path.name for path in self.folder.glob("*.jsonl"))
+
+    def lines(self, name="agent"):
+        return [json.loads(line) for line in (self.folder / f"{name}.jsonl").read_text().splitlines()]

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 from agentmagic import Agent, ScriptedModel, Session
-from tests.jupyter.test_saved import LOAD, RECIPE, Notebook, ask
+from tests.jupyter.test_saved import LOAD, RECIPE, ask
 
 PANELS = """
 from agentmagic.runtime.engine import engine
@@ -42,14 +42,6 @@ def looked(page):
     offered = page.state["offered"]
     return page.texts("prompt"), page.state["earlier"], offered and offered["name"]
 """
-
-
-@pytest.fixture
-def notebook(tmp_path):
-    made = Notebook(tmp_path)
-    yield made
-    for kernel in made.kernels:
-        kernel.stop()
 
 
 def begin(kernel):

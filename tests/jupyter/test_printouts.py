@@ -4,9 +4,7 @@ import re
 
 import pytest
 
-from tests.jupyter.harness import BATCH
-
-CONSOLE = {"cell": False}
+from tests.jupyter.harness import BATCH, CONSOLE
 
 LINES = ["status", "help", "history", "tools", "models", "stats", "usage", "sessions", "save --help", "cost", "debug"]
 SETUP = "play('It is tea.')\nagent.ask('What is it?')"

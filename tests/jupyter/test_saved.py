@@ -1,16 +1,14 @@
 """Conversations that outlive their kernel: saved beside the notebook, picked up again after a restart."""
 
-import json
 import os
 import re
-import sys
 from contextlib import closing
 
 import pytest
 
 from agentmagic import Agent, ScriptedModel, Session
 from agentmagic.history.journal import FOLDER
-from tests.jupyter.harness import CONSOLE, Kernel
+from tests.jupyter.harness import CONSOLE, Notebook
 
 LOAD = "%load_ext agentmagic"
 COUNTING = """
@@ -28,36 +26,6 @@ class Counting:
 
 agent = Agent(Counting())
 """
-
-
-class Notebook:
-    """A notebook's file and the kernels that run it."""
-
-    def __init__(self, folder):
-        self.file = folder / "sales.ipynb"
-        self.file.write_text("{}")
-        self.folder = folder / FOLDER / "sales"
-        self.kernels = []
-
-    def kernel(self, **variables):
-        told = {"JPY_SESSION_NAME": str(self.file), "IPYTHONDIR": str(self.file.parent / "ipython"), **variables}
-        self.kernels.append(Kernel(sys.executable, told, self.file.parent))
-        return self.kernels[-1]
-
-    @property
-    def saved(self):
-        return sorted(path.name for path in self.folder.glob("*.jsonl"))
-
-    def lines(self, name="agent"):
-        return [json.loads(line) for line in (self.folder / f"{name}.jsonl").read_text().splitlines()]
-
-
-@pytest.fixture
-def notebook(tmp_path):
-    made = Notebook(tmp_path)
-    yield made
-    for kernel in made.kernels:
-        kernel.stop()
 
 
 def begin(kernel, **front_end):

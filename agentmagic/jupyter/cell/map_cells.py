@@ -20,7 +20,7 @@ from agentmagic.jupyter.cell import map_results
 from agentmagic.jupyter.cell.answers import AnswerVariable
 from agentmagic.jupyter.cell.runner import CellSetup, Runner, TurnInterrupted
 from agentmagic.jupyter.cell.screens import FallbackScreen, TurnScreen, screen_of
-from agentmagic.jupyter.cell.turn_queue import QueuedTurn, TurnQueue, failure_message
+from agentmagic.jupyter.cell.turn_queue import QueuedTurn, TurnQueue, queue_of
 from agentmagic.jupyter.frontend import FrontEnd, Kind, publisher, say
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.magics.options import Ask
@@ -135,15 +135,9 @@ class MapCellView(MapView):
     def _ask_again(self, view: "View") -> None:
         """Queue a map that asks the failed rows again, as soon as the session and the main thread are free."""
         setup = cast("CellSetup", self._setup)
-        queue = self._queue = self._queue or TurnQueue(
-            setup.session,
-            on_change=lambda: view.tell({"note": cast("TurnQueue", self._queue).note}),
-            on_failure=lambda _turn, error: view.complain(failure_message(error)),
-        )
-        if not queue.waits:  # a second click has no effect: the map is queued already
-            begin = partial(self._run_again, setup)
-            turn = QueuedTurn(partial(self._context.copy().run, begin), "")
-            engine().loop.call_soon_threadsafe(queue.add, turn)
+        self._queue = self._queue or queue_of(setup.session, view)
+        begin = partial(self._run_again, setup)
+        self._queue.add_once(QueuedTurn(partial(self._context.copy().run, begin), ""))
 
     def _run_again(self, setup: CellSetup) -> None:
         """Begin the map again with its failed rows, and show it in place of the cell's output."""

@@ -25,7 +25,7 @@ from agentmagic.host import RunView
 from agentmagic.jupyter.cell.answers import AnswerVariable, read_type
 from agentmagic.jupyter.cell.questions import Questions
 from agentmagic.jupyter.cell.screens import screen_of
-from agentmagic.jupyter.cell.turn_queue import QueuedTurn, TurnQueue, failure_message
+from agentmagic.jupyter.cell.turn_queue import QueuedTurn, TurnQueue, queue_of
 from agentmagic.jupyter.frontend import FrontEnd, Kind, confirm, front_end, say
 from agentmagic.jupyter.magics import formatting
 from agentmagic.jupyter.magics.options import Ask, read_settings
@@ -390,14 +390,9 @@ class _CellTurn:
 
     def _retry(self, view: "View") -> None:
         """Queue this turn, which has no answer, to run again as soon as the session and the main thread are free."""
-        queue = self.queue = self.queue or TurnQueue(
-            self.session,
-            on_change=lambda: view.tell({"note": cast("TurnQueue", self.queue).note}),
-            on_failure=lambda _turn, error: view.complain(failure_message(error)),
-        )
-        if not queue.waits:  # a second click has no effect: the turn is queued already
-            turn = QueuedTurn(partial(self.context.copy().run, self._run_again), as_prompt(self.prompt).text)
-            engine().loop.call_soon_threadsafe(queue.add, turn)
+        self.queue = self.queue or queue_of(self.session, view)
+        begin = partial(self.context.copy().run, self._run_again)
+        self.queue.add_once(QueuedTurn(begin, as_prompt(self.prompt).text))
 
     def _run_again(self) -> Run:
         """Begin the failed turn again in its place in the session. Clear the cell's output, and show the new run there.

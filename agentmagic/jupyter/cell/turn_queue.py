@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from agentmagic.errors import AgentMagicError, SessionBusy, with_code
 from agentmagic.log import logger
@@ -12,6 +13,9 @@ from agentmagic.prompt.attachments import Attachment
 from agentmagic.runtime.engine import engine
 from agentmagic.session import Session
 from agentmagic.text import sanitize, single_line
+
+if TYPE_CHECKING:
+    from agentmagic.widgets.view import View
 
 SOON = 0.3
 """Seconds to wait for the main thread to begin a turn before the panel shows that a cell keeps the thread busy."""
@@ -74,6 +78,11 @@ class TurnQueue:
         if self._work is None or self._work.done():
             self._work = asyncio.get_running_loop().create_task(self._begin_all())
 
+    def add_once(self, turn: QueuedTurn) -> None:
+        """Add a turn, unless one waits already: a second click has no effect. Thread-safe."""
+        if not self.waits:
+            engine().loop.call_soon_threadsafe(self.add, turn)
+
     def withdraw(self) -> list[QueuedTurn]:
         """Remove the turns that have not begun, and return them."""
         with self._lock:
@@ -119,6 +128,16 @@ class TurnQueue:
         if error is not None:
             self._on_failure(turn, error)
         return True
+
+
+def queue_of(session: Session, view: "View") -> TurnQueue:
+    """Return a queue for the turns that the user begins by a button in the view of a finished cell."""
+
+    def tell() -> None:
+        view.tell({"note": queue.note})
+
+    queue = TurnQueue(session, tell, lambda _turn, error: view.complain(failure_message(error)))
+    return queue
 
 
 def failure_message(error: BaseException) -> str:

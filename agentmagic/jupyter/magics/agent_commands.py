@@ -4,7 +4,6 @@ A method's parameters are the arguments of the subcommand, and its docstring is 
 """
 
 import time
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
@@ -149,7 +148,7 @@ class AgentCommands:
         sources = (*self._namespace.toolsets(current, current.agent), skills)
         listed = formatting.tools(*self._namespace.definitions(sources))
         web = commands.web_tools(current)
-        return printout([*chain(*listed.groups), f"The web: {web}."]) if web else listed
+        return printout([*listed.parts, f"The web: {web}."]) if web else listed
 
     def models(
         self,

@@ -5,7 +5,6 @@ A method's parameters are the arguments of the subcommand, and its docstring is 
 
 from collections.abc import Callable, Mapping, Sequence
 from getpass import getpass
-from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 from agentmagic.display.printout import Printout, printout
@@ -100,7 +99,7 @@ class McpCommands:
         group = self._namespace.need_servers()
         configs = config.read(path_of(file), ask=_typed_input if self._attended() else None)
         problems = [self._connect(group, name, one) for name, one in configs.items()]
-        return printout([*chain(*formatting.servers((group,), errors=False).groups), *problems])
+        return printout([*formatting.servers((group,), errors=False).parts, *problems])
 
     def approve(self, *, name: ServerName) -> str | Printout:
         """Allow a server of a configuration file to start, with its present entry."""
@@ -111,7 +110,7 @@ class McpCommands:
         group.approve(name)
         problem = NOT_STARTED.format(name) if self._namespace.replays else _start(group, name)
         states = formatting.servers((group,), name, errors=False)
-        return printout([f"{name} may start: {pending}", problem, *chain(*states.groups)])
+        return printout([f"{name} may start: {pending}", problem, *states.parts])
 
     def restart(self, *, name: ServerName) -> str | Printout:
         """Disconnect a server and connect it again."""

@@ -21,6 +21,7 @@ from agentmagic.host import Output
 from agentmagic.jupyter.frontend import Kind, front_end
 from agentmagic.messages import Content, Media, Text, as_text
 from agentmagic.runtime.engine import engine
+from agentmagic.tools.base import PRINTED
 from agentmagic.values.describe import to_content
 from agentmagic.values.frames import without_style
 from agentmagic.values.pictures import DRAWING, chart_of, chart_part, display_width, figure_of, shown_image
@@ -234,7 +235,7 @@ class _Printed:
             left_out = self._left_out + max(len(tail) - HALF, 0)
             tail = f"{self._head}\n({left_out:,} characters left out)\n{tail[-HALF:]}"
         text = _without_overwritten(tail).rstrip("\n")
-        return Text(f"Printed:\n{text}" if text.strip() else ""), ""
+        return Text(f"{PRINTED}{text}" if text.strip() else ""), ""
 
 
 def _without_overwritten(text: str) -> str:

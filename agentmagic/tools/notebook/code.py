@@ -14,14 +14,13 @@ from agentmagic.errors import ToolError
 from agentmagic.host import RunningNotebook
 from agentmagic.messages import ToolDef, ToolResult
 from agentmagic.text import clip, single_line
-from agentmagic.tools.base import Effects, Tool, ToolContext, result
+from agentmagic.tools.base import NO_OUTPUT, Effects, Tool, ToolContext, result
 from agentmagic.tools.functions import function_tool
 from agentmagic.undo.program import TOOL_NAMESPACES, analyse
 
 MOST_FUNCTIONS = 60
 """Maximum number of functions that the description of the tool lists."""
 LONGEST_ABOUT = 100
-NOTHING = "(no output; print what you need to know)"
 NOT_IN_MAIN = "The notebook's main thread is busy, and code runs nowhere else. Try again in a cell or in the panel."
 
 _MISSING: Any = object()
@@ -47,7 +46,7 @@ def program_tool(notebook: RunningNotebook) -> Tool:
         with offer(ToolFunctions(context)):
             notebook.run(code)
         context.close_figures()
-        return result(context.call, *(() if context.output else (NOTHING,)))
+        return result(context.call, *(() if context.output else (NO_OUTPUT,)))
 
     tool = function_tool(run_python)
 
