@@ -37,7 +37,8 @@ def client(whole):
 def test_a_tool_runs_on_the_workers_once_a_call_also_if_calls_are_equal(client, failures, tmp_path):
     step = calls(*[("work", {"folder": str(tmp_path)})] * 2)
     session = session_with(client.get_executor(pure=False), step, repeatable=failures > 0)
-    assert sorted(texts(session.ask("Go."))) == ["1", "2"]
+    assert set(texts(session.ask("Go."))) <= {"1", "2"}  # the second one may begin before the first one counts
+    assert len(runs(tmp_path)) == 2
     assert set(runs(tmp_path)) <= set(client.run(lambda: __import__("os").getpid()).values())
 
 
