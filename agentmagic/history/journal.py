@@ -38,6 +38,10 @@ _BOUNDARIES = (TurnStarted, ToolStarted, ToolFinished, TurnFinished, HistoryCut)
 """Records after which the file is synced to the disk."""
 _LONGEST_SYNC = 2.0
 """Seconds that closing waits for the disk at most, because a network disk can take any time."""
+_LOOK = 0.2
+"""Seconds to wait for the lock of a journal: another kernel that asks whether it is in use has it for a moment."""
+_looking = threading.Lock()
+"""Held while this process takes the lock of a journal or asks whether it is in use, so that it meets only others."""
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT
 _OWNER_ONLY = 0o600  # only the owner may read the file, because conversations are private
 _IN_MEMORY = "What is said from here on is kept in memory only; session.save(FILE) or %agent save FILE saves all of it."
@@ -211,9 +215,10 @@ class Journal:
             return
         from filelock import Timeout
 
-        lock = file_lock(self.path)
+        lock = file_lock(self.path, _LOOK)
         try:
-            lock.acquire()
+            with _looking:
+                lock.acquire()
         except Timeout as error:
             if not Path(lock.lock_file).exists():  # a read-only folder also raises Timeout
                 raise OSError(errno.EROFS, "no file can be made beside it") from error
@@ -330,13 +335,13 @@ def in_use(path: Path) -> bool:
     from filelock import Timeout
 
     try:
-        with file_lock(path):
+        with _looking, file_lock(path, _LOOK):
             return False
     except (Timeout, OSError):
         return True
 
 
-def file_lock(path: Path, wait: float = 0) -> "BaseFileLock":
+def file_lock(path: Path, wait: float) -> "BaseFileLock":
     """Return the lock for a file: a lock file `FILE.lock`.
 
     If another process holds the lock, `acquire` waits `wait` seconds for it.

@@ -336,7 +336,7 @@ def _acquire_lock(path: Path) -> "BaseFileLock":
     """Lock a file, and return the lock. Raises UsageError if another map has locked it."""
     from filelock import Timeout
 
-    lock = file_lock(path)
+    lock = file_lock(path, 0)
     try:
         lock.acquire()
     except Timeout:

@@ -4,6 +4,7 @@ import queue
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from agentmagic.events import (
     TurnFinished,
 )
 from agentmagic.history import journal as module
-from agentmagic.history.journal import Journal
+from agentmagic.history.journal import Journal, in_use
 from agentmagic.history.journal_reader import read
 from agentmagic.messages import Media, Text, ToolResult
 from agentmagic.serialization import encode_record, header
@@ -193,6 +194,33 @@ def test_a_file_of_somebody_else_is_never_touched_and_let_go_of(path, content):
 
 
 # two writers
+
+
+def test_a_journal_is_not_in_use_because_others_ask_whether_it_is(path):
+    written(path, *ADDED)
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(in_use, [path] * 200)) == {False}
+
+
+def test_a_turn_begins_while_another_asks_whether_its_journal_is_in_use(path):
+    written(path, *ADDED)
+    over = threading.Event()
+    asking = threading.Thread(target=lambda: [in_use(path) for _ in iter(over.is_set, True)])
+    asking.start()
+    problems = set()
+    for _ in range(20):
+        made = journal(path)
+        made.resume()
+        write(made, *ADDED)
+        problems.add(made.problem)
+        made.close()
+    over.set()
+    asking.join(PATIENCE)
+    assert problems == {""}
+    first = journal(path)
+    first.resume()
+    assert in_use(path)
+    first.close()
 
 
 def test_a_second_session_is_told_and_writes_nothing_but_can_read(path):
