@@ -1,5 +1,6 @@
 """An MCP client in the role of a turn's model: it has already made one call, and the turn runs only that call."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from agentmagic.errors import BadRequest
@@ -17,6 +18,11 @@ class ClientModel:
     def __init__(self, client: str, call: ToolCall | None) -> None:
         self.name = f"{SERVED}{client}"
         self._call = call
+        self._withdrawn = False
+
+    def withdraw(self) -> None:
+        """Make no call in the turn, which is cancelled soon: the client has gone. Called on the engine's event loop."""
+        self._withdrawn = True
 
     def honours(self, settings: ModelSettings) -> tuple[str, ...]:
         """Return the names of all settings, so that no warning says that this model ignores some of them."""
@@ -28,6 +34,8 @@ class ClientModel:
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
         """Yield the client's call. Raises BadRequest for a request that needs a real model, such as for a summary."""
+        if self._withdrawn:
+            await asyncio.get_running_loop().create_future()  # until the turn is cancelled
         call, self._call = self._call, None
         if call is None or request.output is not None:
             raise BadRequest(f"{self.name} makes calls, and answers no questions.")

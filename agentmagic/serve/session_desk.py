@@ -175,9 +175,10 @@ class SessionDesk(Desk):
         if self._lock.locked():
             say(QUEUED)
         async with self._lock:
-            driver = TurnDriver(ClientModel(exchange.client, call), client.approvals, client.view, exchange.ask)
+            model = ClientModel(exchange.client, call)
+            driver = TurnDriver(model, client.approvals, client.view, exchange.ask)
             try:
-                turn = await self._begin(f"{exchange.client}{CALLS}{call.name}", driver, say)
+                turn = await self._begin(f"{exchange.client}{CALLS}{call.name}", model, driver, say)
             except AgentMagicError as error:
                 return failure(call, describe(error))
             watch = _Watch(turn, exchange, say)
@@ -191,7 +192,9 @@ class SessionDesk(Desk):
             answer = _answer(call, turn.settled.result())
             return replace(answer, content=(*answer.content, Text(ABSENT))) if watch.absent else answer
 
-    async def _begin(self, prompt: str, driver: TurnDriver, say: Callable[[str], None]) -> ServedTurn:
+    async def _begin(
+        self, prompt: str, model: ClientModel, driver: TurnDriver, say: Callable[[str], None]
+    ) -> ServedTurn:
         """Start a turn as soon as no other turn of the session is running."""
         say(RUNS)
         while True:
@@ -205,6 +208,7 @@ class SessionDesk(Desk):
                 else:
                     await _wait_for_end(running)
             except asyncio.CancelledError:
+                model.withdraw()  # the turn may get to its call before the thread that begins it comes back
                 await _end_at_once(beginning)
                 raise
 
