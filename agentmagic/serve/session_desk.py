@@ -175,10 +175,8 @@ class SessionDesk(Desk):
         if self._lock.locked():
             say(QUEUED)
         async with self._lock:
-            model = ClientModel(exchange.client, call)
-            driver = TurnDriver(model, client.approvals, client.view, exchange.ask)
             try:
-                turn = await self._begin(f"{exchange.client}{CALLS}{call.name}", model, driver, say)
+                turn = await self._begin(client, call, exchange, say)
             except AgentMagicError as error:
                 return failure(call, describe(error))
             watch = _Watch(turn, exchange, say)
@@ -193,9 +191,11 @@ class SessionDesk(Desk):
             return replace(answer, content=(*answer.content, Text(ABSENT))) if watch.absent else answer
 
     async def _begin(
-        self, prompt: str, model: ClientModel, driver: TurnDriver, say: Callable[[str], None]
+        self, client: _Client, call: ToolCall, exchange: Exchange, say: Callable[[str], None]
     ) -> ServedTurn:
-        """Start a turn as soon as no other turn of the session is running."""
+        """Start the turn of a call as soon as no other turn of the session is running."""
+        prompt, model = f"{exchange.client}{CALLS}{call.name}", ClientModel(exchange.client, call)
+        driver = TurnDriver(model, client.approvals, client.view, exchange.ask)
         say(RUNS)
         while True:
             beginning = asyncio.ensure_future(engine().in_pool(lambda: self._session.start(prompt, driver)))
