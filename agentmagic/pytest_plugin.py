@@ -99,6 +99,7 @@ def agentmagic_session(request: pytest.FixtureRequest) -> "Iterator[Callable[...
         mode: Any = request.config.getoption("--agentmagic-replay")
         arguments: dict[str, Any] = {"cassette": place, "replay": mode, **options}
         one = Session(agent, **arguments)
+        one.deck.begins_at_top = True
         sessions.append(one)
         return one
 

@@ -453,7 +453,7 @@ class Session:
                 account=self._account(),
                 name=self.name if recipe.agent_tools else "",
             )
-            notices = tuple(self._noted.new(override_notes(turn.model.name, _chosen_model(recipe))))
+            notices = tuple(self._noted.new(override_notes(turn.model.name, _chosen_model(recipe), settings.replay)))
             within = self._connections.with_loop
             caps = self._caps(turn.model.name, is_paid=tape is None or tape.mode not in OFFLINE_MODES)
             notices += tuple(filter(None, (cap.warning() for cap in caps)))
@@ -1062,7 +1062,7 @@ class Session:
             if driver is None
             else ()  # a call of an MCP client costs nothing
         )
-        overrides = override_notes(None if driver else model.name, _chosen_model(recipe))
+        overrides = override_notes(None if driver else model.name, _chosen_model(recipe), settings.replay)
         infos = (*overrides, *self._connections.notes(recipe, model))
         self._notices.extend(Notice("info", words) for words in self._noted.new(infos))
         unattended = (UNATTENDED,) if settings.step and not settings.attended else ()

@@ -99,12 +99,12 @@ def schema_only() -> bool:
     return _project().get("schema-only") is True
 
 
-def override_notes(model: str | None, chosen: str) -> list[str]:
+def override_notes(model: str | None, chosen: str, replay: Replay | None = None) -> list[str]:
     """Return a sentence for each environment variable that overrides a choice of the cell or of the code.
 
     `model` is the name of the turn's model; if it is None, the sentence about the model is left out. It is left out too
-    if `chosen`, the model that the cell or the code names, is that model or "". Raises UsageError if a variable has an
-    invalid value.
+    if `chosen`, the model that the cell or the code names, is that model or "". `replay` is the mode that the turn
+    chooses: "live" is never overridden. Raises UsageError if a variable has an invalid value.
     """
     sentences: list[str] = []
     if model is not None and (override := model_override()) and chosen not in ("", model, override):
@@ -115,7 +115,7 @@ def override_notes(model: str | None, chosen: str) -> list[str]:
         sentences.append(f"{PERMISSION}=allow is set, and {whose} does not allow it: {words}.")
     elif permission:
         sentences.append(f"{PERMISSION}={permission} is set, and holds for each turn.")
-    mode = replay_override() if variable(REPLAY) else None
+    mode = replay_override() if variable(REPLAY) and replay != "live" else None
     if mode not in (None, "replay"):  # no sentence in a replay, whose output must be as recorded
         sentences.append(f"{REPLAY}={mode} is set, and holds for each turn.")
     return sentences

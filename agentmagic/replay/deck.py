@@ -60,6 +60,11 @@ class Deck:
         self._next = 0
         self._aligned = False
         """Whether the last turn was on the cassette, or was recorded in place of a turn on the cassette."""
+        self.begins_at_top = False
+        """Whether the first turn of the session is that of its recording, as in a notebook and in a test.
+
+        It is false in a script: several scripts may record to one file, each with turns of its own.
+        """
         self._runs: dict[int, tuple[str, int]] = {}
         self._past_runs: dict[int, tuple[str, int]] = {}
         """Recorded turns that were played in the history, and before it was cleared: index of the turn to cell run."""
@@ -82,13 +87,20 @@ class Deck:
         """The mode of the next turn. The environment variable sets it or, if that is not set, the session does."""
         return settings.replay_override() or self._mode or "live"
 
-    def answers(self, mode: Replay | None = None) -> bool:
-        """Return whether recorded answers replace the model's. `mode` replaces the session's replay mode."""
-        return (settings.replay_override() or mode or self.mode) in ("replay", "replay-model", "auto")
+    def mode_of(self, choice: Replay | None = None) -> Replay:
+        """Return the mode of a turn that chooses `choice`. A turn that chooses "live" never uses the cassette.
 
-    def is_frozen(self, mode: Replay | None = None) -> bool:
-        """Return whether a turn runs no tool and never asks the user. `mode` replaces the session's replay mode."""
-        return (settings.replay_override() or mode or self.mode) in ("replay", "replay-tools")
+        Every other choice gives way to the environment variable.
+        """
+        return choice if choice == "live" else settings.replay_override() or choice or self.mode
+
+    def answers(self, choice: Replay | None = None) -> bool:
+        """Return whether recorded answers replace the model's in a turn that chooses `choice`."""
+        return self.mode_of(choice) in ("replay", "replay-model", "auto")
+
+    def is_frozen(self, choice: Replay | None = None) -> bool:
+        """Return whether a turn that chooses `choice` runs no tool and never asks the user."""
+        return self.mode_of(choice) in ("replay", "replay-tools")
 
     def insert(self, path: str | Path) -> None:
         """Use this cassette file from now on, from its first recorded turn. The file need not exist."""
@@ -98,6 +110,7 @@ class Deck:
 
     def join(self, name: str, notebook: "Deck") -> None:
         """Use the notebook's cassette and mode unless the session has its own. `name` is the name of the session."""
+        self.begins_at_top = True
         if not self._has_own_cassette:
             self.name = name
         path, mode = notebook._path, notebook._mode  # noqa: SLF001  (of this class)
@@ -159,11 +172,12 @@ class Deck:
         head = {**self._head(prompt, values), **({"served": True} if served else {})}
         index, take = self._place(cassette, head, turns, cleared=cleared, recorded=recorded)
         self._turns += 1
-        real = cache(real)
+        real, start = cache(real), (self._next, self._aligned)
 
         def record() -> TurnRecorder:
             if index is not None:  # a turn that was to be replayed is recorded again, because it differed
                 self._runs.pop(index, None)
+                self._next, self._aligned = start
             return self._record(head, recipe, real(), between=not recorded and self._turn_mode == "auto")
 
         tape = TurnTape(
@@ -259,7 +273,7 @@ class Deck:
         """Set the replay mode of the next turn or map. Return whether it uses the cassette: all modes but "live" do."""
         if mode is not None:
             _check(mode)
-        self._turn_mode = settings.replay_override() or mode or self.mode
+        self._turn_mode = self.mode_of(mode)
         return self._turn_mode != "live"
 
     def _place(
@@ -430,8 +444,11 @@ class Deck:
         place = index if exact and index is not None else min(self._next, len(own))
         prompt = _comparable_prompt(head)
         instead = [take for take in own if _prompt_of_take(take) == prompt and not take.ended]
-        indexes = [place] if exact or (self._aligned and place < len(own)) else []
-        indexes += range(self._next, place) if self._aligned else ()
+        aligned = self._aligned or (self.begins_at_top and not self._next)
+        indexes = [place] if exact or (aligned and place < len(own)) else []
+        skipped = range(self._next, place)
+        if self._aligned or len(skipped) <= len(self._runs):
+            indexes += skipped  # their cells were deleted, or the turns that were recorded first stand for them
         instead = [] if between else instead + [own[at] for at in indexes if self._is_free(at, own[at])]
         before = [take for take in own[:place] if take not in instead]
         session = {"session": self.name} if self.name else {}

@@ -74,10 +74,14 @@ def test_a_test_is_recorded_once_and_then_replayed_without_a_model(tested, tmp_p
     replayed = tested()
     assert replayed.returncode == 0, replayed.stdout
     test = tmp_path / "test_it.py"
-    test.write_text(TEST.replace('("Oslo", "Bergen")', '("Oslo",)'), encoding="utf-8")
+    test.write_text(TEST.replace("How warm", "How cold"), encoding="utf-8")
+    assert tested("--agentmagic-replay=record").returncode == 0
+    changed = tested()
+    assert changed.returncode == 0, changed.stdout
+    test.write_text(TEST.replace('("Oslo", "Bergen")', '("Oslo",)').replace("How warm", "How cold"), encoding="utf-8")
     shorter = tested()
     assert shorter.returncode == 1
-    assert "test_weather.cassette.yaml: 1 recorded turn not asked for: 'How warm is it?'" in shorter.stdout
+    assert "test_weather.cassette.yaml: 1 recorded turn not asked for: 'How cold is it?'" in shorter.stdout
 
 
 @pytest.mark.slow
@@ -106,6 +110,25 @@ def test_a_run_without_the_fixture_loads_nothing_of_agentmagic(tested, tmp_path)
         encoding="utf-8",
     )
     done = tested()
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changed", [("First?", "Which is the first?"), ("First?", "Hello!"), ("Second?", "Bye.")])
+@pytest.mark.parametrize("mode", ["record", "auto"])
+def test_nbval_passes_after_a_changed_prompt_was_recorded(tested, tmp_path, monkeypatch, changed, mode):
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("nbval")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    cells = [source.replace("ScriptedModel([])", "ScriptedModel(['One.', 'Two.'])") for source in CELLS]
+    for way, sources in (("record", cells), (mode, [source.replace(*changed) for source in cells])):
+        monkeypatch.setenv("AGENTMAGIC_REPLAY", way)
+        notebook = nbformat.v4.new_notebook(cells=list(map(nbformat.v4.new_code_cell, sources)))
+        nbclient.NotebookClient(notebook, resources={"metadata": {"path": tmp_path}}, kernel_name="python3").execute()
+    nbformat.write(notebook, tmp_path / "x.ipynb")
+    monkeypatch.setenv("AGENTMAGIC_REPLAY", "replay")
+    done = tested("--nbval-lax", "--nbval-current-env", "x.ipynb")
     assert done.returncode == 0, done.stdout
 
 

@@ -13,6 +13,7 @@ from agentmagic.errors import BadRequest, CassetteError, ReplayMismatch, ServerE
 from agentmagic.host import begin_cell
 from agentmagic.messages import Media, Text, ToolDef, ToolResult, user
 from agentmagic.providers.scripted import ScriptedModel
+from agentmagic.replay import unasked
 from agentmagic.replay.cassette import Cassette
 from agentmagic.replay.player import Player
 from agentmagic.run import Run
@@ -187,6 +188,19 @@ def test_the_environment_names_cassette_and_mode(path, monkeypatch):
     assert not [event for event in result.events if event.type == "notice" and "=replay" in event.text]
 
 
+def test_a_turn_that_says_live_is_never_on_the_cassette(path, monkeypatch):
+    for mode in ("record", "replay"):
+        monkeypatch.setenv("AGENTMAGIC_REPLAY", mode)
+        session = Session(Agent(ScriptedModel(["Hello.", "And you?"])), cassette=path)
+        result = session.ask(PROMPT, replay="live")
+        assert result.final_text == "Hello."
+        assert not [event for event in result.events if event.type == "notice"]
+        session.clear()
+        assert session.ask("Bye.").final_text == "And you?"
+        assert takes(path) == ["Bye."]
+    assert not unasked.summary(path)
+
+
 def begun(path, mode, *steps):
     """A session of a script that runs for this alone."""
     begin_cell()
@@ -273,6 +287,30 @@ def test_a_changed_cell_takes_the_place_of_the_old_one_in_a_new_recording_and_th
         answers(begun(path, "record", *script), *cells)
         assert takes(path) == [*kept]
     assert answers(begun(path, "replay"), *"nac") == script
+
+
+@pytest.mark.parametrize("mode", ["record", "auto"])
+@pytest.mark.parametrize("cells", ["Abc", "aBc", "abC", "ABC", "ABCd", "nabc", "anbc", "abcn", "ac"])
+@pytest.mark.parametrize("ids", [True, False], ids=["with cell ids", "without"])
+def test_a_changed_notebook_that_is_recorded_from_the_top_leaves_no_old_turn(path, cells, mode, ids):
+    def ran(mode, cells):
+        session = begun(path, mode, *[f"{cell} again." for cell in cells])
+        session.deck.begins_at_top = True  # as in a kernel
+        for place, cell in enumerate(cells):
+            begin_cell(f"cell-{place}" if ids else "")
+            session.ask(cell)
+
+    ran("record", "abc")
+    ran(mode, cells)
+    assert takes(path) == [*cells]
+    ran("replay", cells)
+    assert not unasked.summary(path)
+
+
+def test_a_script_that_changed_its_first_prompt_replaces_it_once_it_comes_to_a_turn_that_is_recorded(path):
+    for cells, kept in (("abc", "abc"), ("Abc", "Abc"), ("xyc", "xyc"), ("n", "nxyc")):
+        answers(begun(path, "record", *cells), *cells)
+        assert takes(path) == [*kept]
 
 
 @pytest.mark.parametrize("cells", ["acb", "bac", "cba", "bcad", "dcba"])
