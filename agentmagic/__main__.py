@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentmagic import settings, wheels
 from agentmagic.errors import AgentMagicError, CassetteError, MissingExtra, UsageError, with_code
+from agentmagic.plain_files import write_failure
 from agentmagic.platforms import join_command
 from agentmagic.text import plural
 
@@ -367,8 +368,8 @@ def _write(document: Any, notebook: Path, target: Path) -> None:
     try:
         import_module("nbformat").write(document, target)
     except OSError as error:
-        message = f"The outputs cannot be written to {target.absolute()}: {error.strerror}. Name another file with -o."
-        raise UsageError(message) from error
+        why = write_failure(error, "Name another file with -o.")
+        raise UsageError(f"The outputs cannot be written to {target.absolute()}: {why}") from error
     opening = join_command([sys.executable, "-m", "jupyter", "lab", str(notebook)])
     sys.stdout.write(f"\nWritten with its outputs to {target}\nOpen it yourself: {opening}\n")
 

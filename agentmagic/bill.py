@@ -15,20 +15,17 @@ from dataclasses import dataclass, fields
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 from agentmagic import settings
 from agentmagic.classroom import class_settings, own_folder, windows_folder
 from agentmagic.errors import UsageError, describe
-from agentmagic.history.journal import FOLDER, append, file_lock
+from agentmagic.history.journal import FOLDER, FileLock, append
 from agentmagic.history.paid_turns import Journals, day_of
 from agentmagic.log import logger
 from agentmagic.messages import Usage
 from agentmagic.plain_files import open_number, open_plain, read_plain
 from agentmagic.text import plural, sanitize, single_line
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
 
 Period = Literal["day", "month"]
 DAILY, MONTHLY = "AGENTMAGIC_DAILY_BUDGET", "AGENTMAGIC_MONTHLY_BUDGET"
@@ -78,7 +75,7 @@ class PaidRequests:
         """Why the ledger could not be written or read, or "" if it could."""
         self._guard = threading.RLock()
         self._path: Path | None = None
-        self._locked: tuple[Path, BaseFileLock] | None = None
+        self._locked: tuple[Path, FileLock] | None = None
         self._read_to = 0
         self._sums: dict[tuple[str, str], CostSum] = {}
         self._unwritten: list[bytes] = []
@@ -144,10 +141,10 @@ class PaidRequests:
             self._unwritten.clear()
             self.problem = ""
 
-    def _lock(self, path: Path) -> "BaseFileLock":
+    def _lock(self, path: Path) -> FileLock:
         """Return the lock of a ledger file. It is created only once, since to create it is as slow as to acquire it."""
         if self._locked is None or self._locked[0] != path:
-            self._locked = path, file_lock(path, PATIENCE)
+            self._locked = path, FileLock(path, PATIENCE)
         return self._locked[1]
 
     def _catch_up(self) -> None:

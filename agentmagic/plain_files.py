@@ -25,6 +25,16 @@ class UnfitFile(OSError):
         return self.strerror or ""
 
 
+def write_failure(error: OSError | ValueError, advice: str) -> str:
+    """Return the reason why a file cannot be written, and what to do. If the disk is full, that replaces `advice`."""
+    number = getattr(error, "errno", None)
+    if number == errno.ENOSPC:
+        return "the disk is full. Make room on it."
+    if number == errno.EDQUOT:
+        return "your share of the disk is full. Make room on it."
+    return f"{getattr(error, 'strerror', None) or error}. {advice}"
+
+
 def open_number(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
     """Open a regular file and return its descriptor. Raises UnfitFile for any other kind of file, and OSError.
 

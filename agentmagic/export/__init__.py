@@ -16,6 +16,7 @@ from agentmagic.export.data import to_gemini, to_json, to_openai, to_responses, 
 from agentmagic.export.document import to_markdown
 from agentmagic.export.page import to_html
 from agentmagic.history.history import Turn
+from agentmagic.plain_files import write_failure
 from agentmagic.platforms import move_over
 from agentmagic.settings import file_of
 
@@ -86,5 +87,6 @@ def replace_file(target: Path, text: str) -> None:
 
 def _write_error(target: Path, error: OSError) -> UsageError:
     parent_is_file = target.parent.exists() and not target.parent.is_dir()
-    why = f"{target.parent} is no folder" if parent_is_file else error.strerror
-    return UsageError(f"{target} cannot be written: {why}. Choose another place.")
+    advice = "Choose another place."
+    why = f"{target.parent} is no folder. {advice}" if parent_is_file else write_failure(error, advice)
+    return UsageError(f"{target} cannot be written: {why}")

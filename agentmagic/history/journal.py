@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agentmagic.errors import JournalError
 from agentmagic.events import HistoryCut, ToolFinished, ToolStarted, TurnFinished, TurnStarted, innermost, is_delta
 from agentmagic.history.journal_reader import Saved, holds_journal, read
-from agentmagic.plain_files import open_number, open_plain
+from agentmagic.plain_files import open_number, open_plain, write_failure
 from agentmagic.runtime.home import HOME
 from agentmagic.serialization import (
     LONGEST_HEADER,
@@ -44,6 +44,7 @@ _looking = threading.Lock()
 """Held while this process takes the lock of a journal or asks whether it is in use, so that it meets only others."""
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT
 _OWNER_ONLY = 0o600  # only the owner may read the file, because conversations are private
+_ADVICE = "Use a session with a path that can be written."
 _IN_MEMORY = "What is said from here on is kept in memory only; session.save(FILE) or %agent save FILE saves all of it."
 
 
@@ -73,7 +74,7 @@ class Journal:
         self.replays = False
         self.was_replayed: Callable[[], bool] = bool
         self._tell = tell
-        self._lock: BaseFileLock | None = None
+        self._lock: FileLock | None = None
         self._file: _File | None = None
         self._closing: weakref.finalize[Any, Any] | None = None
         self._last_size = 0
@@ -215,12 +216,12 @@ class Journal:
             return
         from filelock import Timeout
 
-        lock = file_lock(self.path, _LOOK)
+        lock = FileLock(self.path, _LOOK)
         try:
             with _looking:
                 lock.acquire()
         except Timeout as error:
-            if not Path(lock.lock_file).exists():  # a read-only folder also raises Timeout
+            if not lock.exists():  # a read-only folder also raises Timeout
                 raise OSError(errno.EROFS, "no file can be made beside it") from error
             raise _FileInUse(
                 f"{self.path} is being written by another kernel or session; load it again when that one is closed."
@@ -247,13 +248,13 @@ class Journal:
         self._stop(_FileInUse(f"{self.path} belongs to the process that this one was forked from."))
 
     def _write_error(self, error: OSError) -> JournalError:
-        return JournalError(f"{self.path} cannot be written: {error.strerror or error}. Choose another file.")
+        return JournalError(f"{self.path} cannot be written: {write_failure(error, 'Choose another file.')}")
 
     def _stop(self, error: JournalError | OSError) -> None:
         """Stop writing the journal, and report the reason if no reason was reported before."""
         reason = str(error)
         if isinstance(error, OSError):
-            reason = f"The conversation cannot be saved in {self.path}: {error.strerror or error}. {_advice(error)}"
+            reason = f"The conversation cannot be saved in {self.path}: {write_failure(error, _ADVICE)}"
         with self._guard:
             if self.problem:
                 return
@@ -335,32 +336,61 @@ def in_use(path: Path) -> bool:
     from filelock import Timeout
 
     try:
-        with _looking, file_lock(path, _LOOK):
+        with _looking, FileLock(path, _LOOK):
             return False
     except (Timeout, OSError):
         return True
 
 
-def file_lock(path: Path, wait: float) -> "BaseFileLock":
-    """Return the lock for a file: a lock file `FILE.lock`.
+class FileLock:
+    """A lock for a file between processes, which the operating system holds on a lock file `FILE.lock`.
 
-    If another process holds the lock, `acquire` waits `wait` seconds for it.
+    A folder of the network may refuse such locks, each with an error of its own (ENOLCK, EOPNOTSUPP, EIO and others).
+    There, a file `FILE.lock.held` exists while the lock is held. If another process holds the lock, `acquire` waits
+    `wait` seconds for it, and then raises filelock's Timeout.
     """
-    from filelock import FileLock
 
-    return FileLock(f"{path}.lock", timeout=wait, poll_interval=0.01, thread_local=False)
+    def __init__(self, path: Path, wait: float) -> None:
+        from filelock import FileLock
+
+        self._wait = wait
+        self._lock: BaseFileLock = self._of(FileLock, f"{path}.lock")
+
+    def _of(self, kind: "type[BaseFileLock]", path: str) -> "BaseFileLock":
+        return kind(path, timeout=self._wait, poll_interval=0.01, thread_local=False)
+
+    def exists(self) -> bool:
+        """Return whether there is a lock file. If there is none after a Timeout, the folder is read-only."""
+        return Path(self._lock.lock_file).exists()
+
+    def acquire(self) -> None:
+        """Take the lock. Raises Timeout if another process holds it, and OSError if there can be no lock file."""
+        from filelock import SoftFileLock
+
+        try:
+            self._lock.acquire()
+        except (TimeoutError, PermissionError):  # another process or another user has it
+            raise
+        except (OSError, NotImplementedError):  # the latter is of an older filelock
+            soft = self._of(SoftFileLock, f"{self._lock.lock_file}.held")
+            soft.acquire()
+            self._lock = soft
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 def append(file: int, line: bytes) -> None:
     """Write a line in one write. Raises OSError if only a part of it fits on the disk."""
     if os.write(file, line) < len(line):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _advice(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "Make room on the disk and start a new session."
-    return "Use a session with a path that can be written."
 
 
 def make_folder(folder: Path) -> None:

@@ -29,6 +29,7 @@ from agentmagic.mapping.reader import RowReader
 from agentmagic.mapping.turns import RowTurns
 from agentmagic.mapping.work import MapFailed
 from agentmagic.messages import Usage
+from agentmagic.plain_files import write_failure
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import redact
 from agentmagic.serialization import encode
@@ -196,7 +197,7 @@ class Driver:
         try:
             file = await engine().in_pool(partial(MapFile, path, recipe, again=ledger.work.settings.again))
         except OSError as error:
-            raise UsageError(f"{path} cannot be written: {error.strerror or error}. Name another file.") from error
+            raise UsageError(f"{path} cannot be written: {write_failure(error, 'Name another file.')}") from error
         if file.damaged_lines:
             lines = plural(file.damaged_lines, "line")
             ledger.tally.notices.append(f"{path} has {lines} that cannot be read; their rows are asked again.")

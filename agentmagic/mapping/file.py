@@ -21,14 +21,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agentmagic.errors import UsageError
 from agentmagic.events import Event
-from agentmagic.history.journal import append, file_lock
+from agentmagic.history.journal import FileLock, append
 from agentmagic.messages import Usage
 from agentmagic.plain_files import open_number, open_plain
 from agentmagic.serialization import LONGEST_LINE, decoder, encode_record, own_version, shrink
 from agentmagic.text import join_names
 
 if TYPE_CHECKING:
-    from filelock import BaseFileLock
     from pydantic_core import SchemaValidator
 
 VERSION = 1
@@ -165,7 +164,7 @@ class MapFile:
         self.damaged_lines = 0
         self._logs: dict[str, tuple[int, int]] = {}
         self._guard = threading.Lock()
-        self._lock: BaseFileLock | None = None
+        self._lock: FileLock | None = None
         self._file: Any = None
         if recipe is None:
             assert path is not None  # noqa: S101  (of the caller)
@@ -332,15 +331,15 @@ def _is_map_file(path: Path) -> bool:
     return False
 
 
-def _acquire_lock(path: Path) -> "BaseFileLock":
+def _acquire_lock(path: Path) -> FileLock:
     """Lock a file, and return the lock. Raises UsageError if another map has locked it."""
     from filelock import Timeout
 
-    lock = file_lock(path, 0)
+    lock = FileLock(path, 0)
     try:
         lock.acquire()
     except Timeout:
-        if not Path(lock.lock_file).exists():  # the lock file cannot be created in this folder, for example in /proc
+        if not lock.exists():  # the lock file cannot be created in this folder, for example in /proc
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
         raise UsageError(
             f"Another map writes {path}, in this kernel or another one. Wait until it has ended, or name another file."

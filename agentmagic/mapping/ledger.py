@@ -12,6 +12,7 @@ from agentmagic.mapping.outcomes import MapRow
 from agentmagic.mapping.prompts import RowPrompt, digest
 from agentmagic.mapping.tally import Origin, Tally
 from agentmagic.mapping.work import MapFailed, MapWork
+from agentmagic.plain_files import write_failure
 from agentmagic.runtime.engine import void
 from agentmagic.text import clip
 
@@ -138,10 +139,9 @@ class Ledger:
             self.file.write(*lines)
         except (OSError, ValueError) as error:
             where = self.work.path or "The temporary file of the map"
-            reason = getattr(error, "strerror", None) or error
             failure = MapFailed(
-                f"{where} cannot be written: {reason}. No further row is asked; the result has the rows until here. "
-                "Make room, and run the cell again."
+                f"{where} cannot be written: {write_failure(error, 'Name another file.')} No further row is asked; the "
+                "result has the rows until here. Run the cell again for the others."
             )
             self.end(failure)
             raise

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, cast
 from weakref import WeakValueDictionary
 
 from agentmagic.errors import CassetteError
-from agentmagic.plain_files import read_plain
+from agentmagic.plain_files import read_plain, write_failure
 from agentmagic.platforms import move_over
 from agentmagic.replay import checks, documents
 from agentmagic.replay.exchange import Chain, Json, kind_of, short_digest
@@ -430,7 +430,8 @@ class Cassette:
 
     def unwritable(self, error: OSError) -> CassetteError:
         """Return the error for a file that cannot be written."""
-        return CassetteError(f"{self.path} cannot be written: {error.strerror}. Name another file for the cassette.")
+        advice = "Name another file for the cassette."
+        return CassetteError(f"{self.path} cannot be written: {write_failure(error, advice)}")
 
 
 def place(takes: list[Take], take: Take, after: Take | None, instead: Collection[Take]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from agentmagic.errors import CassetteError
-from agentmagic.history.journal import FOLDER, file_lock, make_folder
+from agentmagic.history.journal import FOLDER, FileLock, make_folder
 from agentmagic.plain_files import open_number, open_plain
 from agentmagic.replay import documents
 from agentmagic.replay.cassette import GOES_ON, HEAD, MARK, Blobs, Cassette, Take, named_blobs, place, state_of
@@ -169,12 +169,12 @@ def write_lock(cassette: Cassette) -> Generator[None]:
     from filelock import Timeout
 
     path = cassette.path
-    lock = file_lock(path.parent / FOLDER / path.name, LONGEST_WAIT)
+    lock = FileLock(path.parent / FOLDER / path.name, LONGEST_WAIT)
     try:
         make_folder(path.parent / FOLDER)
         lock.acquire()
     except Timeout as error:
-        if not Path(lock.lock_file).exists():  # in a read-only folder, `acquire` raises Timeout too
+        if not lock.exists():  # in a read-only folder, `acquire` raises Timeout too
             raise cassette.unwritable(OSError(0, "no file can be made beside it")) from error
         message = f"{path} is being written by another process, which has not let go of it. End that one, or name "
         raise CassetteError(f"{message}another file for the cassette.") from error

@@ -80,7 +80,7 @@ def test_a_full_disk_leaves_the_old_file_whole(tmp_path, monkeypatch):
 
     path = save(TURNS, tmp_path / "run.md")
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UsageError, match="No space left on device"):
+    with pytest.raises(UsageError, match=r"the disk is full\. Make room on it\."):
         save([], path, overwrite=True)
     assert path.read_text(encoding="utf-8") == to_markdown(TURNS)
     assert names(tmp_path) == ["run.md"]

@@ -116,7 +116,7 @@ def test_a_disk_that_keeps_nothing_is_said_once_and_ends_the_writing(path, monke
     made = Journal(path, tell=told.put)
     made.write(STARTED)
     words = told.get(timeout=PATIENCE)
-    assert "Disk quota exceeded. Make room on the disk" in words
+    assert "your share of the disk is full. Make room on it." in words
     assert (made.problem, made.taken) == (words, False)
     made.write(STARTED)
     made.close()
@@ -223,6 +223,30 @@ def test_a_turn_begins_while_another_asks_whether_its_journal_is_in_use(path):
     first.close()
 
 
+@pytest.mark.posix
+@pytest.mark.parametrize("number", ["ENOLCK", "EOPNOTSUPP", "EIO", "EINVAL"])
+def test_where_a_network_folder_refuses_locks_a_file_stands_for_the_lock(path, monkeypatch, number):
+    import fcntl
+
+    def refuse(*_):
+        raise OSError(getattr(errno, number), "refused")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    first = journal(path)
+    write(first, *ADDED)
+    assert (first.problem, in_use(path)) == ("", True)
+    second = journal(path)
+    second.resume()
+    assert (second.taken, "is being written by another kernel or session" in second.problem) == (True, True)
+    first.close()
+    assert not in_use(path)
+    again = journal(path)
+    again.resume()
+    write(again, *ADDED)
+    assert again.problem == ""
+    again.close()
+
+
 def test_a_second_session_is_told_and_writes_nothing_but_can_read(path):
     first = journal(path)
     write(first, *ADDED)
@@ -310,7 +334,7 @@ def test_a_full_disk_ends_the_writing_and_what_was_written_stays(path):
     assert after.startswith(before)
     assert len(after) == len(before) + 100
     assert len(told) == 1
-    assert "No space left on device. Make room on the disk" in told[0]
+    assert "the disk is full. Make room on it." in told[0]
     assert read(path).turns == (ADDED,)
     assert read(path).problems == ("1 line of the file could not be read; what stood there is missing.",)
 
@@ -401,9 +425,7 @@ def test_a_conversation_that_cannot_be_begun_leaves_nothing(path, monkeypatch):
     monkeypatch.setattr(module.os, "fsync", fsync)
     told = []
     made = journal(path, told)
-    with pytest.raises(
-        JournalError, match=r"cannot be written: No space left on device\. Choose another file\."
-    ) as why:
+    with pytest.raises(JournalError, match=r"cannot be written: the disk is full\. Make room on it\.") as why:
         made.begin(ADDED)
     assert "memory" not in str(why.value)
     assert (told, made.begun, list(path.parent.iterdir())) == ([], False, [])

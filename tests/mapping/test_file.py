@@ -222,7 +222,7 @@ def test_a_full_disk_ends_the_map_and_the_result_has_what_was_answered(ask, path
         write(self, *lines)
 
     monkeypatch.setattr(map_file.MapFile, "write", full)
-    with pytest.raises(MapFailed, match="No space left on device") as failed:
+    with pytest.raises(MapFailed, match=r"the disk is full\. Make room on it\.") as failed:
         ask(["a", "b", "c", "d"], concurrency=1)
     monkeypatch.undo()
     assert [row.status for row in failed.value.result][:2] == ["answered", "answered"]

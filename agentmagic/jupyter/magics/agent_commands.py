@@ -25,6 +25,7 @@ from agentmagic.jupyter.magics.parser import Arg
 from agentmagic.jupyter.magics.sources import conversations, folders, models, sessions, types
 from agentmagic.jupyter.notebook.file import SUFFIX
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace, can_name_session, check_name
+from agentmagic.plain_files import write_failure
 from agentmagic.platforms import quote_word
 from agentmagic.replay.cassette import SUFFIX as CASSETTE
 from agentmagic.run_log import hand_in
@@ -377,7 +378,7 @@ class AgentCommands:
             name = notebook.name if notebook is not None else ""
             summary = hand_in(file, self._namespace.sessions(), name, " ".join(student))
         except OSError as error:
-            raise UsageError(f"{target} cannot be written: {error.strerror}. Choose another place.") from error
+            raise UsageError(f"{target} cannot be written: {write_failure(error, 'Choose another place.')}") from error
         return f"Written to {relative_path(file)}: {summary}"
 
     def cassette(
