@@ -257,8 +257,8 @@ class Cassette:
         if now == self.state:
             return
         self.takes, self._file_takes, self.blobs, self.is_tidy, self.state = [], [], Blobs(), True, None
-        if now is not None:
-            self._load(self._text())
+        if now is not None and (text := self._text()):  # a full disk may have taken no more than the file's name
+            self._load(text)
             self._put_in_order()
         self.state = now
 

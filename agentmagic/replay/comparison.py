@@ -329,12 +329,12 @@ class _Messages:
                 continue
             if value_name and other["type"] == "media":
                 yield _difference("value", f"values.{value_name}", part["digest"], other["digest"])
-            elif part["type"] == other["type"] == "text":
+            elif "text" in part and {**part, "text": ""} == {**other, "text": ""}:
                 texts = [(one["text"], two["text"]) for one, two in changes]
                 texts += self._known.texts if place == len(self._new) - 1 else ()
                 one, two = (self._with_sorted_tools(inner["text"]) for inner in (part, other))
                 if not _is_explained(one, two, texts):
-                    yield from _walk("prompt", name, one, two)
+                    yield from _walk("prompt", name if part["type"] == "text" else f"{name}.text", one, two)
             else:
                 yield from _walk("prompt", name, part, other)
 

@@ -431,6 +431,8 @@ class Deck:
         if not own:
             return None, False
         here = min(self._next, len(own) - 1)
+        if alike := [index for index, take in enumerate(own) if _has_text(take, head)]:  # a value in it was changed
+            return next((index for index in alike if index >= self._next), alike[0]), False
         if _likeness(own[here], head) > 0.3:  # noqa: PLR2004  (a prompt that was changed, not another one)
             return here, False
         return max(range(len(own)), key=lambda index: _likeness(own[index], head)), False
@@ -494,7 +496,15 @@ def _prompt_of_take(take: Take) -> Json:
     return take.comparable_prompt
 
 
+def _is_of_kind(take: Take, head: Json) -> bool:
+    return all(bool(take.head.get(kind)) == bool(head.get(kind)) for kind in KINDS)
+
+
+def _has_text(take: Take, head: Json) -> bool:
+    return take.prompt == head["turn"] and _is_of_kind(take, head)
+
+
 def _likeness(take: Take, head: Json) -> float:
-    if any(bool(take.head.get(kind)) != bool(head.get(kind)) for kind in KINDS):
+    if not _is_of_kind(take, head):
         return 0.0
     return SequenceMatcher(None, take.prompt[:1000], str(head["turn"])[:1000], autojunk=False).ratio()

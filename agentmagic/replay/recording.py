@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from agentmagic.errors import CassetteError
-from agentmagic.history.journal import FOLDER, FileLock, make_folder
+from agentmagic.history.journal import FOLDER, FileLock, append, make_folder
 from agentmagic.plain_files import open_number, open_plain
 from agentmagic.replay import documents
 from agentmagic.replay.cassette import GOES_ON, HEAD, MARK, Blobs, Cassette, Take, named_blobs, place, state_of
@@ -90,8 +90,12 @@ class Recording(Cassette):
         """Create the cassette file if it does not exist."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError), self.path.open("xb") as file:
-                file.write(HEAD.encode())
+            number = open_number(self.path, _FLAGS | os.O_CREAT, 0o666)
+            try:
+                if not os.fstat(number).st_size:  # a full disk may have taken no more than the file's name before
+                    append(number, HEAD.encode())
+            finally:
+                os.close(number)
         except OSError as error:
             raise self.unwritable(error) from error
         self._mend()

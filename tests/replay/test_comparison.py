@@ -4,7 +4,7 @@ import pytest
 
 from agentmagic import register_secret
 from agentmagic.events import PromptValue
-from agentmagic.messages import Media, Message, Text, ToolDef, ToolResult, user
+from agentmagic.messages import Media, Message, Resource, Text, ToolDef, ToolResult, user
 from agentmagic.providers.base import ModelSettings, OutputSchema, Request
 from agentmagic.replay.comparison import LONGEST, MOST_DIFFERENCES, Difference, RequestRecord, RequestRecords, compare
 from tests.replay.changes import CHANGES, COSMETIC, NOTEBOOK, played
@@ -96,6 +96,15 @@ def test_a_figure_in_a_prompt_is_a_value_that_is_known_by_its_digest():
     value = [PromptValue("@fig", "image", "", 0, "")]
     difference = only(before, after, value, value)
     assert (difference.cause, difference.field) == ("value", "values.@fig")
+
+
+def test_a_frame_that_a_prompt_attaches_is_one_difference():
+    tables = [f"DataFrame, {rows} rows x 1 column." for rows in (3, 4)]
+    before, after = (
+        Request((Message("user", (Text("How many rows has @df?"), Resource("@df", text=table))),)) for table in tables
+    )
+    values = [[PromptValue("@df", "frame", "", 0, table)] for table in tables]
+    assert only(before, after, *values) == Difference("value", "values.@df", *tables)
 
 
 def in_form(title: str) -> Request:

@@ -71,7 +71,7 @@ def _function_list(tools: Sequence[ToolDef], namespace: Mapping[str, Any]) -> st
     return (
         "\n\nInside the code, your other tools are functions. They return data (lists, dicts, text) to the code, which "
         "no one reads unless you print it: use them to loop, to join and to filter. A failure raises an exception.\n"
-        + "\n".join(rows[:MOST_FUNCTIONS])
+        + "\n".join(sorted(rows[:MOST_FUNCTIONS]))  # in any order of the tools the same, for a replay
         + more
     )
 
