@@ -21,7 +21,7 @@ def check_1(session, loans):
     expect(definition.description.strip(), "The tool has no description.", hint)
     types = [one.get("type") for one in definition.parameters["properties"].values()]
     expect(types == ["string", "string"], f"The list says that the parameters are {types}.", "Give both the type str.")
-    loans["Ben"], loans["Ada"] = ["Emma", "Dune", "Ulysses"], ["Persuasion"]
+    loans["Ben"], loans["Ada"] = ["Emma", "Dune", "Dune Messiah"], ["Persuasion", "Dune"]
     try:
         _check_back(session, loans)
     finally:
@@ -32,9 +32,10 @@ def _check_back(session, loans):
     result = session.call("give_back", title="Dune", member="Ben")
     expect(not result.is_error, f"For another member, the tool failed: {result.text!r:.200}", "Use both parameters.")
     hint = "The tool takes the book that was named from the member who was named, and nothing else."
-    right = loans["Ben"] == ["Emma", "Ulysses"] and loans["Ada"] == ["Persuasion"]
+    right = loans["Ben"] == ["Emma", "Dune Messiah"] and loans["Ada"] == ["Persuasion", "Dune"]
     expect(right, "Another member gave a book back, and the lists are not right then.", hint)
-    expect(result.content and result.content[0].text.strip(), "The model read nothing.", "Return a sentence for the model.")
+    said = (result.structured or {}).get("result", result.text)
+    expect(str(said or "").strip(), "The model read nothing.", "Return a sentence for the model.")
     result = session.call("loans", member="Ben")
     expect("Emma" in result.text and not result.is_error, "The tool loans does something else now.", SAME)
 

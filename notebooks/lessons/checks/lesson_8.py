@@ -8,6 +8,9 @@ from . import SAME, prompt_of
 def tasks_of(session):
     """Return the tasks of the last plan of a session."""
     plans = [event.tasks for event in session.last.events if event.type == "planned"]
+    problems = [event.problem for event in session.last.events if event.type == "plan_rejected"]
+    hint = 'The loop compares a plan with the list of tools. The result of a task is "$" and the id of that task.'
+    expect(plans or not problems, f"The plan was sent back: {' '.join(problems[:1])}", hint)
     hint = "Leave the first step of the script, which says that tools are used, as it is."
     expect(plans, "No plan has run.", hint)
     return plans[-1]
