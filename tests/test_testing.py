@@ -122,7 +122,7 @@ def by_enum(room: Colour, hours: int) -> str:
     raise AssertionError("accepts runs no tool")
 
 
-def by_literal(room: Literal["blue"] | Literal["green"], hours: Annotated[int, Field(ge=1)]) -> str:
+def by_literal(room: Literal["blue", "green"], hours: Annotated[int, Field(ge=1)]) -> str:
     raise AssertionError("accepts runs no tool")
 
 

@@ -181,7 +181,7 @@ LESSON_3 = [
     Wrong("1", accounts("Books borrow.", FEES), "account_a is no sentence"),
     Wrong("1", accounts("List what a member did borrow.", FEES), "Another question about the same"),
     Wrong("1", accounts(BOOKS, "Look up the money of our member, all of it."), "Another question about the same"),
-    Wrong("1", accounts(BOOKS + " How is the weather in Oslo?", FEES), "about the weather called"),
+    Wrong("1", accounts(BOOKS + " It knows the weather in Oslo, too.", FEES), "about the weather called"),
     Wrong(
         "1",
         'borrowed.ask("List the information on a member: books", replay="live")',

@@ -26,6 +26,9 @@ def check_1(session, price, menu):
     expect(menu == DISHES, "The menu was changed.", SAME)
     hint = "The parameters of the function are the parameters on the list. Which one does the model name, and which is missing?"
     check(session).hint(hint).called("price", day="Friday", student=True)
+    (definition,) = [one for one in session.tools if one.name == "price"]
+    names = list(definition.parameters["properties"])
+    expect(sorted(names) == ["day", "student"], f"The parameters are {names}.", "Two parameters are enough: day and student.")
     hint = "The model is told the type of each parameter. Is a customer a student: which type has an answer of yes or no?"
     for value in ("yes", 1, 2.5):
         expect(not accepts(session, "price", day="Friday", student=value), f"The list lets student be {value!r}.", hint)
@@ -74,6 +77,7 @@ def check_2(session):
         hint = "Its description has an example of a call: the argument is a day, with a capital letter. One call is for one day."
     checked = check(session).hint(hint).called("menu", day="Monday")
     checked.hint("You looked up one day. The question is about two.").called("menu", day="Thursday")
+    expect(session.call("menu", day="Friday").text == "Fish with rice, 5.40 euros", "menu tells something else now.", SAME)
     for result in results_of(session):
         day = next((one for one, (dish, _) in DISHES.items() if dish in result.text), "")
         hint = "Each call costs a request, or room in one. Ask for what the question is about."
@@ -88,3 +92,6 @@ def check_2(session):
     place = answer.lower().rindex
     same_order = (place("monday") < place("thursday")) == (place("lentil soup") < place("potato gratin"))
     expect(same_order, "The answer has the dishes on the wrong days.", "Which dish came back for which day?")
+    prices = [float(price.replace(",", ".")) for price in re.findall(r"\d+[.,]\d+", answer)]
+    right = [DISHES[day.title()][1] for day in sorted(("monday", "thursday"), key=place)]
+    expect(prices in ([], right), f"The answer has the prices {prices}.", "What costs how much? The price is in the result.")

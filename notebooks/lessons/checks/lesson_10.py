@@ -6,9 +6,9 @@ from agentmagic.testing import check, exercise, expect
 from . import SAME, prompt_of, raised
 
 DAYS = {"Monday": "3.20 euros", "Wednesday": "4.50 euros", "Friday": "5.40 euros"}
-LOOKED_UP = ("How much does Friday cost?", "What is the PRICE of the soup?", "What do I have to pay on Monday?", "It costs what?")
+LOOKED_UP = ("How much does Friday cost?", "What is the PRICE of the soup?", "What do I have to pay on Monday?", "Tell me the costs.")
 BOTH = ("Thank you. And what does Monday cost?", "What do I pay? Thanks!")
-QUIET = ("Thank you very much.", "No, thanks, that was all!", "I THANK you.")
+QUIET = ("Thank you very much.", "That was all, many thanks", "I THANK you.", "Thanks! May I go now?")
 FREE = ("Is the soup hot?", "When do you open?", "Hello!", "What is there on Friday?")
 
 

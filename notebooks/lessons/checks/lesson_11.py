@@ -51,10 +51,10 @@ def check_1(session, form):
         expect(got.keys() == {"room", "hours"}, "The form has other fields now.", SAME)
         same = (word(got["room"]), word(got["hours"])) == (room, hours)
         expect(same, "The form makes something else of another answer.", "The value has to be what was answered.")
-    for room in ("red", "", "the blue room", "Blue", "blue room", "evergreen", None):
+    for room in ("red", "", "the blue room", "Blue", "blue room", "evergreen", "yellow", "the big one", None):
         hint = "Only the two words are rooms. A text of any kind is not."
         expect(read(form, room=room, hours=3) is None, "The form takes a room that there is not.", hint)
-    for hours in (0, 9, -3, 2.5, None, "a while"):
+    for hours in (0, 9, -3, 2.5, True, None, "a while"):
         hint = "Not less than 1 hour, not more than 8, and whole hours only: ge is at least, le is at most."
         expect(read(form, room="blue", hours=hours) is None, "The form takes a number of hours that is not allowed.", hint)
     hint = "A field without a value of its own has to be in the answer."
@@ -76,14 +76,14 @@ def check_2(session, form):
     hint = "The letter names no day. The first answer says so, with null. Does the form take it?"
     expect(value.keys() == {"member", "due"}, "The form has other fields now.", SAME)
     expect(value["due"] is None and session.last.usage.requests == 1, f"The model made up a day: {value['due']!s:.40}", hint)
-    for day in (date(2026, 2, 28), date(1999, 12, 31)):
+    for day in (date(2026, 2, 28), date(1999, 12, 31), date(2126, 1, 1)):
         got = read(form, member="Ben", due=str(day))
         hint = "A letter may name a day. null is only for those that do not."
         expect(got is not None, "The form refuses another answer, with a day.", hint)
         hint = "A program wants to compare days. The type date makes one of the text."
         expect(got["due"] == day, f"The day is a {type(got['due']).__name__}.", hint)
     expect(got["member"] == "Ben", "The form makes something else of another answer.", "The value has to be what was answered.")
-    for due in ("soon", "2026-02-30", "", True, 5):
+    for due in ("soon", "unknown", "2026-02-30", "2026-02-28T10:00:00", "", True, 5):
         hint = "Not every text is a day of the calendar. Which type knows the calendar?"
         expect(read(form, member="Ben", due=due) is None, "The form takes a day that is none.", hint)
     got = read(form, member="Ben")

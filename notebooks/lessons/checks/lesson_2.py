@@ -35,8 +35,11 @@ async def check_1(result, run_limited):
             words = f"With another limit, or another model, the loop sent {len(model.requests)} requests, and {asked} were right."
             expect(len(model.requests) == asked, words, hint)
             hint = "Each call is carried out, and its result goes to the model with the next request. Leave these lines as they were."
-            sent = all(invalid_history(request.messages) is None for request in model.requests)
-            expect(sent, "A request does not have the results of all calls before it.", hint)
+            sent = [len(request.messages) for request in model.requests] == [2 * step + 1 for step in range(asked)]
+            sent = sent and all(invalid_history(request.messages) is None for request in model.requests)
+            expect(sent, "A request does not have all messages before it, with the results of all calls.", hint)
+            hint = "The result has all messages, so that they can be shown. Leave the last line as it was."
+            expect(len(got.history_delta) >= 2 * asked, "The result lacks messages.", hint)
             hint = 'A model that answers in its last step has answered. "limit" is for a turn that ends without an answer.'
             right = "answer" if calls < most else "limit"
             words = f"A turn has the reason {got.stop_reason!r}, and {right!r} was right."
@@ -63,11 +66,20 @@ async def check_2(result, carry_out, tools):
     expect(first.is_error, f"The result of the first call is no error: its status is {first.status!r}.", hint)
     hint = "The text is all that the model reads. What would you need to know, to find the right name?"
     expect("celsius" in first.text, f"The model read {first.text!r:.200}, which does not help it.", hint)
-    tools["miles"] = lambda kilometres: round(kilometres / 1.609, 1)
+    runs = []
+
+    def convert(kilometres):
+        runs.append(kilometres)
+        if kilometres < 0:
+            raise ValueError("no way is that short")
+        return round(kilometres / 1.609, 1)
+
+    tools["miles"] = convert
     try:
         _check_results(carry_out)
     finally:
         del tools["miles"]
+    expect(runs == [-1, 16.09], f"For two calls, the tool ran {len(runs)} times.", "A call is carried out once.")
 
 
 def _check_results(carry_out):
@@ -81,6 +93,10 @@ def _check_results(carry_out):
     expect(error is None, f"A call with a wrong argument ends the turn: {error!r:.100}", hint)
     words = f"A call with a wrong argument has the status {wrong.status!r} and the text {wrong.text!r:.100}."
     expect(wrong.is_error and wrong.text.strip(), words, f"{hint} Say what went wrong: the error has a text.")
+    failed, error = raised(carry_out, ToolCall("call_11", "miles", {"kilometres": -1}))
+    expect(error is None and failed.is_error, "A tool raised an error, and the result is none.", hint)
+    told = "no way is that short" in failed.text or "ValueError" in failed.text
+    expect(told, f"A tool raised an error, and the model read {failed.text!r:.100}", "Say what went wrong: the error has a text.")
     right = carry_out(ToolCall("call_9", "miles", {"kilometres": 16.09}))
     hint = "A call that succeeds has the value of its tool as its text, and no status of its own."
     expect(right.status == "ok" and right.text == "10.0", f"A call that was right has the text {right.text!r:.100}.", hint)

@@ -37,6 +37,7 @@ def check_1(borrowed, owed, account_a, account_b):
         hint = "A description says what the tool does, in a sentence. The model sees many questions, and not only this one."
         copied = any(words_of(words) >= words_of(question) for question in (BORROWED, OWED)) or "Ada" in words
         expect(not copied, f"The description of {function.__name__} repeats the question.", hint)
+        expect("?" not in words, f"The description of {function.__name__} is a question.", hint)
         expect(len(words.split()) >= 4, f"The description of {function.__name__} is no sentence.", hint)
     hint = "What does account_a return? Say that in words that are in the question."
     check(borrowed).hint(hint).called("account_a", member="Ada")

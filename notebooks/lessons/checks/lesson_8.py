@@ -29,6 +29,9 @@ def check_1(session):
     tools = [task.tool for task in tasks]
     expect(sorted(tools) == ["price", "times"], f"The plan has the tasks {tools}.", hint)
     first, second = tasks if tools == ["price", "times"] else reversed(tasks)
+    names = (sorted(first.parameters), sorted(second.parameters))
+    hint = "The parameters of a task are those of its tool: item of price, a and b of times."
+    expect(names == (["item"], ["a", "b"]), f"The tasks have the parameters {names[0]} and {names[1]}.", hint)
     hint = "What is the price of, and how is that item called in PRICES?"
     expect(first.parameters.get("item") == "chair", f"The first task asks for {dict(first.parameters)}.", hint)
     values = list(second.parameters.values())
