@@ -13,7 +13,7 @@ STRANGERS = (
     "collector@uni.example.evil.example",
     "uni.example@evil.example",
     "dean@evil.example",
-    "anna@gmail.com",
+    "anna@home.example",
     "anna@uni.example.org",
 )
 COLLEAGUES = ("dean@uni.example", "anna@uni.example", "b.de.vries@uni.example", "zoe@uni.example")
