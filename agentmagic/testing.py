@@ -34,6 +34,7 @@ from agentmagic.events import (
     ToolStarted,
     TurnStarted,
 )
+from agentmagic.json_schema import problem
 from agentmagic.messages import (
     HostedCall,
     HostedResult,
@@ -392,6 +393,19 @@ def exercise(name: str, *hints: str) -> Callable[[Callable[P, T]], Callable[P, T
         return cast("Callable[P, T | None]", run_async_check) if inspect.iscoroutinefunction(function) else run_check
 
     return decorate
+
+
+def accepts(session: Session, tool: str, /, **arguments: Any) -> bool:
+    """Return whether the arguments fit the parameters of a tool. The tool does not run.
+
+    So a check can ask which values a tool takes, however its types are written. Raises UsageError if the session has
+    no tool of that name.
+    """
+    tools = {one.name: one for one in session.tools}
+    if tool not in tools:
+        message = f"There is no tool {tool!r:.100}. Tools: {join_names(list(tools))}."
+        raise UsageError(message)
+    return problem(tool, tools[tool].parameters, arguments) is None
 
 
 def expect(holds: object, words: str, hint: str = "") -> None:

@@ -1,11 +1,14 @@
 import asyncio
 import re
+from enum import Enum
+from typing import Annotated, Literal
 
 import pytest
+from pydantic import Field
 
 from agentmagic import Agent, Session, register_secret
 from agentmagic.errors import UsageError
-from agentmagic.testing import EXERCISES, CheckFailed, Faulty, check, exercise, expect, run
+from agentmagic.testing import EXERCISES, CheckFailed, Faulty, accepts, check, exercise, expect, run
 from tests.turns import calls, play, scripted
 
 
@@ -108,6 +111,32 @@ def test_a_run_is_waited_for_also_if_it_fails():
     failing = Session(Agent(Faulty(RuntimeError("no luck")))).start("a prompt")
     assert "no luck" in message(failing, lambda c: c.answered("yes"))
     assert "register_model" in message(run(Session(Agent(Faulty())), "a prompt"), lambda c: c.cost(max=1))
+
+
+class Colour(Enum):
+    BLUE = "blue"
+    GREEN = "green"
+
+
+def by_enum(room: Colour, hours: int) -> str:
+    raise AssertionError("accepts runs no tool")
+
+
+def by_literal(room: Literal["blue", "green"], hours: Annotated[int, Field(ge=1)]) -> str:
+    raise AssertionError("accepts runs no tool")
+
+
+@pytest.mark.parametrize("tool", [by_enum, by_literal])
+def test_what_a_tool_accepts_does_not_depend_on_how_its_types_are_written(tool):
+    session = Session(Agent("scripted:none", tools=[tool]))
+    name = tool.__name__
+    assert accepts(session, name, room="green", hours=2)
+    assert not accepts(session, name, room="red", hours=2)
+    assert not accepts(session, name, room="green", hours="two")
+    assert not accepts(session, name, room="green")
+    assert not accepts(session, name, room="green", hours=2, days=1)
+    with pytest.raises(UsageError, match=rf"There is no tool 'rent'. Tools: {name}"):
+        accepts(session, "rent", room="green", hours=2)
 
 
 def test_no_secret_is_in_the_message():

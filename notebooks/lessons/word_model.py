@@ -15,6 +15,18 @@ def words_of(text: str) -> set[str]:
     return words - {word.rstrip("s") for word in SMALL}
 
 
+def types_in(schema, parameters) -> list:
+    """Return the simple types that the type of a parameter consists of: an Enum has a name, and `A | B` two parts."""
+    if "$ref" in schema:
+        return types_in(parameters["$defs"][schema["$ref"].rpartition("/")[2]], parameters)
+    return [one for part in schema["anyOf"] for one in types_in(part, parameters)] if "anyOf" in schema else [schema]
+
+
+def choices_in(schema, parameters) -> list:
+    """Return the values that the type of a parameter lists, such as those of a Literal or an Enum."""
+    return [value for one in types_in(schema, parameters) for value in one.get("enum", [one["const"]] if "const" in one else [])]
+
+
 class WordModel:
     """Calls the tool whose name and description share the most words with the question, the first one of equals.
 
@@ -55,12 +67,13 @@ class WordModel:
         if best is None or not likeness(best):
             return Text("I see no tool that has to do with this.")
         properties = best.parameters.get("properties", {})
-        return ToolCall(identity, best.name, {name: self._value(question, one) for name, one in properties.items()})
+        values = {name: self._value(question, one, best.parameters) for name, one in properties.items()}
+        return ToolCall(identity, best.name, values)
 
-    def _value(self, question: str, schema) -> object:
-        if choices := schema.get("enum"):
+    def _value(self, question: str, schema, parameters) -> object:
+        if choices := choices_in(schema, parameters):
             return next((one for one in choices if str(one).lower() in question.lower()), choices[0])
-        if schema.get("type") in ("integer", "number"):
+        if any(one.get("type") in ("integer", "number") for one in types_in(schema, parameters)):
             return int((re.findall(r"\d+", question) or ["0"])[0])
         return (re.findall(r"(?<=[a-z] )[A-Z]\w+", question) or [question])[0]
 

@@ -1,4 +1,4 @@
-"""Wrong and lazy solutions of the lessons' exercises, ten for each lesson, and right ones in another style."""
+"""Wrong solutions of the lessons' exercises, each with words of the refusal that fits; `answers/` has many more."""
 
 from tests.lessons.solutions import Wrong
 
@@ -14,7 +14,7 @@ LESSON_1 = [
     Wrong(
         "1",
         "def price(day: str, student: bool) -> float:\n    return 3.90 if student else 5.40",
-        "some other day. Hint: .*look at day",
+        "some other day. Hint: .*look it up in MENU",
     ),
     Wrong(
         "1",
@@ -26,7 +26,7 @@ LESSON_1 = [
     Wrong(
         "1",
         "def price(day: str, student) -> float:\n    return MENU[day][1] - 1.5 * student",
-        "type None.* Hint: .*yes or no",
+        "student be 'yes'.* Hint: .*yes or no",
     ),
     Wrong(
         "1",
@@ -38,7 +38,7 @@ LESSON_1 = [
         "1",
         "def price(day: str, student: bool) -> float:\n    try:\n        return {'Friday': 5.4}[day] - 1.5 * student\n"
         "    except KeyError:\n        return 0",
-        "some other day. Hint: .*look at day",
+        "some other day. Hint: .*look it up in MENU",
     ),
     Wrong(
         "2", 'steps = ["On Monday there is lentil soup, on Thursday potato gratin."]', "menu was not called.*Which tool"
@@ -140,7 +140,7 @@ LESSON_2 = [
     ),
     Wrong("2", carried(status='"ok"'), "status is 'ok'. Hint: .*fourth argument"),
     Wrong("2", carried(unknown='"No."'), "read 'No.', which does not help"),
-    Wrong("2", carried(unknown='"Tools: celsius."'), "one tool more.*Take the names from TOOLS"),
+    Wrong("2", carried(unknown='"Tools: celsius."'), "one tool more.*Take all names from TOOLS"),
     Wrong("2", carried(failed='""'), "wrong argument has the status.*Say what went wrong"),
     Wrong("2", carried(value='"30.0"'), "A call that was right has the text '30.0'"),
     Wrong(
@@ -181,7 +181,7 @@ LESSON_3 = [
     Wrong("1", accounts("Books borrow.", FEES), "account_a is no sentence"),
     Wrong("1", accounts("List what a member did borrow.", FEES), "Another question about the same"),
     Wrong("1", accounts(BOOKS, "Look up the money of our member, all of it."), "Another question about the same"),
-    Wrong("1", accounts(BOOKS + " How is the weather in Oslo?", FEES), "about the weather called"),
+    Wrong("1", accounts(BOOKS + " It knows the weather in Oslo, too.", FEES), "about the weather called"),
     Wrong(
         "1",
         'borrowed.ask("List the information on a member: books", replay="live")',
@@ -200,7 +200,7 @@ LESSON_3 = [
     Wrong(
         "2",
         "def reserve(room: Literal['blue'], hours: int) -> str:\n    return f'Reserved: the {room} room, {hours} h.'",
-        "room='blue'.*lists them",
+        r"one of \['blue'\].*names them both",
     ),
     Wrong(
         "2",
@@ -242,7 +242,7 @@ LESSON_4 = [
         "1",
         STOCK + "    if product not in STOCK:\n        raise ToolError('Do you mean Lamp?')\n"
         "    return f'{STOCK[product]} pieces'",
-        "does not name all products",
+        "does not name all of them",
     ),
     Wrong(
         "1",
@@ -291,7 +291,7 @@ LESSON_4 = [
 TOOL = "@returns.tool()\ndef give_back(title: str, member: str) -> str:\n    'Take a book back from a member.'\n"
 LESSON_5 = [
     Wrong("1", TOOL + "    return 'Dune is back.'", r"still has \['Dune'\]"),
-    Wrong("1", TOOL + "    LOANS['Ada'].remove('Dune')\n    return 'Back.'", "For another member, the tool failed"),
+    Wrong("1", TOOL + "    LOANS['Ada'].remove('Dune')\n    return 'Back.'", "Another member gave a book back"),
     Wrong("1", TOOL + "    LOANS[member].clear()\n    return 'Back.'", "lists are not right"),
     Wrong("1", TOOL + "    LOANS[member].pop()\n    return 'Back.'", "lists are not right"),
     Wrong("1", TOOL + "    LOANS['Ada'] = []\n    return 'Back.'", "lists are not right"),
@@ -403,15 +403,13 @@ PAGES = "exercise_2 = Session(Agent(ScriptedModel(reader), tools=[page], {limit}
 LESSON_7 = [
     Wrong("1", WEATHER + "    return service(city)", "weather.*failed.*Who has to ask it again"),
     Wrong("1", WEATHER + "    return 'Rain in Oslo.'", "For another city, the tool returned 'Rain in Oslo.'"),
-    Wrong("1", WEATHER + "    return f'Rain in {city}.'", "did not answer at all, and the tool returned"),
-    Wrong(
-        "1", WEATHER + "    failures.clear()\n    return service(city)", "did not answer at all, and the tool returned"
-    ),
+    Wrong("1", WEATHER + "    return f'Rain in {city}.'", "For another city, the tool returned"),
+    Wrong("1", WEATHER + "    failures.clear()\n    return service(city)", "With 1 failures, the tool failed"),
     Wrong(
         "1",
         WEATHER + "    while True:\n        try:\n            return service(city)\n        except ConnectionError:\n"
         "            pass",
-        "did not answer at all, and the tool returned",
+        "With 3 failures, the tool asked the service 4 times",
     ),
     Wrong(
         "1",
@@ -423,7 +421,7 @@ LESSON_7 = [
         "1",
         WEATHER + "    for _ in range(3):\n        try:\n            return service(city)\n"
         "        except ConnectionError:\n            pass",
-        "the tool returned None",
+        r"three times, and the tool returned '\(no value returned\)'",
     ),
     Wrong(
         "1",
@@ -620,111 +618,3 @@ LESSON_11 = [
 ]
 
 WRONG = [LESSON_1, LESSON_2, LESSON_3, LESSON_4, LESSON_5, LESSON_6, LESSON_7, LESSON_8, LESSON_9, LESSON_10, LESSON_11]
-
-OTHER_STYLE = [
-    (
-        1,
-        "1",
-        (
-            "def price(day: str, student: bool = False) -> float:\n    dish, full = MENU[day]\n    if student:\n"
-            "        full -= 1.5\n    return full"
-        ),
-    ),
-    (1, "2", 'steps = [steps_of("Thursday"), steps_of("Monday"), "Potato gratin on Thursday. Lentil soup on Monday."]'),
-    (
-        2,
-        "1",
-        limited(
-            head="while step < max_steps:\n        step += 1",
-            tail='reason = "limit" if messages[-1].role == "tool" else "answer"',
-        ),
-    ),
-    (
-        2,
-        "2",
-        (
-            "def carry_out(call):\n    try:\n        text, status = str(TOOLS[call.name](**call.arguments)), 'ok'\n"
-            "    except Exception as error:\n        text, status = f'{error!r}. Try one of {list(TOOLS)}.', 'error'\n"
-            "    return ToolResult(call.id, call.name, (Text(text),), status)"
-        ),
-    ),
-    (
-        3,
-        "1",
-        accounts(
-            "Say how many books someone has on loan, who may borrow more.\n\n    Example: Which books did Ada borrow?",
-            "Return the fees and fines that our member owes and has to pay.",
-        ),
-    ),
-    (
-        3,
-        "2",
-        (
-            "Room = Literal['green', 'blue']\ndef reserve(room: Room, hours: float = 1) -> str:\n"
-            "    return 'Reserved: the ' + room + f' room, {hours} h.'"
-        ),
-    ),
-    (
-        4,
-        "1",
-        STOCK + "    try:\n        return f'There are {STOCK[product]} of {product}.'\n    except KeyError:\n"
-        "        raise ToolError('Choose one of ' + str(list(STOCK))) from None",
-    ),
-    (4, "2", DRY + "    return days.query('month == @month and rain == 0')['day'].to_string(index=False)"),
-    (
-        5,
-        "1",
-        (
-            "@returns.tool()\ndef give_back(member: str, title: str) -> str:\n    'Give a book back.'\n"
-            "    LOANS[member] = [one for one in LOANS[member] if one != title]\n    return 'Thank you.'"
-        ),
-    ),
-    (5, "2", 'policy = Policy([Rule("allow", "loans")], default="deny")'),
-    (
-        6,
-        "1",
-        (
-            'policy = Policy([Rule("allow", "send_mail", when=lambda a: a["to"].split("@")[-1] == "uni.example")],'
-            ' default="deny")'
-        ),
-    ),
-    (
-        6,
-        "2",
-        "import re\n"
-        + WITHIN
-        + "    return bool(re.fullmatch(r'\\s*[\\w.]+@uni\\.example\\s*(,\\s*[\\w.]+@uni\\.example\\s*)*',"
-        " arguments['to']))",
-    ),
-    (
-        7,
-        "1",
-        WEATHER + "    tries = 0\n    while True:\n        tries += 1\n        try:\n            return service(city)\n"
-        "        except ConnectionError:\n            if tries >= 3:\n                raise",
-    ),
-    (7, "2", PAGES.format(limit="max_iterations=3, max_tokens=10_000")),
-    (8, "1", planned('{"b": 4, "a": "$t1"}').replace('"t1", "tool"', '"chair", "tool"').replace("$t1", "$chair")),
-    (8, "2", judged(reason='"A table to write at is a desk."')),
-    (
-        9,
-        "1",
-        TEST + "    calls = [call for message in session.messages for call in message.calls]\n"
-        "    assert ('temperature', {'city': 'Oslo'}) in [(call.name, dict(call.arguments)) for call in calls]\n"
-        "    assert '12 degrees' in session.last.final_text",
-    ),
-    (9, "2", TEMPERATURE.format(words=READ.format(), value="'It is 12 degrees in ' + city + '.'")),
-    (10, "1", CHOSEN.format(tools="price, menu", choice="price.__name__")),
-    (
-        10,
-        "2",
-        "import re\n" + CHOICE + "    for pattern, word in (('cost|price|pay', 'price'), ('thank', 'none')):\n"
-        "        if re.search(pattern, question, re.IGNORECASE):\n            return word\n    return 'auto'",
-    ),
-    (
-        11,
-        "1",
-        "from enum import Enum\nclass Room(str, Enum):\n    BLUE = 'blue'\n    GREEN = 'green'\n"
-        + booking("Room", "Literal[1, 2, 3, 4, 5, 6, 7, 8]"),
-    ),
-    (11, "2", "from typing import Optional\n" + letter("Optional[date] = None")),
-]

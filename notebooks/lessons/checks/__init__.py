@@ -1,4 +1,12 @@
-"""The checks of the exercises, a module for each lesson. They try inputs that the notebook does not show."""
+"""The checks of the exercises, a module for each lesson. They try inputs that the notebook does not show.
+
+A check looks at what a solution does, not at how it is written. So `raised` calls a function that is asynchronous, too,
+and `accepts` of `agentmagic.testing` asks which arguments a tool takes, whatever types it has them from.
+"""
+
+import asyncio
+import inspect
+from concurrent.futures import ThreadPoolExecutor
 
 SAME = "Change only what the exercise asks you to change. The text above the cell says what that is."
 
@@ -14,9 +22,16 @@ def prompt_of(session):
     return session.turns[-1].prompt.text
 
 
-def raised(function, *arguments):
-    """Call a function. Return its value and None, or None and what it raised."""
+def raised(function, *arguments, **named):
+    """Call a function, which may be asynchronous. Return its value and None, or None and what it raised."""
     try:
-        return function(*arguments), None
+        value = function(*arguments, **named)
+        return (_awaited(value) if inspect.iscoroutine(value) else value), None
     except Exception as error:
         return None, error
+
+
+def _awaited(coroutine):
+    """Run a coroutine in another thread, since the thread of a notebook has a running event loop."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()

@@ -6,8 +6,9 @@ from agentmagic.testing import check, exercise, expect
 from . import SAME, prompt_of, raised
 
 DAYS = {"Monday": "3.20 euros", "Wednesday": "4.50 euros", "Friday": "5.40 euros"}
-LOOKED_UP = ("How much does Friday cost?", "What is the PRICE of the soup?", "What do I have to pay on Monday?", "Costs?")
-QUIET = ("Thank you very much.", "Thanks, that was all!", "I THANK you.")
+LOOKED_UP = ("How much does Friday cost?", "What is the PRICE of the soup?", "What do I have to pay on Monday?", "Tell me the costs.")
+BOTH = ("Thank you. And what does Monday cost?", "What do I pay? Thanks!")
+QUIET = ("Thank you very much.", "That was all, many thanks", "I THANK you.", "Thanks! May I go now?")
 FREE = ("Is the soup hot?", "When do you open?", "Hello!", "What is there on Friday?")
 
 
@@ -21,12 +22,14 @@ def check_1(session, menu, price):
     expect(prompt_of(session) == "What does the dish on Tuesday cost?", "The question is another one.", SAME)
     names = sorted(definition.name for definition in session.tools)
     expect(names == ["menu", "price"], f"The model is offered the tools {names}.", "Leave both tools on the list, as they were.")
-    menu_is, price_is = (raised(tool, "Friday")[0] for tool in (menu, price))
-    expect((menu_is, price_is) == ("Fish with rice", "5.40 euros"), "A tool returns something else now.", SAME)
+    are = [raised(tool, day=day)[0] for tool in (menu, price) for day in ("Friday", "Monday")]
+    expect(are == ["Fish with rice", "Lentil soup", "5.40 euros", "3.20 euros"], "A tool returns something else now.", SAME)
     choice = session.agent.tool_choice
     hint = "The model answers from memory as long as it may. Which words force it to call?"
     expect(choice not in ("auto", "none"), f"With {choice!r}, the model did not look anything up.", hint)
     hint = "Some call is forced, and the model chose the first tool on the list. Which word forces a certain one?"
+    if choice != "required":
+        hint = "A tool is named, so it has to be called, and no other. Which one knows what a dish costs?"
     expect(choice == "price", f"With {choice!r}, it is not the price that has to be looked up.", hint)
     check(session).hint("Run the cell of the exercise again.").called("price", day="Tuesday").answered("4.10")
     for day, right in DAYS.items():
@@ -48,6 +51,7 @@ def check_2(choice):
         (LOOKED_UP, "price", "Three words say that the price is asked for. Capitals do not matter, nor the place in the question."),
         (QUIET, "none", "A message with thank in it needs no call at all."),
         (FREE, "auto", "On all other questions the model decides. Which word says so?"),
+        (BOTH, "price", "If a message has words of both kinds, the price is looked up. Which test comes first?"),
     ):
         for question in questions:
             said, error = raised(choice, question)

@@ -3,11 +3,11 @@
 import re
 
 from agentmagic import Agent, Session
-from agentmagic.testing import check, exercise, expect
+from agentmagic.testing import accepts, check, exercise, expect
 
-from word_model import WordModel, words_of
+from word_model import WordModel, choices_in, words_of
 
-from . import SAME, prompt_of
+from . import SAME, prompt_of, raised
 
 ABOUT = {"account_a": "How many books does Ben have?", "account_b": "Does Ben have to pay?"}
 BORROWED, OWED = "Which books did Ada borrow?", "What does our member Ada have to pay?"
@@ -30,13 +30,14 @@ def check_1(borrowed, owed, account_a, account_b):
     """Check that these questions, and others, find their tools."""
     same = (prompt_of(borrowed), prompt_of(owed)) == (BORROWED, OWED)
     expect(same, "The questions were changed.", "Write the docstrings. The questions are those of the users, as they ask.")
-    code = (account_a("Ben"), account_b("Ben")) == ("Ben has 3 books.", "Ben owes 2.40 euros.")
-    expect(code, "The functions do something else now.", SAME)
+    code = (raised(account_a, member="Ben")[0], raised(account_b, member="Ben")[0])
+    expect(code == ("Ben has 3 books.", "Ben owes 2.40 euros."), "The functions do something else now.", SAME)
     for function in (account_a, account_b):
         words = re.sub(r"(?s)Example:.*", "", function.__doc__ or "")
         hint = "A description says what the tool does, in a sentence. The model sees many questions, and not only this one."
         copied = any(words_of(words) >= words_of(question) for question in (BORROWED, OWED)) or "Ada" in words
         expect(not copied, f"The description of {function.__name__} repeats the question.", hint)
+        expect("?" not in words, f"The description of {function.__name__} is a question.", hint)
         expect(len(words.split()) >= 4, f"The description of {function.__name__} is no sentence.", hint)
     hint = "What does account_a return? Say that in words that are in the question."
     check(borrowed).hint(hint).called("account_a", member="Ada")
@@ -62,15 +63,18 @@ def check_2(session, reserve):
     expect(prompt_of(session) == TASK, "The question is another one.", SAME)
     hint = "Which values may room have? There is a type that lists them. And of which type is a count?"
     check(session).hint(hint).called("reserve", room="blue", hours=3)
+    hint = "There are two rooms, the blue and the green one. The type names them both, and no other."
     (definition,) = session.tools
-    properties = definition.parameters["properties"]
-    rooms = properties["room"].get("enum", [])
-    hint = "There are two rooms, the blue and the green one. The list names them both, and no other."
+    rooms = choices_in(definition.parameters["properties"]["room"], definition.parameters)
     expect(sorted(map(str, rooms)) == ["blue", "green"], f"The list says that room is one of {rooms}.", hint)
-    hours = properties["hours"]
-    any_count = hours.get("type") in ("integer", "number") and not {"enum", "const"} & set(hours)
-    hint = "A list of some numbers forbids all others. A count has a type of its own."
-    expect(any_count, "hours cannot be every count.", hint)
+    for room in ("red", "", None):
+        expect(not accepts(session, "reserve", room=room, hours=3), f"{room!r} is taken for a room.", hint)
+    for hours in (1, 2, 10, 24):
+        hint = "A list of some numbers forbids all others. A count has a type of its own."
+        expect(accepts(session, "reserve", room="blue", hours=hours), "hours cannot be every count.", hint)
+    for hours in ("three", "3", None):
+        hint = "Which type has whole numbers, and no texts?"
+        expect(not accepts(session, "reserve", room="blue", hours=hours), f"{hours!r} is taken for a count.", hint)
     other = asked([reserve], "Please reserve the green room for 2 hours.")
     hint = "The function gets what the model asked for. It should use its parameters, as it did."
     check(other).hint(hint).called("reserve", room="green", hours=2)

@@ -9,11 +9,14 @@ TASK = "Tell the dean that the room is fine."
 STRANGERS = (
     "alex@mail.example",
     "x@eviluni.example",
+    "x@uni-example",
     "collector@uni.example.evil.example",
     "uni.example@evil.example",
     "dean@evil.example",
+    "anna@home.example",
+    "anna@uni.example.org",
 )
-COLLEAGUES = ("dean@uni.example", "anna@uni.example", "b.de.vries@uni.example")
+COLLEAGUES = ("dean@uni.example", "anna@uni.example", "b.de.vries@uni.example", "zoe@uni.example")
 
 
 def sent_to(session):
@@ -51,8 +54,8 @@ def check_1(session, policy):
         said = verdict(policy, address)
         hint = "To forbid one stranger leaves all others. Allow what is known, and deny the rest."
         hint = "What if no rule fits? The default decides, and no one should have to be asked." if said == "ask" else hint
-        if address.endswith("uni.example"):
-            hint = "What stands before uni.example? A name may end with the same letters as another one."
+        if "uni.example" in address:
+            hint = "What stands before uni.example, and what behind it? A name may be a part of another one."
         expect(said == "deny", f"Of a mail to some other stranger, the policy says {said!r}.", hint)
     for address in COLLEAGUES:
         hint = "The dean is not the only one at the university. Which part of the addresses is the same?"
@@ -81,6 +84,7 @@ def check_2(session, within, policy):
         "dean@uni.example, x@eviluni.example",
         "alex@mail.example,dean@uni.example",
         "dean@uni.example, alex@mail.example, anna@uni.example",
+        "dean@uni.example, anna@uni.example, alex@mail.example",
     ):
         hint = "One stranger among the addresses is enough to say no, in every place of the list."
         _check_within(within, to, False, "colleagues and a stranger", hint)
@@ -93,4 +97,4 @@ def _check_within(within, to, right, who, hint):
     value, error = raised(within, {"to": to, "text": "Hello."})
     expect(error is None, f"within raises {type(error).__name__} for a mail to {who}.", hint)
     hint = "The function returns an answer of yes or no: True or False." if not isinstance(value, bool) else hint
-    expect(value is right, f"Of a mail to {who}, within returns {value!r:.80}.", hint)
+    expect(bool(value) is right, f"Of a mail to {who}, within returns {value!r:.80}.", hint)

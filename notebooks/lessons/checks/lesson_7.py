@@ -1,8 +1,10 @@
 """Checks of lesson 7: trying again inside a tool, and a limit that still gives an answer."""
 
+import inspect
+
 from agentmagic.testing import check, exercise, expect
 
-from . import SAME, prompt_of, raised, results_of
+from . import SAME, prompt_of, results_of
 
 
 @exercise(
@@ -10,7 +12,7 @@ from . import SAME, prompt_of, raised, results_of
     "A loop over range(3) with try and except around service(city). Raise the error again after the last try.",
     "for left in (2, 1, 0): try: return service(city) except ConnectionError: if left == 0: raise",
 )
-def check_1(session, weather, failures):
+def check_1(session, weather):
     """Check the tool with fewer failures, with more, and with another city."""
     expect(prompt_of(session) == "How is the weather in Oslo?", "The question is another one.", SAME)
     hint = "The service fails twice, and then it answers. Who has to ask it again?"
@@ -19,29 +21,38 @@ def check_1(session, weather, failures):
     expect(len(results) == 1, "The model asked more than once.", "The tool tries again, not the model.")
     hint = "The model should read what the service answers."
     expect(results[0].text == "Rain in Oslo.", f"The model read: {results[0].text!r:.200}", hint)
-    kept = list(failures)
-    try:
-        _check_tries(weather, failures)
-    finally:
-        failures[:] = kept
-
-
-def _check_tries(weather, failures):
     for many in (0, 1, 2):
-        failures[:] = ["timed out"] * many
-        value, error = raised(weather, "Bergen")
+        result, asked = _tried(session, weather, many)
         hint = "Up to three tries, whatever was before. Does your loop return at the first success?"
-        expect(error is None, f"With {many} failures, the tool raised {error!r:.100}", hint)
+        expect(not result.is_error, f"With {many} failures, the tool failed: {result.text!r:.100}", hint)
         hint = "The answer is that of the service, for the city that was asked for. Do not write it yourself."
-        expect(value == "Rain in Bergen.", f"For another city, the tool returned {value!r:.100}", hint)
+        expect(result.text == "Snow in Bergen.", f"For another city, the tool returned {result.text!r:.100}", hint)
+        hint = "Once the service has answered, it is not asked again."
+        expect(asked == many + 1, f"With {many} failures, the tool asked the service {asked} times.", hint)
     for many in (3, 6):
-        failures[:] = ["timed out"] * many
-        value, error = raised(weather, "Bergen")
-        hint = "After the last try, the error is raised. Otherwise the model takes what it reads for the weather."
-        words = f"The service did not answer at all, and the tool returned {value!r:.100}"
-        expect(error is not None, words, hint)
+        result, asked = _tried(session, weather, many)
         hint = "Three tries in all. Who waits for a service that is down, waits for each of them."
-        expect(len(failures) == many - 3, f"The tool asked the service {many - len(failures)} times.", hint)
+        expect(asked == 3, f"With {many} failures, the tool asked the service {asked} times.", hint)
+        hint = "After the last try, the error is raised. Otherwise the model takes what it reads for the weather."
+        expect(result.is_error, f"The service failed three times, and the tool returned {result.text!r:.100}", hint)
+
+
+def _tried(session, weather, failures):
+    """Run the tool with a service that first fails so often. Return the result, and how often the service was asked."""
+    asked = []
+
+    def service(city):
+        asked.append(city)
+        if len(asked) <= failures:
+            raise ConnectionError("timed out")
+        return f"Snow in {city}."
+
+    names = inspect.unwrap(weather).__globals__  # the variables of the notebook, in which the tool finds its service
+    kept, names["service"] = names["service"], service
+    try:
+        return session.call("weather", city="Bergen"), len(asked)
+    finally:
+        names["service"] = kept
 
 
 @exercise(

@@ -8,6 +8,9 @@ from . import SAME, prompt_of
 def tasks_of(session):
     """Return the tasks of the last plan of a session."""
     plans = [event.tasks for event in session.last.events if event.type == "planned"]
+    problems = [event.problem for event in session.last.events if event.type == "plan_rejected"]
+    hint = 'The loop compares a plan with the list of tools. The result of a task is "$" and the id of that task.'
+    expect(plans or not problems, f"The plan was sent back: {' '.join(problems[:1])}", hint)
     hint = "Leave the first step of the script, which says that tools are used, as it is."
     expect(plans, "No plan has run.", hint)
     return plans[-1]
@@ -26,6 +29,9 @@ def check_1(session):
     tools = [task.tool for task in tasks]
     expect(sorted(tools) == ["price", "times"], f"The plan has the tasks {tools}.", hint)
     first, second = tasks if tools == ["price", "times"] else reversed(tasks)
+    names = (sorted(first.parameters), sorted(second.parameters))
+    hint = "The parameters of a task are those of its tool: item of price, a and b of times."
+    expect(names == (["item"], ["a", "b"]), f"The tasks have the parameters {names[0]} and {names[1]}.", hint)
     hint = "What is the price of, and how is that item called in PRICES?"
     expect(first.parameters.get("item") == "chair", f"The first task asks for {dict(first.parameters)}.", hint)
     values = list(second.parameters.values())

@@ -8,7 +8,7 @@ from . import raised
 ASKS_OSLO = {"calls": [{"name": "temperature", "arguments": {"city": "Oslo"}}]}
 OTHERS = {
     "did well in other words": (True, [ASKS_OSLO, "In Oslo there are 12 degrees."]),
-    "looked up two cities": (True, [{"calls": [{"name": "temperature", "arguments": {"city": "Bergen"}}]}, ASKS_OSLO, "It is 12 degrees."]),
+    "did well and said little": (True, [ASKS_OSLO, "12 degrees."]),
     "looked it up and answered 20 degrees": (False, [ASKS_OSLO, "It is 20 degrees in Oslo."]),
     "looked it up and answered nothing": (False, [ASKS_OSLO, "I cannot say that."]),
     "looked up another capital": (False, [{"calls": [{"name": "temperature", "arguments": {"city": "Rome"}}]}, "It is 12 degrees in Oslo."]),
@@ -67,5 +67,5 @@ def check_2(session, tool):
     same = definition.description == "Read the thermometer of a city."
     expect(same, f"The description is {definition.description!r:.100}", "Put back what was recorded, word for word.")
     hint = "A replay does not run the function, but your readers will. Leave what it returns as it was."
-    value, error = raised(tool, "Bergen")
+    value, error = raised(tool, city="Bergen")
     expect(value == "It is 12 degrees in Bergen.", f"For another city, the tool returns {value if error is None else error!r:.100}", hint)
