@@ -205,9 +205,7 @@ MEANINGS: Mapping[str, str] = {
         "cassette with %agent cassette FILE."
     ),
     "usage-run": "A running turn cannot do this now. Wait until it has ended.",
-    "usage-run-log": (
-        "The run of the notebook cannot be handed in or read. Run the cells first, then %agent hand-in FILE."
-    ),
+    "usage-run-log": "The run of the notebook cannot be handed in. Run the cells first, then %agent hand-in FILE.",
     "usage-runtime": (
         "agentmagic runs inside the browser here, and this browser cannot wait inside a cell. Open the page in a "
         "browser that can, such as Chrome or Edge, or await the turn."
