@@ -78,6 +78,11 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("rules", help="show what this folder's project tells models: rules, skills, commands")
     command.add_argument("--approve", action="store_true", help="let them be used as they are now")
     command.set_defaults(carry_out=_rules)
+    command = commands.add_parser("usage", help="show what users have paid for models, for an administrator")
+    command.add_argument("--all", action="store_true", required=True, help="each user whose home may be read")
+    homes = "a folder whose subfolders are the homes (those of the system's user database)"
+    command.add_argument("homes", type=Path, nargs="?", help=homes)
+    command.set_defaults(carry_out=_usage)
     command = commands.add_parser("run", help="run a notebook in a kernel of its own and print what its cells show")
     command.add_argument("notebook", type=Path)
     command.add_argument("-m", "--model", help=f"stand in for the notebook's models, as {settings.MODEL} does")
@@ -209,6 +214,13 @@ def _rules(options: Any) -> int:
     from agentmagic.text import sanitize
 
     _print([sanitize(report(project_here(rules=True), approve=options.approve))])
+    return 0
+
+
+def _usage(options: Any) -> int:
+    from agentmagic.user_costs import report
+
+    _print([report(options.homes).text])
     return 0
 
 

@@ -223,6 +223,10 @@ MEANINGS: Mapping[str, str] = {
         "A function cannot be used as a tool in the way it is marked, or an option of a tool is invalid. The message "
         "names the function and what to write."
     ),
+    "usage-user-costs": (
+        "The costs of other users cannot be shown: on Windows never, and elsewhere if the folder that you named cannot "
+        "be read. Name a folder whose subfolders are the homes of the users."
+    ),
     "usage-wheels": (
         "The wheels (Python packages) for another machine cannot be downloaded. Check the network, and the --platform "
         "and --python-version that you gave."
