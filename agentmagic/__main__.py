@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from glob import glob
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,14 +24,19 @@ if TYPE_CHECKING:
 
 def main(arguments: list[str] | None = None) -> int:
     """Parse the command line, run its command, and return the exit status."""
-    if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
-        reconfigure(errors="backslashreplace")  # a pipe on Windows cannot encode all characters: escape the others
+    _write_stdout_as(None)  # a pipe on Windows cannot encode all characters: escape the others
     options = _parser().parse_args(arguments)
     try:
         return options.carry_out(options)
     except AgentMagicError as error:
         sys.stderr.write(f"{with_code(error)}\n")
         return 2
+
+
+def _write_stdout_as(encoding: str | None) -> None:
+    """Set the encoding of the standard output, if it is not None. What cannot be encoded is written as escapes."""
+    if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
+        reconfigure(encoding=encoding, errors="backslashreplace")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -59,9 +65,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--source", type=Path, help=clone)
     command.set_defaults(carry_out=_lessons)
     command = commands.add_parser(
-        "handed-in", help="check that runs, which %%agent hand-in wrote, are whole; list students and exercises"
+        "handed-in",
+        help="check that runs, which %%agent hand-in wrote, are whole; list students, exercises and bad files",
     )
-    command.add_argument("file", type=Path, nargs="+")
+    command.add_argument("file", nargs="+")
+    command.add_argument("--csv", action="store_true", help="print only the table, as CSV for a spreadsheet")
     command.set_defaults(carry_out=_handed_in)
     command = commands.add_parser("bridge", help="join a served kernel, for MCP clients that speak only stdio")
     notebook_help = "its path or name, or a process id (the only one, or the one nearest to the current folder)"
@@ -71,6 +79,11 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("rules", help="show what this folder's project tells models: rules, skills, commands")
     command.add_argument("--approve", action="store_true", help="let them be used as they are now")
     command.set_defaults(carry_out=_rules)
+    command = commands.add_parser("usage", help="show what users have paid for models, for an administrator")
+    command.add_argument("--all", action="store_true", required=True, help="each user whose home may be read")
+    homes = "a folder whose subfolders are the homes (those of the system's user database)"
+    command.add_argument("homes", type=Path, nargs="?", help=homes)
+    command.set_defaults(carry_out=_usage)
     command = commands.add_parser("run", help="run a notebook in a kernel of its own and print what its cells show")
     command.add_argument("notebook", type=Path)
     command.add_argument("-m", "--model", help=f"stand in for the notebook's models, as {settings.MODEL} does")
@@ -165,14 +178,26 @@ def _lessons(options: Any) -> int:
 
 
 def _handed_in(options: Any) -> int:
-    """Print a student's name and a summary for each file handed in. Return 1 if a file is damaged, else 0."""
-    from agentmagic.run_log import RunLog
+    """Print a student's name and a summary for each file handed in, and a table. Return 1 if a file is bad, else 0."""
+    from agentmagic import run_log
 
-    logs = {file: RunLog.read(file) for file in options.file}
-    for file, log in logs.items():
-        first, *exercises = [f"damaged: {log.damage}."] if log.damage else log.report
-        _print([f"{file}: {first}", *exercises])
-    return int(any(log.damage for log in logs.values()))
+    rows: list[run_log.TableRow] = []
+    for lines, row in run_log.list_runs([file for name in options.file for file in _matches(name)]):
+        rows.append(row)
+        if not options.csv:
+            _print(lines)
+    if options.csv:
+        _write_stdout_as("utf-8")
+        sys.stdout.write(run_log.table_csv(rows))
+    elif len(rows) > 1:
+        _print(["", run_log.table_text(rows)])
+    return int(any(row["problem"] for row in rows))
+
+
+def _matches(name: str) -> list[Path]:
+    """Return the files that match a pattern such as `*.yaml`, which the shells of Windows leave to the program."""
+    found = [] if os.path.lexists(name) else sorted(glob(name))  # noqa: PTH207  (Path.glob takes no absolute pattern)
+    return list(map(Path, found or [name]))
 
 
 def _bridge(options: Any) -> int:
@@ -190,6 +215,13 @@ def _rules(options: Any) -> int:
     from agentmagic.text import sanitize
 
     _print([sanitize(report(project_here(rules=True), approve=options.approve))])
+    return 0
+
+
+def _usage(options: Any) -> int:
+    from agentmagic.user_costs import report
+
+    _print([report(options.homes).text])
     return 0
 
 

@@ -41,10 +41,14 @@ PIECE = 2**20
 """Bytes of the ledger that are read at a time, or most characters that are read of a notebook.json."""
 LONGEST_LINE = 4_000
 """Bytes. The ledger never writes a longer line, so a longer line is skipped."""
+MOST_TOKENS = 10**12
+"""Tokens of a request. No model takes as many, so a larger number in the ledger is not counted."""
 LONGEST_NAME = 500
 """Characters of the name of a folder, session or model in the ledger."""
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT
 _OWNER_ONLY = 0o600
+STATE_FOLDER = Path("Library/Application Support" if sys.platform == "darwin" else ".local/state") / "agentmagic"
+"""The state folder of a user, in the home folder, unless environment variables name another. Not for Windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +174,9 @@ class PaidRequests:
             self.problem = f"The ledger {path} cannot be read ({error.strerror})"
 
     def _add_line(self, line: bytes) -> None:
-        if (entry := _parse_line(line)) is not None:
-            place, cost = entry
-            self._sums[place] = self._sums.get(place, CostSum()) + cost
+        if (entry := parse_line(line)) is not None:
+            place = entry.day, entry.folder
+            self._sums[place] = self._sums.get(place, CostSum()) + entry.cost
 
 
 def _has_policy_budget() -> bool:
@@ -198,7 +202,7 @@ def own_state_folder() -> Path:
         home = Path(getpwuid(os.getuid()).pw_dir)
     except KeyError:
         return Path(f"/var/tmp/agentmagic-{os.getuid()}")  # noqa: S108  (another user's folder is not written to)
-    return home / ("Library/Application Support" if sys.platform == "darwin" else ".local/state") / "agentmagic"
+    return home / STATE_FOLDER
 
 
 def today() -> str:
@@ -224,22 +228,37 @@ def _whole_lines(read: bytes) -> bytes:
     return read[:end] if end or len(read) < PIECE else read
 
 
-def _parse_line(line: bytes) -> tuple[tuple[str, str], CostSum] | None:
-    """Return ((day, folder), cost) from a line of the ledger, or None if the line has another format."""
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """A paid request in the ledger. `folder` is that of the notebook or script, `tokens` those of input and output."""
+
+    day: str
+    folder: str
+    cost: CostSum
+    tokens: int
+
+
+def parse_line(line: bytes) -> LedgerLine | None:
+    """Return the paid request in a line of the ledger, or None if the line has another format."""
     if len(line) > LONGEST_LINE:
         return None
     try:
-        match json.loads(line):
+        match entry := json.loads(line):
             case {"time": int() as seconds, "folder": str() as folder, "cost": int() | float() as cost} if (
                 0 <= cost < float("inf")
             ):
-                return (_day(seconds), folder), CostSum(float(cost))
+                return LedgerLine(_day(seconds), folder, CostSum(float(cost)), _tokens(entry))
             case {"time": int() as seconds, "folder": str() as folder, "cost": None}:
-                return (_day(seconds), folder), CostSum(0.0, 1)
+                return LedgerLine(_day(seconds), folder, CostSum(0.0, 1), _tokens(entry))
             case _:
                 return None
     except (ValueError, OverflowError, OSError, RecursionError):
         return None
+
+
+def _tokens(entry: Mapping[str, Any]) -> int:
+    counts = (entry.get(name) for name in ("tokens_in", "tokens_out"))
+    return sum(count for count in counts if isinstance(count, int) and 0 <= count < MOST_TOKENS)
 
 
 @cache

@@ -205,9 +205,7 @@ MEANINGS: Mapping[str, str] = {
         "cassette with %agent cassette FILE."
     ),
     "usage-run": "A running turn cannot do this now. Wait until it has ended.",
-    "usage-run-log": (
-        "The run of the notebook cannot be handed in or read. Run the cells first, then %agent hand-in FILE."
-    ),
+    "usage-run-log": "The run of the notebook cannot be handed in. Run the cells first, then %agent hand-in FILE.",
     "usage-runtime": (
         "agentmagic runs inside the browser here, and this browser cannot wait inside a cell. Open the page in a "
         "browser that can, such as Chrome or Edge, or await the turn."
@@ -224,6 +222,10 @@ MEANINGS: Mapping[str, str] = {
     "usage-tools": (
         "A function cannot be used as a tool in the way it is marked, or an option of a tool is invalid. The message "
         "names the function and what to write."
+    ),
+    "usage-user-costs": (
+        "The costs of other users cannot be shown: on Windows never, and elsewhere if the folder that you named cannot "
+        "be read. Name a folder whose subfolders are the homes of the users."
     ),
     "usage-wheels": (
         "The wheels (Python packages) for another machine cannot be downloaded. Check the network, and the --platform "

@@ -174,6 +174,9 @@ class Host(Protocol):
         """The notebook's folder, or the working directory. May block, so the engine's (background) thread avoids it."""
         return Path.cwd()
 
+    def show_activity(self) -> None:
+        """Show the program that runs this process that it is at work. Called now and then while a turn runs."""
+
     def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture | None:
         """Return an object that captures the output of one tool call, or None if output is not captured.
 

@@ -35,13 +35,15 @@ def write_failure(error: OSError | ValueError, advice: str) -> str:
     return f"{getattr(error, 'strerror', None) or error}. {advice}"
 
 
-def open_number(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+def open_number(
+    path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o600, folder: int | None = None
+) -> int:
     """Open a regular file and return its descriptor. Raises UnfitFile for any other kind of file, and OSError.
 
-    `mode` are the permissions of a new file.
+    `mode` are the permissions of a new file. `folder` is the descriptor of the open folder to which `path` is relative.
     """
     # Without O_NONBLOCK, `open` waits for the other end of a pipe. Reading and writing regular files ignores the flag.
-    number = os.open(path, flags | _ALWAYS | getattr(os, "O_NONBLOCK", 0), mode)
+    number = os.open(path, flags | _ALWAYS | getattr(os, "O_NONBLOCK", 0), mode, dir_fd=folder)
     kind = os.fstat(number).st_mode
     if stat.S_ISREG(kind):
         return number
@@ -51,13 +53,17 @@ def open_number(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: in
     raise UnfitFile(errno.EINVAL, "it is not a regular file", str(path))
 
 
-def open_plain(path: str | os.PathLike[str], most: int | None = LARGEST_LOG, *, follow: bool = True) -> BinaryIO:
+def open_plain(
+    path: str | os.PathLike[str], most: int | None = LARGEST_LOG, *, follow: bool = True, folder: int | None = None
+) -> BinaryIO:
     """Open a regular file of at most `most` bytes for reading. Raises UnfitFile for any other file, and OSError.
 
     With None, the size is not limited, for callers that read only the beginning or the end.
-    With `follow=False`, a link is refused too, where the operating system can do that.
+    With `follow=False`, a link is refused too, where the operating system can do that. `folder` is the descriptor of
+    the open folder to which `path` is relative.
     """
-    file = os.fdopen(open_number(path, os.O_RDONLY | (0 if follow else getattr(os, "O_NOFOLLOW", 0))), "rb")
+    flags = os.O_RDONLY | (0 if follow else getattr(os, "O_NOFOLLOW", 0))
+    file = os.fdopen(open_number(path, flags, folder=folder), "rb")
     if most is not None and os.fstat(file.fileno()).st_size > most:
         file.close()
         raise UnfitFile(errno.EFBIG, f"it has more than {most:,} bytes", str(path))

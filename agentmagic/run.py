@@ -220,7 +220,9 @@ class Run:
         if self._cancelled or (abort is not None and abort.is_set()):
             self._cancel_task()
         try:
-            self.settled.set_result(await play(Channel(self._events, self._emit, self._ask)))
+            with engine().work(lambda: self.waits):
+                outcome = await play(Channel(self._events, self._emit, self._ask))
+            self.settled.set_result(outcome)
         except BaseException as error:  # caused by a bug in agentmagic; if not set below, callers would wait forever
             self.settled.set_exception(error)
             raise

@@ -119,7 +119,10 @@ READERS = {
     "a conversation": ("x.jsonl", read),
     "a rule": ("AGENTS.md", lambda path: read_bytes(path, path.parent, 1000)),
     "a cassette": ("x.cassette.yaml", Cassette.at),
-    "a file that was handed in": ("x.yaml", RunLog.read),
+    "a file that was handed in": (
+        "x.yaml",
+        lambda path: RunLog.read(path).problem and OSError(),
+    ),
     "servers": (".mcp.json", config.read),
     "a script": ("x.json", lambda path: scripted.make(str(path))),
     "a map": ("x.jsonl", lambda path: MapFile(path, None)),

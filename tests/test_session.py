@@ -443,6 +443,45 @@ def test_ctrl_c_in_a_script_cancels_the_run_and_keeps_the_history():
     ]
 
 
+class Busy(ScriptHost):
+    """A host that counts the signs of activity."""
+
+    def __init__(self):
+        self.signs, self.more = 0, threading.Semaphore(0)
+
+    def show_activity(self):
+        self.signs += 1
+        self.more.release()
+
+
+def test_a_turn_or_a_map_shows_activity_while_it_runs_but_not_while_it_waits_for_the_user(monkeypatch):
+    monkeypatch.setattr("agentmagic.runtime.engine.PULSE", 0.001)
+
+    def rest() -> bool:
+        return all(host.more.acquire(timeout=PATIENCE) for _ in range(3))
+
+    def look(asked):
+        if begun.waits:
+            # On the same loop, 20 signs would be due by then.
+            engine().loop.call_later(0.02, look_again, asked, host.signs)
+        else:
+            engine().loop.call_soon(look, asked)
+
+    def look_again(asked, before):
+        waited.append(host.signs - before)
+        begun.send(Approve(asked))
+
+    with hosted(Busy()) as host:
+        waited, session = [], scripted(calls("rest"), ERASE, "Done.", tools=[rest, erase])
+        begun = session.start("a prompt", attended=True)
+        begun.listen(lambda event: look(event.id) if event.type == "approval_asked" else None)
+        assert texts(begun.wait()) == ["true", "a.txt is gone"]
+        assert waited == [0]
+        rows = scripted(calls("rest"), "Done.", tools=[rest]).map(["one"], "{row}")
+        assert rows.run(0).final_text == "Done."
+        assert engine()._pulse is None  # no turn runs, so there is nothing to show
+
+
 # -- permission and questions --------------------------------------------------------------------
 
 

@@ -708,6 +708,13 @@ def _tokens(usage: Usage) -> str:
     return f"{usage.input_tokens:,} tokens in{f' ({parts})' if parts else ''}, {usage.output_tokens:,} out"
 
 
+def costs(dollars: float, unpriced: int) -> str:
+    """Return the cost of several requests as text; it says if the price of some of them (`unpriced`) is unknown."""
+    if unpriced and not dollars:
+        return "unknown"
+    return f"{cost(dollars)}{' + unknown' if unpriced else ''}"
+
+
 def cost(dollars: float | None) -> str:
     """Return a cost in US dollars as text, with four decimals below $1, else two. For None, it is "price unknown"."""
     if dollars is None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import comm
 from IPython.core.interactiveshell import InteractiveShell
 
 from agentmagic.host import Capture, Host
@@ -17,6 +18,9 @@ from agentmagic.jupyter.notebook.kernel import KernelNotebook
 from agentmagic.jupyter.notebook.namespace import Namespace
 from agentmagic.jupyter.panel import panels
 from agentmagic.session import Session
+
+ACTIVITY = "agentmagic.activity"
+"""The target name of the comm (Jupyter's message channel) whose messages show that a turn runs."""
 
 
 class KernelHost(Host):
@@ -33,6 +37,7 @@ class KernelHost(Host):
         self.notebook = notebook
         self.person = Keyboard(shell)
         loop = getattr(cast("Any", shell).kernel, "io_loop", None) if in_kernel(shell) else None
+        self._activity = comm.create_comm(target_name=ACTIVITY, primary=False) if in_kernel(shell) else None
         # In a terminal there is no event loop to wake: tools run in the main thread only while a cell blocks it.
         self.wake = None if loop is None else loop.add_callback
 
@@ -40,6 +45,15 @@ class KernelHost(Host):
     def folder(self) -> Path:
         """The folder of the notebook, or the kernel's working directory if the notebook's file is unknown."""
         return self._namespace.folder
+
+    def show_activity(self) -> None:
+        """Send a message that no browser page reads, if no cell runs.
+
+        While no cell runs, Jupyter takes the kernel for idle, and a server that ends idle kernels would end it in the
+        middle of a turn. Any message of a comm is activity for such a server. Pages ignore a comm that is not open.
+        """
+        if self._activity is not None and not self._live_runs.in_cell:
+            self._activity.send({})
 
     def capture(self, on_lines: Callable[[Callable[[], str]], None]) -> Capture:
         """Return a capture for one tool, whose output then does not go to the running cell."""

@@ -191,7 +191,8 @@ class MapRun:
         if self._stopped:
             self._cancel()
         try:
-            await self._driver.run()
+            with engine().work(lambda: False):  # a row never asks the user
+                await self._driver.run()
             self._log_end()
         except BaseException as error:
             # Callers wait for `settled`: without this, they would wait forever if the code above has a bug.

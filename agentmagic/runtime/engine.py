@@ -12,13 +12,14 @@ import contextvars
 import inspect
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
 from agentmagic.errors import UsageError
+from agentmagic.host import current_host
 from agentmagic.log import logger
 from agentmagic.runtime.exits import contained_exits
 from agentmagic.runtime.home import HOME
@@ -27,6 +28,8 @@ from agentmagic.runtime.timeouts import GRACE, retrieve_exception
 
 T = TypeVar("T")
 
+PULSE = 30.0
+"""Seconds between two signs of activity while a turn runs. Servers end kernels that are idle for minutes or hours."""
 POOL_THREADS = 32
 """Largest number of synchronous tools that run at the same time in threads of the pool."""
 
@@ -205,6 +208,9 @@ class Engine:
         self._pool = asyncio.Semaphore(POOL_THREADS)
         self._user_loop = UserLoop()
         self._closers: list[Callable[[], Awaitable[None]]] = []
+        self._work: dict[object, Callable[[], bool]] = {}
+        """For each turn or map that runs, a function that returns whether it waits for the user."""
+        self._pulse: asyncio.TimerHandle | None = None
         self.loop, self.thread = HOME.start(_run_engine, "agentmagic-engine")
         atexit.register(self.close)
 
@@ -307,6 +313,29 @@ class Engine:
         # An `async def` function can be called here, because the call only creates the coroutine.
         value = call() if inspect.iscoroutinefunction(function) else await self.run_user(call)
         return await self.await_user(lambda: finish(value), name) if inspect.isawaitable(value) else value
+
+    @contextmanager
+    def work(self, waits: Callable[[], bool]) -> Generator[None]:
+        """Count the `with` block, which runs on the engine, as work: every PULSE seconds, the host shows activity.
+
+        While `waits` returns True, the work waits for the user, who may never come back. This is no activity.
+        """
+        key = object()
+        self._work[key] = waits
+        if self._pulse is None:
+            self._pulse = self.loop.call_later(PULSE, self._show_activity, context=contextvars.Context())
+        try:
+            yield
+        finally:
+            del self._work[key]
+            if not self._work:
+                self._pulse.cancel()
+                self._pulse = None
+
+    def _show_activity(self) -> None:
+        self._pulse = self.loop.call_later(PULSE, self._show_activity)
+        if not all(waits() for waits in self._work.values()):
+            current_host().show_activity()
 
     def at_close(self, close: Callable[[], Awaitable[None]]) -> None:
         """Register a coroutine function that is called on the engine before the process ends."""

@@ -375,3 +375,38 @@ def test_a_plan_that_was_left_is_resumed_or_dropped_by_a_button(begun):
     later.click("Drop")
     later.finish("Done.")
     assert later.root.locator(".am-card").count() == 0
+
+
+GOES_ON = """
+import asyncio, threading
+from agentmagic.runtime import engine
+engine.PULSE, gate = 0.05, threading.Event()
+
+async def rest() -> bool:
+    "Rest."
+    return await asyncio.to_thread(gate.wait, 30)
+
+steps = [{"calls": [{"name": "rest", "arguments": {}}]}, "Rested."]
+run = Session(Agent(ScriptedModel(steps), tools=[rest])).start("Rest.")
+None
+"""
+SIGNS = """() => new Promise((resolve, reject) => {
+  let signs = 0
+  setTimeout(() => reject(new Error('there were no signs')), 20_000)
+  harness.kernel().iopubMessage.connect((_, { header, content }) => {
+    if (header.msg_type === 'comm_msg' && Object.keys(content.data).length === 0 && ++signs === 5) resolve()
+  })
+})"""
+"""Waits for five signs of activity."""
+
+
+def test_the_signs_of_activity_of_a_turn_without_a_cell_leave_kernel_and_notebook_as_they_are(open_notebook):
+    notebook = open_notebook(GOES_ON, "gate.set()\nrun.wait()\nNone", run=1)
+    complaints = []
+    notebook.page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    notebook.save()
+    notebook.page.evaluate(SIGNS)
+    notebook.page.wait_for_function("() => harness.kernel().status === 'idle'")
+    assert notebook.page.evaluate("() => harness.panel().context.model.dirty") is False
+    assert complaints == []
+    notebook.run(2)

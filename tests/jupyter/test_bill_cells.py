@@ -1,5 +1,6 @@
 """Traces, the bill and budgets in a kernel, as a user meets them."""
 
+import os
 import re
 
 import pytest
@@ -96,3 +97,9 @@ def test_a_budget_ends_a_turn_with_what_to_do_and_status_and_usage_tell_it(paid)
     usage = paid.run("%agent usage").stream
     assert usage.endswith("$0.00 of $0.01 are left today (AGENTMAGIC_DAILY_BUDGET)\n")
     assert paid.run("%agent usage --by notebook").ok
+    pwd = pytest.importorskip("pwd", reason="Windows has no homes that can be read")
+    users = paid.run("%agent usage --all").stream
+    assert re.search(r"^user +requests +tokens +today +this month +all\n", users)
+    assert re.search(
+        rf"^{re.escape(pwd.getpwuid(os.getuid()).pw_name)} +1 +\d+ +\$0\.\d+ +\$0\.\d+ +\$0\.\d+$", users, re.MULTILINE
+    )

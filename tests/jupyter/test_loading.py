@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.jupyter.harness import BATCH, CONSOLE, RAW, Kernel
+from tests.jupyter.harness import BATCH, CONSOLE, RAW, TIMEOUT, Kernel
 
 FOREIGN = """
 from IPython.core.magic import register_cell_magic
@@ -52,6 +52,19 @@ def test_loading_binds_the_default_session_and_imports_nothing_heavy(fresh):
     assert float(cost) < 8  # of counting to five million; the goal is 0.25 s, measured by the benchmarks
     assert heavy == "[]"
     assert fresh.value("agent").startswith("<Session default")
+
+
+def test_no_cell_runs_after_the_configuration_of_ipython_has_loaded_the_extension(tmp_path):
+    (tmp_path / "profile_default").mkdir()
+    config = tmp_path / "profile_default" / "ipython_config.py"
+    config.write_text("get_config().InteractiveShellApp.extensions = ['agentmagic']", encoding="utf-8")
+    asked = "__import__('agentmagic.host').host.current_host()._live_runs.in_cell"
+    with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
+        reply = kernel._client.execute(
+            "", silent=True, user_expressions={"in_cell": asked}, reply=True, timeout=TIMEOUT
+        )
+        assert reply["content"]["user_expressions"]["in_cell"]["data"]["text/plain"] == "False"
+        assert kernel.value(asked) == "True"
 
 
 def test_the_sdk_of_a_provider_whose_key_is_set_is_imported_in_the_background(fresh):

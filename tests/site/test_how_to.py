@@ -152,8 +152,9 @@ def read_magic(line: str) -> object:
 
 
 def words(line: str) -> tuple[dict[str, str], list[str]]:
-    """The variables and the words of a line for a terminal."""
+    """The variables and the words of a line for a terminal, without the file to which its output goes."""
     parts = shlex.split(line, comments=True)
+    parts = parts[: parts.index(">")] if ">" in parts else parts
     variables = {}
     while parts and re.fullmatch(r"[A-Z_]+=.*", parts[0]):
         name, _, value = parts.pop(0).partition("=")

@@ -9,7 +9,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 from posixpath import dirname, normpath
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -107,6 +107,45 @@ def test_the_search_knows_words_of_each_kind_of_page(site):
     assert [
         word for word in ("ollama", "canteen", "agentmagic_schema_on", "agentmagic.Session") if word not in index
     ] == []
+
+
+ASKED: dict[str, str] = {
+    "kernel culled while a turn runs": "guide/operations.html",
+    "memory of a kernel": "guide/operations.html",
+    "where are the logs": "guide/operations.html",
+    "network folder NFS": "guide/operations.html",
+    "delete lock files": "guide/operations.html",
+    "what has each user spent": "guide/operations.html",
+    "usage of all users": "guide/operations.html",
+    "nbgrader": "guide/operations.html",
+    "otter grader": "guide/operations.html",
+    "licences of the JavaScript": "guide/operations.html",
+    "one key for many users": "how-to/jupyterhub.html",
+    "policy of the administrator": "reference/policy.html",
+}
+"""What an administrator types into the search, and the page that answers it."""
+FIRST_HITS = 3
+
+
+def test_an_administrator_finds_the_page_among_the_first_hits_of_the_search(site):
+    pytest.importorskip("playwright.sync_api")
+    from tests.browser.lab import chromium, launched
+
+    if chromium() is None:
+        pytest.skip("there is no chromium")
+    with launched() as browser:
+        page = browser.new_page()
+        found = {words: hits(page, site, words) for words in ASKED}
+    assert {words: found[words] for words, answer in ASKED.items() if answer not in found[words]} == {}
+
+
+def hits(page, site, words):
+    """The pages of the first hits for words that are typed into the search."""
+    page.goto((site / "search.html").as_uri() + f"?q={quote(words)}")
+    page.locator("#search-results h2", has_text="Search Results").wait_for()  # the title once the search is over
+    links = page.locator("#search-results li > a").evaluate_all("links => links.map(link => link.href)")
+    ours = [link.removeprefix(f"{site.as_uri()}/").partition("#")[0].partition("?")[0] for link in links]
+    return list(dict.fromkeys(ours))[:FIRST_HITS]
 
 
 def test_the_pages_that_run_have_each_lesson_and_exactly_one_wheel_of_this_package(site):

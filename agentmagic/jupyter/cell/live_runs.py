@@ -17,7 +17,7 @@ from agentmagic.host import begin_cell
 from agentmagic.jupyter.cell import map_results
 from agentmagic.jupyter.cell.map_cells import MapCellView
 from agentmagic.jupyter.cell.runner import CellView
-from agentmagic.jupyter.frontend import Kind, front_end, running_cell, say
+from agentmagic.jupyter.frontend import Kind, carries_out_cell, front_end, in_kernel, running_cell, say
 from agentmagic.mapping.outcomes import MapResult
 from agentmagic.mapping.run import MapRun
 from agentmagic.messages import Message
@@ -39,11 +39,15 @@ class AnswerText(str):
 
 
 class LiveRuns:
-    """Shows the runs and maps that the user's code begins in cells, each in the output of its cell."""
+    """Shows the runs and maps that the user's code begins in cells, each in the output of its cell.
+
+    `in_cell` says whether a cell runs now.
+    """
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
-        self._in_cell = True  # `_in_cell` is True at first, because the cell that loads the extension is running
+        # Usually a cell loads the extension. The configuration of IPython can load it too, before any cell runs.
+        self.in_cell = carries_out_cell(shell) or not in_kernel(shell)
         self._views: list[CellView] = []
         self._maps: list[MapCellView] = []
         self._shown_values: list[object] = []
@@ -95,7 +99,7 @@ class LiveRuns:
 
     def _shows(self) -> bool:
         here = threading.current_thread() is threading.main_thread()
-        return here and self._in_cell and not engine().main.working and settings.shows_runs()
+        return here and self.in_cell and not engine().main.working and settings.shows_runs()
 
     def mark_shown(self, value: object) -> None:
         """Record that the running cell has shown a value, so that it is not displayed again."""
@@ -111,7 +115,7 @@ class LiveRuns:
             self.mark_shown(session.undone.prompt)
 
     def _enter(self, _info: object) -> None:
-        self._in_cell = True
+        self.in_cell = True
         self._views, self._maps, self._shown_values = [], [], []
         begin_cell(running_cell(self._shell))
 
@@ -120,7 +124,7 @@ class LiveRuns:
 
         Programs that run notebooks accept no output after the end of the cell.
         """
-        self._in_cell = False
+        self.in_cell = False
         for view in self._views:
             if view.run is not None and view.run.done:
                 view.finish()

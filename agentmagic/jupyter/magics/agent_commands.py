@@ -208,8 +208,15 @@ class AgentCommands:
             Literal["day", "notebook", "session", "model"] | None,
             Arg("--by day | notebook | session | model", "a line for each of these (default: each day and model)"),
         ] = None,
+        all_users: Annotated[
+            bool, Arg("--all", "what each user of this machine has paid, for an administrator")
+        ] = False,
     ) -> Printout:
         """Show what the saved sessions of this folder have used, and what is left of the budgets."""
+        if all_users:
+            from agentmagic import user_costs  # loaded only for an administrator
+
+            return user_costs.report()
         columns = (by,) if by else ("day", "model")
         return formatting.bill(folder_bill(self._namespace.folder), columns, period_caps())
 

@@ -29,7 +29,7 @@ from agentmagic.display.printout import (
     note,
     printout,
 )
-from agentmagic.display.words import cost, searches, typed_text
+from agentmagic.display.words import cost, costs, searches, typed_text
 from agentmagic.errors import UsageError
 from agentmagic.events import (
     SERVED,
@@ -266,10 +266,8 @@ def bill(folder_usage: FolderBill, columns: Sequence[str], caps: Sequence[Period
 
 
 def _usage_cells(figures: UsedTogether) -> tuple[str, ...]:
-    price = cost(figures.cost) if figures.cost or not figures.unpriced else "unknown"
-    price += " + unknown" if figures.cost and figures.unpriced else ""
     counts = (figures.requests, figures.tokens, figures.cached)
-    return (*(f"{count:,}" for count in counts), price, f"{figures.failures:,}")
+    return (*(f"{count:,}" for count in counts), costs(figures.cost, figures.unpriced), f"{figures.failures:,}")
 
 
 def verdicts(sessions: Mapping[str, Session]) -> Printout:
