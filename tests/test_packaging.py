@@ -43,7 +43,7 @@ def test_the_recipe_for_conda_forge_has_the_requirements_of_pyproject():
     only_in_a_browser = {"jsonschema"}
     core = {packaging.Requirement(line).name for line in PROJECT["dependencies"]}
     assert needed == core - only_in_a_browser | {"python"}
-    assert "openai <4,>=3.0" in recipe["requirements"]["run_constraints"]
+    assert "openai <4,>=3.54" in recipe["requirements"]["run_constraints"]
     assert [name for name in recipe["about"]["license_file"] if not (ROOT / name).is_file()] == []
 
 
