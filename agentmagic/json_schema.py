@@ -225,8 +225,15 @@ def _arguments_model(
 def _title_free_generator() -> "type[GenerateJsonSchema]":
     """Return a pydantic schema generator that adds no titles made from field names."""
     from pydantic.json_schema import GenerateJsonSchema
+    from pydantic_core import PydanticSerializationError
 
     class Untitled(GenerateJsonSchema):
+        def encode_default(self, dft: Any) -> Any:
+            try:
+                return super().encode_default(dft)
+            except UnicodeDecodeError as error:  # bytes that are no text; pydantic 2.14 omits such a default itself
+                raise PydanticSerializationError(str(error)) from None
+
         def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  (pydantic passes it)
             return False
 

@@ -6,13 +6,16 @@ stands beside the site, in `build/site-source`.
 """
 
 import importlib
+import os
 import re
 import subprocess
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
-from posixpath import dirname, normpath, relpath
+from posixpath import basename, dirname, normpath, relpath
 from typing import Any
+from urllib.parse import urlsplit
+from xml.sax.saxutils import escape
 
 from ipython_pygments_lexers import IPython3Lexer
 from pygments.lexers.special import TextLexer
@@ -44,6 +47,11 @@ toc_object_entries_show_parents = "hide"
 smartquotes = False
 python_use_unqualified_type_names = True
 
+# The address of the site, which ends with a slash. Without it there is no sitemap, and no link to a page's own address.
+html_baseurl = os.environ.get("AGENTMAGIC_SITE_ADDRESS", "")
+html_additional_pages = {"404": "404.html"}
+html_context = {"site_root": urlsplit(html_baseurl).path or "/"}  # of the page 404, which is shown at any path
+
 html_theme = "pydata_sphinx_theme"
 html_title = "agentmagic"
 html_static_path = ["_static"]
@@ -60,8 +68,12 @@ html_theme_options: dict[str, Any] = {
     "show_toc_level": 2,
     "footer_start": ["copyright"],
     "footer_end": [],
+    "article_header_end": ["run-lesson"],
 }
 
+SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9"
+LAB = "lite/lab/index.html"
+"""The page of the site that runs lessons."""
 LINK = re.compile(r"(?<!!)\[(?P<words>[^\[\]]*)\]\((?P<target>[^()\s:#]+)(?P<anchor>#[^()\s]*)?\)")
 
 
@@ -81,22 +93,25 @@ def page_of(path: str) -> str | None:
 def with_links_of_the_site(text: str, path: str) -> str:
     """Return the text of a file with its links to files of the repository as those of the site.
 
-    A link to a file that is not in the site becomes its words.
+    A link to a file that is not in the site becomes its words. The name of the page that runs lessons becomes a link,
+    and each lesson in the list of lessons has one beside it.
     """
     place = page_of(path) or ""
+    lab = relpath(LAB, dirname(place) or ".")
 
     def changed(link: re.Match[str]) -> str:
         target = normpath(f"{dirname(path)}/{link['target']}").lstrip("/")
         if not (ROOT / target).is_file():
             return link[0]  # Sphinx warns of it
         page = page_of(target)
-        return (
-            f"[{link['words']}]({relpath(page, dirname(place) or '.')}{link['anchor'] or ''})"
-            if page
-            else link["words"]
-        )
+        if not page:
+            return link["words"]
+        runs = ""
+        if path == "docs/tutorials/lessons.md" and target.startswith("notebooks/lessons/"):
+            runs = f' (<a href="{lab}?path={basename(target)}">run it here</a>)'
+        return f"[{link['words']}]({relpath(page, dirname(place) or '.')}{link['anchor'] or ''}){runs}"
 
-    return LINK.sub(changed, text)
+    return LINK.sub(changed, text).replace(f"`{LAB}`", f'<a href="{lab}">{LAB}</a>')
 
 
 def copy_sources(folder: Path) -> None:
@@ -161,12 +176,27 @@ def add_lessons(app: Sphinx, failure: Exception | None) -> None:
         subprocess.run([sys.executable, DOCS / "lite" / "build.py", Path(app.outdir) / "lite"], check=True)
 
 
+def sitemap(addresses: list[str]) -> str:
+    """Return the list of all pages that a search engine reads."""
+    places = "".join(f"<url><loc>{escape(address)}</loc></url>\n" for address in addresses)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n<urlset xmlns="{SITEMAP}">\n{places}</urlset>\n'
+
+
+def add_sitemap(app: Sphinx, failure: Exception | None) -> None:
+    """Put the sitemap into the site, if its address is known: a sitemap holds whole addresses."""
+    if failure is None and app.builder.name == "html" and app.config.html_baseurl:
+        pages = map(app.builder.get_target_uri, sorted(app.env.found_docs))
+        text = sitemap([app.config.html_baseurl + page for page in pages])
+        (Path(app.outdir) / "sitemap.xml").write_text(text, encoding="utf-8")
+
+
 def setup(app: Sphinx) -> None:
-    """Have Sphinx read the copy of `docs`, and add the lessons."""
+    """Have Sphinx read the copy of `docs`, and add the lessons and the sitemap."""
     app.srcdir = type(app.srcdir)(f"{app.outdir}-source")
     copy_sources(Path(app.srcdir))
     app.add_directive("public-names", PublicNames)
     app.connect("build-finished", add_lessons)
+    app.connect("build-finished", add_sitemap)
     app.connect("autodoc-process-docstring", escape_docstring, priority=400)  # before napoleon
     app.add_lexer("python", IPython3Lexer)  # cells have magics
     app.add_lexer("agentmagic", IPython3Lexer)

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from email.message import Message
 from email.parser import HeaderParser
+from fnmatch import fnmatch
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -19,10 +20,17 @@ MADE = {"INFO/METADATA", "INFO/WHEEL", "INFO/RECORD", "INFO/entry_points.txt"}
 """What the builder writes."""
 
 
-def tracked(*folders: str) -> list[str]:
-    """Return the files of the clone that git knows."""
-    listed = subprocess.run(["git", "ls-files", "-z", *folders], cwd=ROOT, check=True, capture_output=True, text=True)
-    return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+def tracked(*patterns: str) -> list[str]:
+    """Return the files of the clone that git knows; in an unpacked sdist, which has no history, those of the sdist."""
+    if (ROOT / ".git").exists():
+        command = ["git", "ls-files", "-z", *patterns]
+        listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+        return [name for name in listed if name and (ROOT / name).is_file()]
+    from hatchling.builders.sdist import SdistBuilder
+
+    names = [Path(file.relative_path).as_posix() for file in SdistBuilder(str(ROOT)).recurse_included_files()]
+    chosen = [f"{pattern}/*" if (ROOT / pattern).is_dir() else pattern for pattern in patterns or ("*",)]
+    return [name for name in names if any(fnmatch(name, pattern) for pattern in chosen)]
 
 
 def place(name: str) -> str:
@@ -33,9 +41,10 @@ def place(name: str) -> str:
 
 
 def wanted() -> Iterator[str]:
-    """Yield what a wheel holds: package, page, extension, notebooks, cassettes, docs, licences, and nothing else."""
+    """Yield what a wheel holds: package, page, extension, notebooks, cassettes, docs, licences, and nothing twice."""
     yield from MADE
-    yield from map(place, tracked("agentmagic", "notebooks", "docs/*.md", "docs/images"))
+    held = map(place, tracked("agentmagic", "notebooks", "docs/*.md", "docs/images"))
+    yield from (name for name in held if name not in project()["license-files"])
     yield f"DATA/{EXTENSION}/install.json"
     for name in project()["license-files"]:
         yield f"INFO/licenses/{name}"

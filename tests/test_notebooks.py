@@ -6,6 +6,7 @@ The lessons are run by tests/test_lessons.py, and every notebook from its casset
 import json
 import os
 import re
+import shutil
 import subprocess
 from html import unescape
 from pathlib import Path
@@ -24,8 +25,9 @@ ROOT = Path(__file__).parent.parent
 def shipped() -> list[Path]:
     """Return the notebooks that git tracks: a run, or a person, may have left others in the folder."""
     command = ["git", "ls-files", "-z", "notebooks/*.ipynb"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    names = listed.stdout.split("\0")[:-1]
+    git = shutil.which("git")
+    listed = git and subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    names = (listed or "").split("\0")[:-1]
     return [ROOT / name for name in names] or sorted((ROOT / "notebooks").rglob("[0-9]*_*.ipynb"))
 
 

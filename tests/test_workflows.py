@@ -33,7 +33,7 @@ def test_every_python_that_is_supported_is_tested_on_every_system():
     assert PROJECT["requires-python"] == f">={said[0]}"
     assert JOBS["ci.fast"]["strategy"]["matrix"] == {"python": said}
     assert JOBS["ci.core"]["strategy"]["matrix"] == {"os": ["macos-latest", "windows-latest"], "python": said}
-    assert {JOBS[job]["runs-on"] for job in ("ci.fast", "ci.full")} == {"ubuntu-latest"}
+    assert {JOBS[job]["runs-on"] for job in ("ci.fast", "ci.oldest", "ci.full")} == {"ubuntu-latest"}
 
 
 def test_workflows_run_what_is_there():

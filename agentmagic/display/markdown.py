@@ -238,7 +238,6 @@ def _parser(*, highlight: bool) -> "MarkdownIt":
     options = {"html": False, "highlight": _highlight if highlight else None}
     parser = MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
     parser.inline.ruler.before("escape", "maths", _maths)
-    parser.inline.add_terminator_char("$")
     return parser
 
 
@@ -307,7 +306,6 @@ def _sanitiser(*, rich: bool = False) -> "Cleaner":
         attributes=_RICH_ATTRIBUTES if rich else _ATTRIBUTES,
         attribute_filter=_filter_attribute,
         url_schemes={"http", "https", "mailto", "data"},
-        url_relative="deny",
         filter_style_properties=_RICH_PROPERTIES if rich else _PROPERTIES,
         link_rel="noopener noreferrer",
     )

@@ -2,7 +2,7 @@
 
 import sys
 
-OLDEST_IPYTHON = "9.12" if sys.platform == "emscripten" else "9.18"
+OLDEST_IPYTHON = "8.30"
 """The oldest supported IPython, as in `pyproject.toml`. A kernel started before an upgrade still runs the older one."""
 
 

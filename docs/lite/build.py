@@ -1,4 +1,4 @@
-"""Builds the lessons as a JupyterLite site: python docs/lite/build.py FOLDER. It needs agentmagic[site] and git.
+"""Builds the lessons as a JupyterLite site: python docs/lite/build.py FOLDER. It needs agentmagic[site].
 
 `docs/conf.py` calls it, so that the site of the documentation has the lessons in `lite`.
 The page loads Pyodide and its compiled packages from Pyodide's own site, and the other packages from PyPI. Only the
@@ -12,9 +12,10 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from zipfile import ZipFile
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LESSONS = "notebooks/lessons"
+LESSONS = "agentmagic/course/notebooks/lessons/"
 INSTALL = """\
 # This page has no agentmagic yet. It is fetched once for each notebook, which takes half a minute the first time.
 %pip install -q agentmagic"""
@@ -28,19 +29,18 @@ def with_install(notebook: dict[str, Any]) -> dict[str, Any]:
     return notebook | {"cells": cells, "metadata": notebook["metadata"] | {"kernelspec": kernel}}
 
 
-def copy_lessons(contents: Path) -> None:
-    """Copy the lessons that git tracks, with their cassettes and checks."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", LESSONS], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split("\0")[:-1]
-    for name in listed:
-        source, target = ROOT / name, contents / Path(name).relative_to(LESSONS)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.suffix == ".ipynb":
-            notebook = with_install(json.loads(source.read_text(encoding="utf-8")))
-            target.write_text(json.dumps(notebook, ensure_ascii=False), encoding="utf-8")
-        else:
-            shutil.copyfile(source, target)
+def copy_lessons(wheel: Path, contents: Path) -> None:
+    """Copy the lessons of a wheel, with their cassettes and checks."""
+    with ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if not name.startswith(LESSONS):
+                continue
+            target = contents / name.removeprefix(LESSONS)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            data = archive.read(name)
+            if target.suffix == ".ipynb":
+                data = json.dumps(with_install(json.loads(data)), ensure_ascii=False).encode()
+            target.write_bytes(data)
 
 
 def remove_old(folder: Path) -> None:
@@ -58,8 +58,8 @@ def main(folder: Path) -> None:
         place = Path(name)
         pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
         subprocess.run([*pip, "--wheel-dir", str(place / "wheels"), str(ROOT)], check=True)
-        copy_lessons(place / "contents")
         (wheel,) = (place / "wheels").glob("agentmagic-*.whl")
+        copy_lessons(wheel, place / "contents")
         options = ["--lite-dir", name, "--contents", str(place / "contents"), "--piplite-wheels", str(wheel)]
         apps = ["--apps", "lab", "--no-sourcemaps", "--no-unused-shared-packages", "--no-libarchive"]
         build = [sys.executable, "-m", "jupyterlite_core", "build", *options, *apps, "--output-dir", str(folder)]

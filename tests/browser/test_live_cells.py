@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from tests.browser.axe import serious
 from tests.browser.cells import CONNECT, NOTEBOOK_7, Cell, editor, linked, save_with, see_mark
 from tests.browser.lab import retype
+from tests.jupyter.conftest import subshells
 
 pytestmark = pytest.mark.browser
 
@@ -47,6 +48,7 @@ def test_calls_are_approved_edited_denied_answered_and_always_allowed_by_clicks(
     assert inner <= outer
 
 
+@subshells
 def test_keys_alone_change_an_argument_leave_an_edit_approve_and_open_a_card(begun):
     tool = '@tool(ask=True)\ndef sell(what: str, year: int) -> str:\n    return f"sold {what} {year}"\n'
     cell = begun(f"calls('sell', what='tea', year=2024), {TEA}, 'It comes.'", prepare=tool)
@@ -115,6 +117,7 @@ def test_an_approval_is_in_sight_of_a_reader_at_the_end_of_a_cell_whose_output_s
     cell.finish("It comes.")
 
 
+@subshells
 def test_stop_is_in_sight_during_a_long_answer_ends_it_in_the_middle_and_is_heard_as_a_stop(begun):
     cell = begun(f"{LONG[:-1]} * 30, 'pace': 0.02}}")  # a minute: a busy machine must not see its end
     cell.notebook.wait_for_text(2, "words")

@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 from tests.acp.sessions import AGENT, known
 from tests.browser.cells import Cell
+from tests.jupyter.conftest import subshells
 
 pytest.importorskip("acp")
 pytest.importorskip("fastmcp")
@@ -17,6 +18,7 @@ DOES = '!think hm\n!plan completed pending\n!edit notes.txt\n!plan completed com
 ANSWER = "Both are done."
 
 
+@subshells
 def test_an_agent_thinks_shows_its_checklist_asks_with_cards_and_answers(open_notebook, tmp_path):
     model = known(tmp_path)  # an agent whose program marks the calls of our tools: one card for each
     asks = f'%%agent -m "{model}"\n{DOES}\n!say {ANSWER}'

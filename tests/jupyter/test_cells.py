@@ -2,7 +2,9 @@
 
 import re
 
-from tests.jupyter.conftest import GATE
+import IPython
+
+from tests.jupyter.conftest import GATE, later_outputs
 from tests.jupyter.harness import BATCH, CONSOLE
 
 KEY = "sk-planted0123456789abcdef0123456789"
@@ -99,6 +101,7 @@ play(calls('where'), 'fine', {'text': 'wait', 'pace': 0.1, **calls('thread')}, '
     assert kernel.value(told) == "['true', 'MainThread']"
 
 
+@later_outputs
 def test_a_turn_in_the_background_streams_into_its_own_cell_and_the_next_one_waits_for_it(kernel):
     kernel.run(GATE + "play(calls('wait'), {'text': 'all is done', 'pace': 0.02}, 'second', tools=[wait])")
     cell = kernel.run("%%agent --bg\nhello")
@@ -172,7 +175,8 @@ def test_the_traceback_of_a_function_is_for_the_user_alone(kernel):
     assert "ipykernel" not in shown["text/html"]
     assert "%tb shows where it was raised." in shown["text/plain"]
     raised = re.sub(r"\x1b\[[\d;]*m", "", kernel.run("%tb").error)
-    assert "in fail()" in raised
+    if IPython.version_info >= (9, 14):  # an older one leaves the first frame out, which is the only one here
+        assert "in fail()" in raised
     assert raised.rstrip().endswith("KeyError: 'nothing'")
     assert "agentmagic" not in raised
     assert "Cell, line 4, in fail\n" in kernel.run("%agent debug").stream

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.jupyter.conftest import later_outputs
 from tests.jupyter.harness import BATCH, ROOT, Kernel
 from tests.providers.strict.script import say
 from tests.providers.strict.server import strict
@@ -208,6 +209,7 @@ def test_a_key_goes_on_with_the_turn_in_its_cell_and_is_found_nowhere(kernel, se
     assert '"home": "cell"' in later[2].stream  # the states of widgets were looked at
 
 
+@later_outputs
 def test_the_line_says_where_the_key_is_from_after_that(kernel):
     cell = kernel.run("%reload_ext agentmagic")
     assert cell.stream == "openai:gpt-5.4 answers; its key is from the system keyring.\n"

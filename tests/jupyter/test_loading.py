@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from tests.jupyter.conftest import later_outputs, subshells
 from tests.jupyter.harness import BATCH, CONSOLE, RAW, TIMEOUT, Kernel
 
 FOREIGN = """
@@ -121,6 +122,7 @@ before, sys.modules["keyring"] = sys.modules.get("keyring"), slow
 """
 
 
+@later_outputs
 def test_a_keyring_that_answers_late_is_told_once_when_it_has_answered(fresh):
     fresh.run(SLOW_KEYRING)
     console = fresh.run("%load_ext agentmagic", **CONSOLE)
@@ -196,6 +198,7 @@ def test_class_settings_above_the_notebook_hold_past_a_nearer_file_and_a_change_
         assert "is not among those of this class" in kernel.run("%%agent\nhello").error
 
 
+@subshells
 def test_a_page_connects_while_a_cell_runs_although_a_startup_file_has_loaded_agentmagic(tmp_path):
     startup = tmp_path / "profile_default" / "startup"
     startup.mkdir(parents=True)

@@ -3,6 +3,7 @@
 import nbformat
 import pytest
 
+from tests.jupyter.conftest import later_outputs
 from tests.jupyter.harness import BATCH, CONSOLE
 from tests.jupyter.test_first_use import PageOfCell
 
@@ -125,6 +126,7 @@ def test_a_row_opens_as_its_turn_in_a_notebook_and_in_a_console(mapping):
     assert "SAY ROW 2" in mapping.run("result", **CONSOLE).displays[0]["text/plain"]
 
 
+@later_outputs
 def test_a_map_that_code_begins_is_shown_in_its_cell_whoever_waits_for_it(mapping):
     mapping.run("rows(4)")
     for code in (

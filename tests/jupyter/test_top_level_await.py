@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from tests.jupyter.conftest import KERNEL6, SETUP, missing
+from tests.jupyter.conftest import OLDEST, SETUP, missing
 from tests.jupyter.harness import Kernel
 from tests.jupyter.test_notebook_tools import ALLOWED
 from tests.serve.outside import Outside
 
 PYTHONS = [
     pytest.param(None, id="this"),
-    pytest.param(os.environ.get(KERNEL6), id="ipykernel6", marks=[missing, pytest.mark.slow]),
+    pytest.param(os.environ.get(OLDEST), id="oldest", marks=[missing, pytest.mark.slow]),
 ]
 PROGRAM = "import asyncio\nasync def g():\n    await asyncio.sleep(0.1)\n    return 6 * 7\nprint('slept', await g())"
 SLEPT = "slept 42"

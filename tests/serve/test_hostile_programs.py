@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.jupyter.conftest import KERNEL6, missing
+from tests.jupyter.conftest import OLDEST, missing
 from tests.jupyter.harness import Kernel
 from tests.serve.outside import Outside
 
@@ -74,7 +74,8 @@ SIGNALS = ("raise_signal(signal.SIGINT)", "interrupt_main")
 
 
 @pytest.mark.parametrize(
-    "python", [pytest.param(sys.executable, id="this"), pytest.param(os.environ.get(KERNEL6), id="6", marks=missing)]
+    "python",
+    [pytest.param(sys.executable, id="this"), pytest.param(os.environ.get(OLDEST), id="oldest", marks=missing)],
 )
 def test_a_served_kernel_keeps_its_variables_and_answers_its_clients_and_its_user(python, tmp_path):
     assert len(PROGRAMS) >= 200
