@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from agentmagic.plain_files import read_plain
+from agentmagic.plain_files import FileLock, read_plain
 from agentmagic.platforms import move_over
 
 FILE = "trusted-servers.json"
@@ -41,10 +41,8 @@ class ApprovalFile:
 
         Raises OSError if the file cannot be written.
         """
-        from filelock import FileLock
-
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{self.path}.lock", timeout=PATIENCE):  # `FileLock` raises an OSError after its timeout
+        with FileLock(self.path, PATIENCE):
             subjects = set(map(_subject, entries.values()))
             earlier = {digest: one for digest, one in self.read().items() if _subject(one) not in subjects}
             # The data is written to a second file, which is then renamed: a crash leaves the old or the whole new file.

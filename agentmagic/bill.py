@@ -20,11 +20,11 @@ from typing import Any, Literal, Self, cast
 from agentmagic import settings
 from agentmagic.classroom import class_settings, own_folder, windows_folder
 from agentmagic.errors import UsageError, describe
-from agentmagic.history.journal import FOLDER, FileLock, append
+from agentmagic.history.journal import FOLDER, append
 from agentmagic.history.paid_turns import Journals, day_of
 from agentmagic.log import logger
 from agentmagic.messages import Usage
-from agentmagic.plain_files import open_number, open_plain, read_plain
+from agentmagic.plain_files import FileLock, open_number, open_plain, read_plain
 from agentmagic.text import plural, sanitize, single_line
 
 Period = Literal["day", "month"]

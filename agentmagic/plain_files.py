@@ -1,4 +1,4 @@
-"""Opens files that agentmagic finds in a folder, which anyone may have put there.
+"""Opens and locks files that agentmagic finds in a folder, which anyone may have put there.
 
 A pipe would block its reader for ever, and a device or a huge file would fill the memory. So all readers of such files
 open them here: a regular file of bounded size, opened without blocking.
@@ -8,7 +8,12 @@ import codecs
 import errno
 import os
 import stat
-from typing import BinaryIO
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 LARGEST_TEXT = 4 * 2**20
 """Bytes of a file of settings or approvals."""
@@ -94,3 +99,51 @@ def decode_text(data: bytes, errors: str = "strict") -> str:
     """
     is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return data.decode("utf-16" if is_wide else "utf-8-sig", errors)
+
+
+class FileLock:
+    """A lock for a file between processes, which the operating system holds on a lock file `FILE.lock`.
+
+    A folder of the network may refuse such locks, each with an error of its own (ENOLCK, EOPNOTSUPP, EIO and others).
+    There, a file `FILE.lock.held` exists while the lock is held. If another process holds the lock, `acquire` waits
+    `wait` seconds for it, without end if `wait` is negative, and then raises filelock's Timeout.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], wait: float) -> None:
+        from filelock import FileLock
+
+        self._wait = wait
+        self._lock: BaseFileLock = self._of(FileLock, f"{path}.lock")
+
+    def _of(self, kind: "type[BaseFileLock]", path: str) -> "BaseFileLock":
+        return kind(path, timeout=self._wait, poll_interval=0.01, thread_local=False)
+
+    def exists(self) -> bool:
+        """Return whether there is a lock file. If there is none after a Timeout, the folder is read-only."""
+        return Path(self._lock.lock_file).exists()
+
+    def acquire(self, cancel_check: Callable[[], bool] | None = None) -> None:
+        """Take the lock. Raises OSError if there can be no lock file.
+
+        Raises Timeout if another process holds the lock, or if `cancel_check` returns True during the wait for it.
+        """
+        from filelock import SoftFileLock
+
+        try:
+            self._lock.acquire(cancel_check=cancel_check)
+        except (TimeoutError, PermissionError):  # another process or another user has it
+            raise
+        except (OSError, NotImplementedError):  # the latter is of an older filelock
+            soft = self._of(SoftFileLock, f"{self._lock.lock_file}.held")
+            soft.acquire(cancel_check=cancel_check)
+            self._lock = soft
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

@@ -10,12 +10,12 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentmagic.errors import JournalError
 from agentmagic.events import HistoryCut, ToolFinished, ToolStarted, TurnFinished, TurnStarted, innermost, is_delta
 from agentmagic.history.journal_reader import Saved, holds_journal, read
-from agentmagic.plain_files import open_number, open_plain, write_failure
+from agentmagic.plain_files import FileLock, open_number, open_plain, write_failure
 from agentmagic.runtime.home import HOME
 from agentmagic.serialization import (
     LONGEST_HEADER,
@@ -27,9 +27,6 @@ from agentmagic.serialization import (
     header,
     shrink,
 )
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
 
 FOLDER = ".agentmagic"
 """The folder beside a notebook in which its conversations are saved."""
@@ -340,51 +337,6 @@ def in_use(path: Path) -> bool:
             return False
     except (Timeout, OSError):
         return True
-
-
-class FileLock:
-    """A lock for a file between processes, which the operating system holds on a lock file `FILE.lock`.
-
-    A folder of the network may refuse such locks, each with an error of its own (ENOLCK, EOPNOTSUPP, EIO and others).
-    There, a file `FILE.lock.held` exists while the lock is held. If another process holds the lock, `acquire` waits
-    `wait` seconds for it, and then raises filelock's Timeout.
-    """
-
-    def __init__(self, path: Path, wait: float) -> None:
-        from filelock import FileLock
-
-        self._wait = wait
-        self._lock: BaseFileLock = self._of(FileLock, f"{path}.lock")
-
-    def _of(self, kind: "type[BaseFileLock]", path: str) -> "BaseFileLock":
-        return kind(path, timeout=self._wait, poll_interval=0.01, thread_local=False)
-
-    def exists(self) -> bool:
-        """Return whether there is a lock file. If there is none after a Timeout, the folder is read-only."""
-        return Path(self._lock.lock_file).exists()
-
-    def acquire(self) -> None:
-        """Take the lock. Raises Timeout if another process holds it, and OSError if there can be no lock file."""
-        from filelock import SoftFileLock
-
-        try:
-            self._lock.acquire()
-        except (TimeoutError, PermissionError):  # another process or another user has it
-            raise
-        except (OSError, NotImplementedError):  # the latter is of an older filelock
-            soft = self._of(SoftFileLock, f"{self._lock.lock_file}.held")
-            soft.acquire()
-            self._lock = soft
-
-    def release(self) -> None:
-        """Give the lock back."""
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
 
 def append(file: int, line: bytes) -> None:

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agentmagic.errors import UsageError
 from agentmagic.events import Event
-from agentmagic.history.journal import FileLock, append
+from agentmagic.history.journal import append
 from agentmagic.messages import Usage
-from agentmagic.plain_files import open_number, open_plain
+from agentmagic.plain_files import FileLock, open_number, open_plain
 from agentmagic.serialization import LONGEST_LINE, decoder, encode_record, own_version, shrink
 from agentmagic.text import join_names
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from agentmagic.errors import CassetteError
-from agentmagic.history.journal import FOLDER, FileLock, append, make_folder
-from agentmagic.plain_files import open_number, open_plain
+from agentmagic.history.journal import FOLDER, append, make_folder
+from agentmagic.plain_files import FileLock, open_number, open_plain
 from agentmagic.replay import documents
 from agentmagic.replay.cassette import GOES_ON, HEAD, MARK, Blobs, Cassette, Take, named_blobs, place, state_of
 from agentmagic.replay.exchange import Chain, Encoder, Json

@@ -26,6 +26,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from agentmagic.errors import ProviderError
+from agentmagic.plain_files import FileLock
 from agentmagic.platforms import move_over
 from agentmagic.providers.proxies import proxy_for
 from agentmagic.secrets import redact
@@ -172,13 +173,17 @@ def _only_fetch(target: Path, stop: threading.Event) -> Generator[None]:
 
     Raises Stopped if `stop` is set during the wait for the lock.
     """
-    from filelock import FileLock, Timeout
+    from filelock import Timeout
 
+    lock = FileLock(target, -1)
     try:
-        with FileLock(f"{target}.lock").acquire(cancel_check=stop.is_set):
-            yield
+        lock.acquire(stop.is_set)
     except Timeout:  # filelock raises it for a cancelled wait
         raise Stopped from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _fetch(target: Path, progress: Progress, stop: threading.Event) -> Path:
