@@ -1,6 +1,7 @@
 """Loading into a kernel and leaving it: what it costs, what it binds, what stays behind."""
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -61,9 +62,8 @@ def test_no_cell_runs_after_the_configuration_of_ipython_has_loaded_the_extensio
     config.write_text("get_config().InteractiveShellApp.extensions = ['agentmagic']", encoding="utf-8")
     asked = "__import__('agentmagic.host').host.current_host()._live_runs.in_cell"
     with Kernel(sys.executable, {"IPYTHONDIR": str(tmp_path)}, tmp_path) as kernel:
-        reply = kernel._client.execute(
-            "", silent=True, user_expressions={"in_cell": asked}, reply=True, timeout=TIMEOUT
-        )
+        client: Any = kernel._client
+        reply = client.execute("", silent=True, user_expressions={"in_cell": asked}, reply=True, timeout=TIMEOUT)
         assert reply["content"]["user_expressions"]["in_cell"]["data"]["text/plain"] == "False"
         assert kernel.value(asked) == "True"
 

@@ -46,6 +46,7 @@ def test_a_right_answer_passes_in_every_style(solve, answer):
     assert solve(answer.lesson, answer.exercise, answer.cell()) == f"Solved: exercise {answer.exercise}, at try 1."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", WRONG_ANSWERS, ids=str)
 def test_a_wrong_answer_is_refused(solve, answer):
     said = solve(answer.lesson, answer.exercise, answer.cell())

@@ -1,6 +1,7 @@
 """The tool `run_python`: what its description says of the other tools."""
 
 from types import SimpleNamespace
+from typing import Any
 
 from agentmagic.tools.functions import function_tool
 from agentmagic.tools.notebook.code import program_tool
@@ -18,7 +19,7 @@ def halve(number: int) -> float:
 
 def test_the_order_of_the_other_tools_changes_nothing_that_a_replay_compares():
     definitions = [function_tool(one).definition for one in (double, halve)]
-    run_python = program_tool(SimpleNamespace(namespace={}))
-    one, other = (run_python.among(tools).description for tools in (definitions, definitions[::-1]))
+    among: Any = program_tool(SimpleNamespace(namespace={})).among
+    one, other = (among(tools).description for tools in (definitions, definitions[::-1]))
     assert "tools.double(number)" in one
     assert one == other
