@@ -176,7 +176,7 @@ def test_the_traceback_of_a_function_is_for_the_user_alone(kernel):
     assert "ipykernel" not in shown["text/html"]
     assert "%tb shows where it was raised." in shown["text/plain"]
     raised = re.sub(r"\x1b\[[\d;]*m", "", kernel.run("%tb").error)
-    if Version(IPython.__version__) >= Version("9.14"):  # an older one leaves the first frame out, which is the only one here
+    if Version(IPython.__version__) >= Version("9.14"):  # an older one leaves out the first frame, the only one
         assert "in fail()" in raised
     assert raised.rstrip().endswith("KeyError: 'nothing'")
     assert "agentmagic" not in raised
