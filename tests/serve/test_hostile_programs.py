@@ -93,4 +93,5 @@ def test_a_served_kernel_keeps_its_variables_and_answers_its_clients_and_its_use
                     assert cell.stream.endswith(f"{number}\n"), (program, cell.error)
             answer = client.call("run_python", code="await asyncio.sleep(0.1)\nprecious")
         assert answer == (False, "['mine']")
-        assert kernel.run("print(precious)").stream == "['mine']\n"
+        # An older Jupyter writes into any cell that it cannot send a lone surrogate, which a program printed.
+        assert kernel.run("print(precious)").stream.endswith("['mine']\n")
