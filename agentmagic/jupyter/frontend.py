@@ -155,7 +155,10 @@ def _request(shell: InteractiveShell) -> tuple[bool, bool]:
 
 
 def _parent(shell: InteractiveShell) -> dict[str, dict[str, Any]]:
-    """Return the front end's message that the kernel is processing, such as the request to run a cell."""
+    """Return the front end's message that the kernel is processing, such as the request to run a cell.
+
+    There is none while the configuration of IPython loads the extension. ipykernel 6 has None then.
+    """
     kernel_shell = cast("Any", shell)
     # In JupyterLite only the kernel has `get_parent`.
-    return (kernel_shell if hasattr(kernel_shell, "get_parent") else kernel_shell.kernel).get_parent()
+    return (kernel_shell if hasattr(kernel_shell, "get_parent") else kernel_shell.kernel).get_parent() or {}

@@ -2,8 +2,10 @@
 
 import json
 from contextlib import nullcontext
+from importlib.metadata import version
 
 import pytest
+from packaging.version import Version
 from playwright.sync_api import expect
 
 from tests.browser.axe import serious, unnamed
@@ -58,7 +60,8 @@ def test_keys_open_the_panel_ask_and_approve_in_it_and_go_back_to_the_notebook(o
     assert serious(notebook.page, ".agentmagic-dock") == []
     dock.send("tea")
     dock.button("Approve").wait_for()
-    assert unnamed(notebook.page) == []
+    if Version(version("jupyterlab")) >= Version("4.6"):  # an older one does not hide the icons of tabs from readers
+        assert unnamed(notebook.page) == []
     see_mark(notebook)
     editor(notebook, 1).click()
     dock.press(GO)
