@@ -133,7 +133,7 @@ class FileLock:
             self._lock.acquire(cancel_check=cancel_check)
         except (TimeoutError, PermissionError):  # another process or another user has it
             raise
-        except (OSError, NotImplementedError):  # the latter is of an older filelock
+        except OSError:
             soft = self._of(SoftFileLock, f"{self._lock.lock_file}.held")
             soft.acquire(cancel_check=cancel_check)
             self._lock = soft

@@ -51,9 +51,8 @@ class UserCosts:
     month: CostSum = field(default_factory=CostSum)
     whole: CostSum = field(default_factory=CostSum)
 
-    def add(self, line: LedgerLine) -> None:
-        """Add a paid request."""
-        day = today()
+    def add(self, line: LedgerLine, day: str) -> None:
+        """Add a paid request. `day` is today."""
         self.requests += 1
         self.tokens += line.tokens
         self.whole += line.cost
@@ -71,8 +70,12 @@ class UserCosts:
 
 @dataclass(slots=True)
 class HomeLedgers:
-    """What is found in the homes. `bad_lines` are lines of ledgers, `cut_homes` homes with too many files or bytes."""
+    """What is found in the homes on a `day`.
 
+    `bad_lines` are lines of ledgers, `cut_homes` homes with too many files or bytes.
+    """
+
+    day: str = field(default_factory=today)
     users: dict[str, UserCosts] = field(default_factory=dict[str, UserCosts])
     total: UserCosts = field(default_factory=UserCosts)
     refused_homes: int = 0
@@ -129,7 +132,7 @@ class HomeLedgers:
                 self.bad_lines += 1
                 continue
             for costs in (self.users.setdefault(name, UserCosts()), self.total):
-                costs.add(line)
+                costs.add(line, self.day)
         return read
 
 

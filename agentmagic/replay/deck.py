@@ -85,14 +85,14 @@ class Deck:
     @property
     def mode(self) -> Replay:
         """The mode of the next turn. The environment variable sets it or, if that is not set, the session does."""
-        return settings.replay_override() or self._mode or "live"
+        return self.mode_of()
 
     def mode_of(self, choice: Replay | None = None) -> Replay:
         """Return the mode of a turn that chooses `choice`. A turn that chooses "live" never uses the cassette.
 
         Every other choice gives way to the environment variable.
         """
-        return choice if choice == "live" else settings.replay_override() or choice or self.mode
+        return choice if choice == "live" else settings.replay_override() or choice or self._mode or "live"
 
     def answers(self, choice: Replay | None = None) -> bool:
         """Return whether recorded answers replace the model's in a turn that chooses `choice`."""

@@ -83,12 +83,9 @@ async def wait() -> str:
 """Cells that define a tool which asks, and one that waits until a gate is opened."""
 
 
-subshells = pytest.mark.skipif(
-    int(version("ipykernel").partition(".")[0]) < 7, reason="needs ipykernel 7, which takes messages while a cell runs"
-)
-later_outputs = pytest.mark.skipif(
-    int(version("ipykernel").partition(".")[0]) < 7, reason="needs ipykernel 7, which updates a cell that has ended"
-)
+is_older = int(version("ipykernel").partition(".")[0]) < 7
+subshells = pytest.mark.skipif(is_older, reason="needs ipykernel 7, which takes messages while a cell runs")
+later_outputs = pytest.mark.skipif(is_older, reason="needs ipykernel 7, which updates a cell that has ended")
 missing = pytest.mark.skipif(OLDEST not in os.environ, reason=f"{OLDEST} names no Python with the oldest versions")
 every_kernel = pytest.mark.parametrize(
     "shared_kernel",
