@@ -144,10 +144,6 @@ def _dotenv_values(path: Path) -> Mapping[str, str | None]:
     return dotenv_values(stream=StringIO(read_plain_text(path)))
 
 
-def _from_dotenv(name: str) -> str | None:
-    return _dotenv().get(name)
-
-
 def _project() -> Mapping[str, Any]:
     """Return the table `tool.agentmagic` of the nearest `pyproject.toml`, in the working directory or above it."""
     here = Path.cwd()
@@ -202,7 +198,7 @@ def find_key_with_place(names: Sequence[str], *, keyring: bool = True) -> tuple[
     places: dict[str, Callable[[str], str | None]] = {
         "the environment": variable,
         "this kernel's memory": _typed_keys.get,
-        ".env": _from_dotenv,
+        ".env": lambda name: _dotenv().get(name),
     }
     if keyring:
         places["the system keyring"] = _from_keyring

@@ -548,10 +548,7 @@ class Gate:
             call = copy_call(replace(call, arguments=arguments))
         except ToolError as error:
             return call, str(error)
-        return call, await self._problem(tool, call)
-
-    async def _problem(self, tool: Tool, call: ToolCall) -> str:
-        return check_arguments(tool.definition, call.arguments) or await self.forbids(tool, call)
+        return call, check_arguments(tool.definition, call.arguments) or await self.forbids(tool, call)
 
 
 class _HookFailed(Exception):

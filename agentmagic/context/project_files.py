@@ -109,7 +109,7 @@ def find_files(folder: Path, kinds: Collection[FileKind] = get_args(FileKind), h
     for level in reversed(levels):  # if files have the same name, the one nearest to `folder` is used
         for path in _skills(level, problems) if "skill" in kinds else ():
             files_by_name = _read_or_report("skill", path, levels, problems) | files_by_name
-        for path in _commands(level, problems):
+        for path in (one for one in _children(level / COMMANDS, problems) if one.suffix == ".md"):
             files_by_name = _read_or_report("command", path, levels, problems) | files_by_name
     files = sorted(files_by_name.values(), key=_place)
     return FoundFiles(folder, tuple(files), tuple(problems))
@@ -155,10 +155,6 @@ def _skills(level: Path, problems: list[str]) -> Iterator[Path]:
     for place in SKILL_FOLDERS:
         for folder in _children(level / place, problems):
             yield from _existing(folder, SKILL)
-
-
-def _commands(level: Path, problems: list[str]) -> Iterator[Path]:
-    yield from (one for one in _children(level / COMMANDS, problems) if one.suffix == ".md")
 
 
 def _read_or_report(

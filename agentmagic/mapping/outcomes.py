@@ -144,10 +144,7 @@ class MapResult:
             return
         rows_by_place = {row.place: row for row in self.rows}
         for place in range(self._source.total):
-            yield rows_by_place.get(place) or self._empty_row(place)
-
-    def _empty_row(self, place: int) -> MapRow:
-        return MapRow(place, self._source.label(place), "", "not asked")
+            yield rows_by_place.get(place) or MapRow(place, self._source.label(place), "", "not asked")
 
     def _frame(self, rows: Sequence[MapRow]) -> Any:
         columns = {

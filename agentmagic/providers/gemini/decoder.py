@@ -14,7 +14,7 @@ from agentmagic.errors import (
     ProviderError,
     StreamBroken,
 )
-from agentmagic.messages import Citation, ProviderData, Reasoning, Text, ToolCall, Usage
+from agentmagic.messages import ProviderData, Reasoning, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelEvent, ModelFinished
 from agentmagic.providers.error_bodies import find_error, status_of
 from agentmagic.providers.failures import Fault, Vendor, error_for, quote, stream_broken
@@ -196,7 +196,9 @@ class Decoder:
         if not self._reason:
             raise stream_broken("the response ended before it was complete")
         yield from self._texts.take(self._writer.finish())
-        yield from self._texts.close(self._citations())
+        yield from self._texts.close(
+            citations(self._texts.text, clean_data(self._grounding), clean_data(self._recited))
+        )
         if self._only_metadata:
             for part in metadata_parts(self._grounding, self._urls, PROVIDER, self._mint):
                 yield from self._writer.whole(part)
@@ -225,9 +227,6 @@ class Decoder:
             self._grounding = figures_so_far(self._grounding, object_of(candidate.get("groundingMetadata")))
             self._recited += objects_of(sources_of(object_of(candidate.get("citationMetadata"))))[:MOST_CITATIONS]
             self._urls = figures_so_far(self._urls, object_of(candidate.get("urlContextMetadata")))
-
-    def _citations(self) -> Iterator[Citation]:
-        return citations(self._texts.text, clean_data(self._grounding), clean_data(self._recited))
 
     def _part(self, part: Json) -> Iterator[ModelEvent]:
         text = text_of(part.get("text"))
