@@ -5,9 +5,6 @@ from collections.abc import Mapping
 from agentmagic import errors
 from agentmagic.text import did_you_mean
 
-PAGE = "docs/reference/errors.md"
-"""The page of the documentation that lists the messages of each code; each code is a heading."""
-
 MEANINGS: Mapping[str, str] = {
     "turn-failed": (
         "An error that agentmagic did not expect ended the turn. The message shows the error of the code that failed. "
@@ -256,10 +253,10 @@ def _codes_of_classes() -> dict[str, str]:
 
 
 def explain(text: str) -> str:
-    """Return the explanation of an error code and the address of its docs. Raises UsageError for an unknown code."""
+    """Return the explanation of an error code. Raises UsageError for an unknown code."""
     if not (code := find_code(text)):
         suggestion = did_you_mean(text, MEANINGS)
         raise errors.UsageError(
             f"No error has the code {text!r}.{suggestion} The code stands in brackets behind the message."
         )
-    return f"{code}: {MEANINGS[code]}\n\nThe documentation lists its messages: {PAGE}#{code}"
+    return f"{code}: {MEANINGS[code]}"

@@ -12,6 +12,7 @@ import polars as pl
 from sklearn import cluster, decomposition, linear_model, metrics, model_selection, neighbors, preprocessing, tree
 
 from tests.undo.frame_programs import FrameNotebook
+from tests.undo.random_programs import guarded
 
 CHANGES = """
 import numpy; numpy.random.seed({n})
@@ -83,9 +84,7 @@ class PackageNotebook(FrameNotebook):
     def program(self) -> str:
         lines = [self.package_line() for _ in range(self.random.randint(1, 4))]
         lines += [super().program()] if self.random.random() < 0.5 else []
-        return "\n".join(
-            f"try:\n    {line.replace(chr(10), chr(10) + '    ')}\nexcept Exception: pass" for line in lines
-        )
+        return guarded(lines)
 
 
 # -- docstrings ------------------------------------------------------------------------------------------

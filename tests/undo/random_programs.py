@@ -116,6 +116,11 @@ ANYWHERE = [
 ]  # fmt: skip
 
 
+def guarded(lines: list[str]) -> str:
+    """Return a program of statements that may fail, and do not end it."""
+    return "\n".join(f"try:\n    {line.replace(chr(10), chr(10) + '    ')}\nexcept Exception: pass" for line in lines)
+
+
 class Notebook:
     """A namespace with random variables, and programs over them. Subclasses have variables of other kinds."""
 
@@ -144,9 +149,7 @@ class Notebook:
             else:
                 name = self.random.choice(list(self.kinds))
                 lines.append(self._fill(self.random.choice(self.changes[self.kinds[name]]), v=name))
-        return "\n".join(
-            f"try:\n    {line.replace(chr(10), chr(10) + '    ')}\nexcept Exception: pass" for line in lines
-        )
+        return guarded(lines)
 
     def run(self, program: str) -> None:
         exec(compile(program, "<cell>", "exec"), self.space)  # noqa: S102
