@@ -18,9 +18,9 @@ from typing import Any
 from agentmagic.errors import usage_code
 
 ROOT = Path(__file__).parent.parent
-MOST = 12
+MOST = 40
 """How many texts an expression may be; one that may be more is a word in capitals."""
-DEEPEST = 5
+DEEPEST = 6
 """How many names, properties and calls are followed in a row to find a whole message; one to find a piece of it."""
 ADDED = {"MissingExtra": " needs a package that is not installed. Run: pip install 'agentmagic[EXTRA]'"}
 """What a class adds to the text that it is made with."""
@@ -28,7 +28,7 @@ ROOTS = {"AgentMagicError", "BudgetExhausted"}
 """The classes whose messages people see, with those below them."""
 FOR_MODELS = {"ToolError"}
 """The classes whose messages models see."""
-TELLING = {"why_exhausted", "why_refused", "open_plan_message"}
+TELLING = {"why_refused", "why_stopped", "open_plan_message"}
 """Methods and properties that return a message; they are followed on other objects than `self` too."""
 SAME = {"redact", "clip", "cut", "sanitize", "str"}
 """Functions that return about the text that they are given."""
