@@ -25,16 +25,11 @@ from agentmagic.history.paid_turns import Journals, day_of
 from agentmagic.log import logger
 from agentmagic.messages import Usage
 from agentmagic.plain_files import FileLock, open_number, open_plain, read_plain
-from agentmagic.text import plural, sanitize, single_line
+from agentmagic.text import sanitize, single_line
 
 Period = Literal["day", "month"]
 DAILY, MONTHLY = "AGENTMAGIC_DAILY_BUDGET", "AGENTMAGIC_MONTHLY_BUDGET"
 """Environment variables: budgets in US dollars for all sessions of a folder."""
-_VARIABLES: tuple[tuple[str, Period], ...] = ((DAILY, "day"), (MONTHLY, "month"))
-_SETTINGS: tuple[tuple[str, Period], ...] = (("daily_budget", "day"), ("monthly_budget", "month"))
-"""The class settings that limit the costs of a period."""
-WARN_AT = 0.8
-"""The share of a budget at which the user is warned."""
 PATIENCE = 1.0
 """Seconds to wait while another kernel locks the ledger. Writing a line takes less than a millisecond."""
 PIECE = 2**20
@@ -267,7 +262,7 @@ def ledger() -> PaidRequests:
     return PaidRequests()
 
 
-# -- accounts and budgets --------------------------------------------------------------------------
+# -- accounts --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,70 +282,8 @@ def work_folder() -> str:
     return str(own_folder() or "")
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodCap:
-    """The budget of a day or a month.
-
-    `limit` is in US dollars. `setting` is the name of the setting or variable that sets the budget. `folder` is the
-    folder to which it applies, or None if it applies to all folders, as a classroom budget does. `class_setting` names
-    the setting and its file if classroom settings have set the budget. It is "" if an environment variable has set it.
-    """
-
-    period: Period
-    limit: float
-    setting: str
-    folder: str | None = None
-    class_setting: str = ""
-
-    @property
-    def when(self) -> str:
-        """The budget's period in words, for messages to users."""
-        return "today" if self.period == "day" else "this month"
-
-    def costs(self) -> CostSum:
-        """Return what has been spent on the present day or in the present month, to compare with `limit`."""
-        return ledger().costs(self.period, self.folder)
-
-    def problem(self) -> str:
-        """Return why the budget cannot be enforced, or "" if it can."""
-        if not (why := ledger().problem):
-            return ""
-        return f"{why}, so {self.setting} cannot be kept and no request was sent. Make the file writable and try again."
-
-    def warning(self) -> str:
-        """Return a warning if 80% (WARN_AT) of the budget is spent, but only once a day or month, or else return ""."""
-        total, key = self.costs(), (f"{self.setting} {self.limit}", today()[: 10 if self.period == "day" else 7])
-        if total.cost < WARN_AT * self.limit or key in ledger().shown_warnings:
-            return ""
-        ledger().shown_warnings.add(key)
-        return (
-            f"${total.cost:.2f} of the ${self.limit:.2f} of {self.class_setting or self.setting} are spent {self.when}"
-            f"{_unpriced_note(total)}. At 100 % no further request is sent."
-        )
-
-    def __str__(self) -> str:
-        total = self.costs()
-        remaining = max(0.0, self.limit - total.cost)
-        return f"${remaining:.2f} of ${self.limit:.2f} are left {self.when} ({self.setting}){_unpriced_note(total)}"
-
-
-def _unpriced_note(total: CostSum) -> str:
-    return f"; not in it: {plural(total.unpriced, 'request')} of unknown price" if total.unpriced else ""
-
-
-def period_caps() -> list[PeriodCap]:
-    """Return the day and month budgets that apply here. Raises UsageError if a variable for one is not a number."""
-    bounds, caps = class_settings(), list[PeriodCap]()
-    for variable, period in _VARIABLES:
-        if (limit := _dollars(variable)) is not None:
-            caps.append(PeriodCap(period, limit, variable, work_folder()))
-    for name, period in _SETTINGS:
-        if (limit := cast("float | None", getattr(bounds, name))) is not None:
-            caps.append(PeriodCap(period, limit, name.replace("_", "-"), class_setting=bounds.setting_with_file(name)))
-    return caps
-
-
-def _dollars(variable: str) -> float | None:
+def dollars(variable: str) -> float | None:
+    """Return the limit of cost in an environment variable, or None. Raises UsageError if it is not a number above 0."""
     if (text := settings.variable(variable)) is None:
         return None
     try:

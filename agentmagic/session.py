@@ -43,7 +43,7 @@ from agentmagic.history.repair import repair
 from agentmagic.host import MapView, current_host
 from agentmagic.log import logger
 from agentmagic.loop.agent_calls import inner_toolsets
-from agentmagic.loop.budgets import Budget, BudgetExhausted, period_budgets
+from agentmagic.loop.budgets import NOTHING, BudgetExhausted, Meter, period_meters
 from agentmagic.loop.inner_turn import turn_of_row
 from agentmagic.loop.step import Preview, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
@@ -448,7 +448,7 @@ class Session:
                 approvals=self._approvals,
                 seen_notices=self._noted,
                 unreachable=self._unreachable,
-                budgets=(_budget("turn", recipe.max_cost, recipe.max_tokens),),
+                meters=(_meter("turn", recipe.max_cost, recipe.max_tokens),),
                 watcher=Watcher({}),
                 account=self._account(),
                 name=self.name if recipe.agent_tools else "",
@@ -475,7 +475,7 @@ class Session:
                 raise UsageError("These rows cannot be asked again from here. Run the cell of the map again.")
             learn_secrets()
             caps = self._caps(work.turn.model.name)
-            return self._begin_map(replace(work, budgets=caps, notices=()), run.view)
+            return self._begin_map(replace(work, meters=caps, notices=()), run.view)
 
     def _begin_map(self, work: MapWork, view: MapView | None) -> MapRun:
         run = self._map = MapRun(work, view)
@@ -511,18 +511,18 @@ class Session:
         first = next(prompts.read(), None)
         if first is None or first.prompt is None:
             raise UsageError(first.problem if first is not None else "There are no rows, so nothing would be sent.")
-        row = turn_of_row(turn, model=turn.model, prompt=first.prompt, values=first.values, purse=turn.purse)
+        row = turn_of_row(turn, model=turn.model, prompt=first.prompt, values=first.values, row=None)
         return engine().call(preview(row)), first.values
 
-    def _caps(self, model: str, *, is_paid: bool = True) -> tuple[Budget, ...]:
+    def _caps(self, model: str, *, is_paid: bool = True) -> tuple[Meter, ...]:
         """Return the budgets that many turns share: those of the session, a classroom's kernel, the day, and the month.
 
         The budgets of day and month do not limit a model that costs nothing. They are left out if the turn is replayed
         (`is_paid` is false).
         """
-        session = _budget("session", self.max_cost, self.max_tokens, self._paid_usage)
-        kernel = replace(_budget("kernel", None, None), live=lambda: ledger().here)
-        return session, kernel, *(period_budgets(model) if is_paid else ())
+        session = _meter("session", self.max_cost, self.max_tokens, self._paid_usage)
+        kernel = replace(_meter("kernel", None, None), live=lambda: ledger().here)
+        return session, kernel, *(period_meters(model) if is_paid else ())
 
     def _account(self) -> Account:
         """Return the account of this session, under which the ledger (the record of all costs) lists its requests."""
@@ -708,7 +708,7 @@ class Session:
             draft = self._draft(self.agent, self.toolsets(), COMPACT)
             project = _project(self.agent, TurnSettings())
             turn = replace(draft, view=self._view, account=self._account(), project=project)
-            turn = replace(turn, budgets=self._caps(turn.model.name))
+            turn = replace(turn, meters=self._caps(turn.model.name))
             try:
                 compaction = engine().call(self._connections.with_loop(compact(turn)))
             except BudgetExhausted as spent:
@@ -1057,11 +1057,9 @@ class Session:
         """Return the context of a turn, and queue the notices that the turn begins with."""
         driver = settings.driver
         facts = self._facts_of(model) if driver is None else CLIENT_FACTS
-        budgets = (  # made first: a turn that is refused because of a budget must queue no notices
-            (_budget("turn", recipe.max_cost, recipe.max_tokens), *self._caps(model.name, is_paid=is_paid))
-            if driver is None
-            else ()  # a call of an MCP client costs nothing
-        )
+        # Made first: a turn that is refused because of a budget must queue no notices.
+        own = () if driver is not None else (_meter("turn", recipe.max_cost, recipe.max_tokens),)
+        meters = (*own, *self._caps(model.name, is_paid=is_paid))
         overrides = override_notes(None if driver else model.name, _chosen_model(recipe), settings.replay)
         infos = (*overrides, *self._connections.notes(recipe, model))
         self._notices.extend(Notice("info", words) for words in self._noted.new(infos))
@@ -1076,7 +1074,7 @@ class Session:
             approvals=self._approvals if driver is None else driver.approvals,
             facts=facts,
             view=self._view if driver is None else driver.view,
-            budgets=budgets,
+            meters=meters,
             notices=self._notices,
             step=settings.step and bool(settings.attended),
             values=tuple(settings.values),
@@ -1086,7 +1084,6 @@ class Session:
             caller="" if driver is None else driver.model.name,
             account=self._account(),
             name=self.name if recipe.agent_tools else "",
-            inner_budgets=() if driver is None else self._caps(model.name, is_paid=is_paid),
         )
 
     def _sources(self, recipe: Agent, settings: TurnSettings) -> Sequence[Toolset]:
@@ -1194,10 +1191,10 @@ def _size_of(event: Event) -> int:
             return 0
 
 
-def _budget(of: str, max_cost: float | None, max_tokens: int | None, before: Usage = Usage()) -> Budget:  # noqa: B008
-    """Return a budget. Classroom limits replace limits that are None. Raises UsageError for a limit above theirs.
+def _meter(of: str, max_cost: float | None, max_tokens: int | None, spent: Usage = NOTHING) -> Meter:
+    """Return a meter. Classroom limits replace limits that are None. Raises UsageError for a limit above theirs.
 
-    `of` names the budget: "turn", "session" or "kernel". `before` is the usage that already counts towards it.
+    `of` names what is limited: "turn", "session" or "kernel". `spent` is the usage that already counts towards it.
     """
     bounds, prefix = class_settings(), "" if of == "turn" else "session_"
     cost = bounds.cap("max_cost", max_cost, session=bool(prefix))
@@ -1205,4 +1202,4 @@ def _budget(of: str, max_cost: float | None, max_tokens: int | None, before: Usa
     limits = {"max_cost": max_cost, "max_tokens": max_tokens}
     caps = [f"{prefix}{name}" for name, own in limits.items() if own is None]
     class_limits = " and ".join(bounds.setting_with_file(name) for name in caps if getattr(bounds, name) is not None)
-    return Budget(of, cost, None if tokens is None else int(tokens), before, class_limits)
+    return Meter(of, cost, None if tokens is None else int(tokens), spent, class_limits)

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from agentmagic import Agent, ModelSettings, ScriptedModel, Session, UsageError, classroom, register_model, usage
-from agentmagic.bill import DAILY, MONTHLY, PaidRequests, folder_bill, ledger, own_state_folder, period_caps, today
+from agentmagic.bill import DAILY, MONTHLY, PaidRequests, folder_bill, ledger, own_state_folder, today
 from agentmagic.events import Notice
 from agentmagic.history import paid_turns
+from agentmagic.loop.budgets import period_meters
 from agentmagic.messages import Usage
 from agentmagic.providers import catalog
 from agentmagic.testing import run
@@ -116,8 +117,8 @@ def test_a_price_that_is_unknown_is_said_and_not_counted_as_nothing(folder, monk
     assert refused.error.startswith(
         f"The price of this model is unknown, so {DAILY} cannot be kept. Register the price"
     )
-    (cap,) = period_caps()
-    assert str(cap) == f"$1.00 of $1.00 are left today ({DAILY}); not in it: 1 request of unknown price"
+    (meter,) = period_meters()
+    assert str(meter) == f"$1.00 of $1.00 are left today ({DAILY}); not in it: 1 request of unknown price"
     assert [row["cost"] for row in folder_bill().rows] == [None]
 
 

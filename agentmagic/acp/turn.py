@@ -36,7 +36,7 @@ from agentmagic.events import (
     Working,
 )
 from agentmagic.history.history import History
-from agentmagic.loop.budgets import BudgetExhausted, PeriodBudget
+from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.loop.retry import stream_once
 from agentmagic.loop.step import Steps
 from agentmagic.loop.stepping import Stepper
@@ -150,7 +150,7 @@ class _OutsideSteps(Steps):
         with turn.traffic.exchange(request, self.number) as exchange:
             answer = await await_with_grace(stream_once(self._model, request, exchange.parts, self._emit))
             step_end = exchange.finished = replace(answer, usage=self._step_usage(answer))
-        self.usage += step_end.usage
+        self.spend(step_end.usage)
         if step_end.usage.requests:
             self._pay(step_end.usage)
         self.charged = self.charged if step_end.reason == CONTINUES else 0.0
@@ -160,20 +160,14 @@ class _OutsideSteps(Steps):
 
     def check_budgets(self, dollars: float) -> None:
         """Raise BudgetExhausted if a budget does not allow the running prompt to cost so many US dollars."""
-        for budget in self._turn.budgets:
-            usage = self.usage if budget.live is None else budget.live()
-            before = replace(budget.before, cost=budget.before.cost or 0.0)  # an unknown earlier cost counts as 0
-            usage = replace(usage, cost=(usage.cost or 0.0) + dollars)
-            message = replace(budget, before=before, live=None).why_exhausted(usage)
-            if not message and isinstance(budget, PeriodBudget):  # its record of costs has no running prompt
-                message = budget.why_refused(usage, dollars, 0)
-            if message:
-                raise BudgetExhausted(message)
+        for meter in self._limited:
+            if reason := meter.why_stopped(dollars):
+                raise BudgetExhausted(reason)
 
     def add_unfinished(self) -> None:
         """Add the cost that the agent reported for an unfinished prompt to the usage of the turn."""
         if self.charged:
-            self.usage += (used := Usage(requests=1, cost=self.charged))
+            self.spend(used := Usage(requests=1, cost=self.charged))
             self._pay(used)
             self.charged = 0.0
 

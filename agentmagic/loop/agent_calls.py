@@ -12,7 +12,7 @@ from agentmagic.context.rules import NO_PROJECT
 from agentmagic.context.skills import with_skills
 from agentmagic.errors import AgentMagicError, CassetteError, ReplayMismatch, ToolError, UsageError, describe
 from agentmagic.events import Event, Notice
-from agentmagic.loop.budgets import Budget, period_budgets
+from agentmagic.loop.budgets import Meter, period_meters
 from agentmagic.loop.inner_turn import turn_of_agent_tool
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.loop.turn_context import DEEPEST_TURN, AgentPath, OuterTurn, TurnContext
@@ -131,10 +131,11 @@ class AgentTools:
             prompt=prompt,
             approvals=self._approvals.setdefault(path, Approvals(self._in_doubt)),
             facts=info(model.name, address_of(model)),
-            budgets=(
-                Budget(f"agent {agent_tool.name}", agent_tool.max_cost, agent_tool.max_tokens),
-                Budget("turn", recipe.max_cost, recipe.max_tokens),
-                *(period_budgets(model.name) if is_paid else ()),
+            meters=(
+                Meter(f"agent {agent_tool.name}", agent_tool.max_cost, agent_tool.max_tokens),
+                Meter("turn", recipe.max_cost, recipe.max_tokens),
+                *(period_meters(model.name) if is_paid else ()),
+                *around.meters,
             ),
             notices=notices,
             project=project,

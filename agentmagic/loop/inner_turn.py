@@ -12,7 +12,7 @@ from agentmagic.agent import Agent
 from agentmagic.approval.approvals import Approvals
 from agentmagic.context.rules import Project
 from agentmagic.events import Notice, PromptValue
-from agentmagic.loop.budgets import Budget, Purse
+from agentmagic.loop.budgets import Meter, Reservations
 from agentmagic.loop.turn_context import OuterTurn, TurnContext
 from agentmagic.messages import Message
 from agentmagic.providers.base import Model
@@ -36,7 +36,7 @@ ORIGINS: Mapping[str, Mapping[Kind, Origin]] = {
     "approvals": {"agent tool": "own", "row": "outer"},
     "facts": {"agent tool": "own", "row": "outer"},
     "view": {"agent tool": "new", "row": "new"},
-    "budgets": {"agent tool": "own", "row": "outer"},  # those of the outer turn hold by the purse
+    "meters": {"agent tool": "own", "row": "made"},  # each row counts for itself; the map limits it by `row`
     "notices": {"agent tool": "own", "row": "new"},
     "plan": {"agent tool": "new", "row": "new"},
     "step": {"agent tool": "made", "row": "new"},
@@ -46,14 +46,12 @@ ORIGINS: Mapping[str, Mapping[Kind, Origin]] = {
     "seen_notices": {"agent tool": "outer", "row": "outer"},
     "unreachable": {"agent tool": "outer", "row": "outer"},
     "watcher": {"agent tool": "outer", "row": "outer"},
-    "purse": {"agent tool": "made", "row": "own"},
-    "row": {"agent tool": "outer", "row": "made"},  # each request that a row causes waits with the rows
+    "row": {"agent tool": "outer", "row": "own"},  # each request that a row causes waits with the rows
     "caller": {"agent tool": "new", "row": "new"},  # the model of the inner turn makes the calls
     "project": {"agent tool": "own", "row": "outer"},
     "account": {"agent tool": "made", "row": "outer"},
     "around": {"agent tool": "made", "row": "new"},
     "name": {"agent tool": "own", "row": "outer"},
-    "inner_budgets": {"agent tool": "new", "row": "outer"},
 }
 """For each field of `TurnContext`, where it comes from in the turn of an agent tool and in the turn of a row."""
 
@@ -67,7 +65,7 @@ class AgentTurnFields(TypedDict):
     prompt: Message
     approvals: Approvals
     facts: ModelInfo
-    budgets: Sequence[Budget]
+    meters: Sequence[Meter]
     notices: deque[Notice]
     project: Project
     name: str
@@ -79,14 +77,13 @@ class RowFields(TypedDict):
     model: Model
     prompt: Message
     values: tuple[PromptValue, ...]
-    purse: Purse
+    row: Reservations | None
 
 
 def turn_of_agent_tool(around: OuterTurn, **own: Unpack[AgentTurnFields]) -> TurnContext:
     """Return the context of an agent tool's turn, inside the outer turn that called the tool."""
     made = {
         "step": around.steps,
-        "purse": around.purse(priced=own["facts"].priced),
         "account": replace(around.turn.account, name=own["name"]),
         "around": around,
     }
@@ -95,7 +92,7 @@ def turn_of_agent_tool(around: OuterTurn, **own: Unpack[AgentTurnFields]) -> Tur
 
 def turn_of_row(shared: TurnContext, **own: Unpack[RowFields]) -> TurnContext:
     """Return the context of a row's turn. `shared` is the context that the map has for all its rows."""
-    return _inner_turn("row", shared, {"row": True}, own)
+    return _inner_turn("row", shared, {"meters": tuple(map(replace, shared.meters))}, own)
 
 
 def _inner_turn(kind: Kind, outer: TurnContext, made: Mapping[str, Any], own: Mapping[str, Any]) -> TurnContext:

@@ -22,7 +22,7 @@ from agentmagic.events import (
     StepStarted,
     Working,
 )
-from agentmagic.loop.budgets import Budget, BudgetExhausted
+from agentmagic.loop.budgets import NOTHING, UNKNOWN_COST, BudgetExhausted, Meter, keep
 from agentmagic.loop.hosting import take_hosted
 from agentmagic.loop.retry import Hear, OnRetry, PartEvent, ask
 from agentmagic.loop.stepping import Stepper
@@ -104,8 +104,8 @@ class Steps:
     """Takes the steps of a turn. A step is one model request, whose response is emitted part by part.
 
     `number` counts the steps. `tools` are the tools of the turn; when the first long result is shortened, a tool is
-    added that reads the rest. `fold` holds the messages of the turn so far. `unreported` is an estimate of the tokens
-    of responses whose provider does not count tokens. The model's provider itself runs the `hosted` tools.
+    added that reads the rest. `fold` holds the messages of the turn so far. The `meters` count the usage of the
+    turn and of inner turns. The model's provider itself runs the `hosted` tools.
     """
 
     def __init__(
@@ -113,8 +113,10 @@ class Steps:
     ) -> None:
         self.hosted: tuple[Tool, ...] = ()
         self.number = 0
-        self.usage: Usage = Usage()
-        self.unreported = Usage()
+        self._own_meter = Meter("turn")
+        # The calls of an outside program cost nothing, so its turn is not limited. Its inner turns are.
+        self._limited = [] if turn.caller else [meter for meter in turn.meters if meter.is_limited]
+        self.meters = (self._own_meter, *turn.meters)
         self._turn = turn
         self._model = turn.model
         self._schema = turn.agent.output_schema
@@ -215,7 +217,7 @@ class Steps:
         The history is compacted first if the messages are too long. Raises BudgetExhausted if a budget is used up.
         """
         self.keep_budgets()
-        for warning in filter(None, (budget.warning() for budget in self._turn.budgets)):
+        for warning in filter(None, (meter.warning() for meter in self._limited)):
             self._emit(Notice("warning", warning))
         messages = self._messages
         await self._fit_pictures(messages)
@@ -284,41 +286,47 @@ class Steps:
         """
         if self._turn.around is not None:
             purpose = f"{self._turn.name}: {purpose or f'step {self.number}'}"
-        row = (deadline or self._stepper.gate.deadline) if self._turn.row and self._stepper is not None else None
-        retry = self._turn.agent.retry
-        async with self._turn.purse.paying(request) as payment:
+        row = self._turn.row
+        waits = (deadline or self._stepper.gate.deadline) if row and self._stepper is not None else None
+        retry, pay = self._turn.agent.retry, self._turn.account.pay
+        aside = NOTHING if row is None else await row.set_aside(request)
+        used: Usage | None = NOTHING
+        try:
             with self._turn.traffic.exchange(request, self.number, purpose) as exchange:
-                try:
-                    pay = self._turn.account.pay
-                    response = await ask(self._model, exchange, retry, hear, on_retry, self._say_mend, pay, row)
-                except ProviderError as error:
-                    payment.usage = error.usage or Usage()
-                    self.usage += payment.usage
-                    raise
+                response = await ask(self._model, exchange, retry, hear, on_retry, self._say_mend, pay, waits)
                 exchange.finished = response
-            payment.usage = response.usage
-        self.usage += response.usage
+            used = response.usage
+        except ProviderError as error:
+            used = error.usage or NOTHING
+            raise
+        except asyncio.CancelledError:
+            used = None
+            raise
+        finally:
+            if row is not None:
+                row.give_back(request, aside, used)
+            self.spend(used or NOTHING)
         return response
 
-    def keep_inner_budgets(self, priced: bool) -> None:
-        """Raise BudgetExhausted if an inner turn may send no request. `priced`: whether its model's price is known."""
-        self.keep_budgets(priced=priced)
-        _keep(self._turn.inner_budgets, self.usage if priced else replace(self.usage, cost=None))
-
-    def keep_budgets(self, *, priced: bool = True) -> None:
+    def keep_budgets(self) -> None:
         """Raise BudgetExhausted if a budget is used up, or cannot be checked because the model's price is unknown."""
-        usage = self.usage + self.unreported
-        if not (priced and self._turn.facts.priced):
-            usage = replace(usage, cost=None)
-        _keep(self._turn.budgets, usage)
+        keep(self._limited, NOTHING if self._turn.facts.priced else UNKNOWN_COST)
+
+    @property
+    def usage(self) -> Usage:
+        """The usage of the turn so far, that of inner turns included."""
+        return self._own_meter.spent
 
     def spend(self, usage: Usage) -> None:
-        """Add the usage of an inner turn (the turn of an agent tool) to this turn."""
-        self.usage += usage
+        """Count the usage of a request in all meters of the turn."""
+        for meter in self.meters:
+            meter.spend(usage)
 
     def _measure(self, response: ModelFinished) -> None:
-        if not (response.usage.input_tokens or response.usage.output_tokens):
-            self.unreported += Usage(input_tokens=self._context.estimate(self._messages))
+        if not (response.usage.input_tokens or response.usage.output_tokens):  # the provider does not count tokens
+            estimate = Usage(input_tokens=self._context.estimate(self._messages))
+            for meter in self._limited:
+                meter.spend(estimate)
         elif response.once:  # otherwise the provider generated several times, and counted the conversation each time
             self._context.measured(len(self._messages) - 1, response.usage)
 
@@ -399,8 +407,3 @@ class Steps:
         settings = self._settings.only({*SETTINGS} - {"max_output_tokens"})
         response = await self._ask(replace(request, settings=settings), hear, on_retry, purpose, deadline)
         return "".join(texts), response.usage
-
-
-def _keep(budgets: Sequence[Budget], usage: Usage) -> None:
-    if reason := next(filter(None, (budget.why_exhausted(usage) for budget in budgets)), None):
-        raise BudgetExhausted(reason)

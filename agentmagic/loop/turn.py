@@ -165,7 +165,7 @@ class TurnLoop:
             sample,
             stepper,
             watcher,
-            self.turn.row,
+            self.turn.row is not None,
             self.turn.caller,
             self._outer_of,
         )
@@ -179,8 +179,7 @@ class TurnLoop:
             tell=lambda event: self.emit(as_inner_event(call.id, event)),
             ask=self.channel.ask_inside or self.channel.ask,
             keep=executor.changes.extend,
-            check=self.steps.keep_inner_budgets,
-            spend=self.steps.spend,
+            meters=self.steps.meters,
             steps=stepper is not None and stepper.on,
         )
 

@@ -1,8 +1,7 @@
 """The context of a turn: everything that the turn needs, and what an inner turn gets from the turn around it."""
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from agentmagic.agent import Agent
@@ -12,10 +11,10 @@ from agentmagic.context.request_view import RequestView
 from agentmagic.context.rules import NO_PROJECT, Project
 from agentmagic.events import Event, Notice, PromptValue
 from agentmagic.history.history import History
-from agentmagic.loop.budgets import Budget, Payment, Purse
-from agentmagic.messages import Message, Usage
+from agentmagic.loop.budgets import Meter, Reservations
+from agentmagic.messages import Message
 from agentmagic.plan import PlanOptions
-from agentmagic.providers.base import KINDS, Model, Request
+from agentmagic.providers.base import KINDS, Model
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.traffic import TurnTraffic
 from agentmagic.runtime.timeouts import GRACE
@@ -57,19 +56,17 @@ class TurnContext:
 
     `history` is the session's past. The turn adds no messages to it, but its journal (the file of the saved
     conversation) records every event. `view` is what earlier turns sent of that history to the model. `facts` are the
-    known properties of the model. `budgets` are checked before each request. `notices` are emitted as they come, the
-    first ones right after the start of the turn. `plan` says how the turn is planned, or is None. `step` pauses the
-    turn before each request and call. `tape` records the turn or plays it back: it is called with each event, and
-    returns the event to emit. `traffic` keeps the requests to the model and the responses. `values` describe the values
-    that the prompt names, as the model gets them. `seen_notices` remembers the notices that the session has
-    given. `unreachable` has the server problems that the user was already warned of, by the path
-    of the agent that misses the server. `watcher` finds out what the tools change. `purse`, a budget that turns can
-    share, is asked before each request, and gets the cost. `row` says that the turn is one row of a map, or inside one,
-    so its requests wait for those of other rows. `caller` is the outside program that makes the calls in place of a
-    model, or "". `project` are the files around the notebook that the model knows. `account` pays for each request that
-    is sent. `around` is the outer turn if an agent tool has begun this one, and `name` is the name of the agent if
-    there are several. `inner_budgets` are checked only before the requests of inner turns, because the calls of an
-    outside program cost nothing themselves.
+    known properties of the model. `meters` limit and count the usage of each request, that of inner turns included.
+    `notices` are emitted as they come, the first ones right after the start of the turn. `plan` says how the turn is
+    planned, or is None. `step` pauses the turn before each request and call. `tape` records the turn or plays it back:
+    it is called with each event, and returns the event to emit. `traffic` keeps the requests to the model and the
+    responses. `values` describe the values that the prompt names, as the model gets them. `seen_notices` remembers the
+    notices that the session has given. `unreachable` has the server problems that the user was already warned of, by
+    the path of the agent that misses the server. `watcher` finds out what the tools change. `row` reserves the costs of
+    requests if the turn is one row of a map, or inside one; the requests then wait for those of other rows. `caller` is
+    the outside program that makes the calls in place of a model, or "". `project` are the files around the notebook
+    that the model knows. `account` pays for each request that is sent. `around` is the outer turn if an agent tool has
+    begun this one, and `name` is the name of the agent if there are several.
     """
 
     agent: Agent
@@ -80,7 +77,7 @@ class TurnContext:
     approvals: Approvals = field(default_factory=Approvals)
     facts: ModelInfo = ModelInfo("", None, KINDS, priced=True)  # noqa: RUF009  (a frozen value)
     view: RequestView = field(default_factory=RequestView)
-    budgets: Sequence[Budget] = ()
+    meters: Sequence[Meter] = ()
     notices: deque[Notice] = field(default_factory=deque[Notice])
     plan: PlanOptions | None = None
     step: bool = False
@@ -90,14 +87,12 @@ class TurnContext:
     seen_notices: SeenNotices = field(default_factory=SeenNotices)
     unreachable: dict[AgentPath, set[str]] = field(default_factory=dict[AgentPath, set[str]])
     watcher: Watcher = field(default_factory=Watcher)
-    purse: Purse = field(default_factory=Purse)
-    row: bool = False
+    row: Reservations | None = None
     caller: str = ""
     project: Project = NO_PROJECT
     account: Account = Account()  # noqa: RUF009  (a frozen value)
     around: "OuterTurn | None" = None
     name: str = ""
-    inner_budgets: Sequence[Budget] = ()
 
     @property
     def agent_path(self) -> AgentPath:
@@ -111,10 +106,9 @@ class OuterTurn:
 
     `turn` is the context of the outer turn. `gate` has the permission rules that also hold for inner calls. Its
     deadline is paused whenever that of the inner turn is. `tell` receives the events of the inner turn, `ask` puts a
-    question of the inner turn to the user, and `keep` receives the changes that the inner turn's tools made. `check`
-    raises BudgetExhausted if the outer turn may send no further request; its argument says whether the price of the
-    model is known. `spend` counts the usage of an inner request. `steps` says whether the inner turn pauses before its
-    requests and calls.
+    question of the inner turn to the user, and `keep` receives the changes that the inner turn's tools made. `meters`
+    limit and count the requests of the inner turn too. `steps` says whether the inner turn pauses before its requests
+    and calls.
     """
 
     turn: TurnContext
@@ -122,35 +116,5 @@ class OuterTurn:
     tell: Callable[[Event], None]
     ask: Ask
     keep: Callable[[Sequence[Changes]], None]
-    check: Callable[[bool], None]
-    spend: Callable[[Usage], None]
+    meters: Sequence[Meter]
     steps: bool = False
-
-    def purse(self, *, priced: bool) -> "InnerPurse":
-        """Return the purse of an inner turn; `priced` says whether the price of its model is known."""
-        return InnerPurse(self.turn.purse, self.check, self.spend, priced=priced)
-
-
-class InnerPurse(Purse):
-    """Pays for the requests of an inner turn from the purse (a shared budget) of the outer turn.
-
-    The budgets of the outer turn hold too. For `check`, `spend` and `priced` see `OuterTurn`.
-    """
-
-    def __init__(
-        self, purse: Purse, check: Callable[[bool], None], spend: Callable[[Usage], None], *, priced: bool
-    ) -> None:
-        self._purse = purse
-        self._check = check
-        self._spend = spend
-        self._priced = priced
-
-    @asynccontextmanager
-    async def paying(self, request: Request) -> AsyncGenerator[Payment]:
-        """Pay for a request that is sent inside this context. Raises BudgetExhausted if it may not be sent."""
-        self._check(self._priced)
-        async with self._purse.paying(request) as payment:
-            try:
-                yield payment
-            finally:
-                self._spend(payment.usage)

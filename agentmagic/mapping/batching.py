@@ -13,10 +13,10 @@ from agentmagic.events import Fold
 from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.loop.inner_turn import turn_of_row
 from agentmagic.loop.step import Steps
+from agentmagic.mapping.costs import Costs
 from agentmagic.mapping.file import LONGEST_ERROR, BatchSent, RowEnded
 from agentmagic.mapping.ledger import Ledger
 from agentmagic.mapping.prompts import RowPrompt
-from agentmagic.mapping.purse import Costs
 from agentmagic.mapping.turns import RowTurns
 from agentmagic.messages import Usage
 from agentmagic.providers.base import Request
@@ -68,7 +68,7 @@ class BatchedRows:
         self._ledger.is_sent = bool(earlier)
         for key in earlier:
             self._reserved_usage[key] = self._worst(rows[key])
-            self._costs.shared.owe(self._reserved_usage[key])
+            self._costs.owe(self._reserved_usage[key])
         if remaining and not self._costs.is_measured.is_set():  # ask one row first, to learn how tokens are counted
             await self._turns.start(remaining.pop(0))
             await self._costs.is_measured.wait()
@@ -92,7 +92,7 @@ class BatchedRows:
         fitting: list[RowPrompt] = []
         for prompt in prompts:
             worst = self._worst(prompt)
-            if reason := self._costs.shared.reserve(worst):
+            if reason := self._costs.reserve(worst):
                 return fitting, reason
             self._reserved_usage[prompt.key] = worst
             fitting.append(prompt)
@@ -123,7 +123,7 @@ class BatchedRows:
     async def _request(self, prompt: RowPrompt) -> Request:
         assert prompt.prompt is not None  # noqa: S101  (rows without one are not asked)
         shared = self._ledger.work.turn
-        turn = turn_of_row(shared, model=shared.model, prompt=prompt.prompt, values=prompt.values, purse=shared.purse)
+        turn = turn_of_row(shared, model=shared.model, prompt=prompt.prompt, values=prompt.values, row=None)
         return await Steps(turn, {}, Fold(), void).first_request()
 
     async def _collect(self, name: str, rows: dict[str, RowPrompt]) -> None:
@@ -164,14 +164,14 @@ class BatchedRows:
     async def _take(self, prompt: RowPrompt, answer: BatchAnswer) -> None:
         worst = self._reserved_usage.pop(prompt.key)
         if isinstance(answer, ProviderError):
-            self._costs.shared.give_back(worst, answer.usage or Usage())
+            self._costs.give_back(worst, answer.usage or Usage())
             outcome = self._failure(prompt, answer)
             self._ledger.write(outcome)
             self._ledger.note(prompt, outcome)
             return
-        purse = self._turns.purse(prompt)
-        purse.hold(worst)
-        await self._turns.begin(prompt, purse, BatchedModel(self._ledger.work.turn.model, answer))
+        row = self._turns.costs_of(prompt, worst)
+        row.is_sent = True
+        await self._turns.begin(prompt, row, BatchedModel(self._ledger.work.turn.model, answer))
 
     def _failure(self, prompt: RowPrompt, error: ProviderError) -> RowEnded:
         message = clip(redact(str(error)), LONGEST_ERROR)

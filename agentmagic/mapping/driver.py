@@ -15,16 +15,16 @@ from agentmagic.approval.policy import policy_of
 from agentmagic.context.request_view import tokens_of_message, tokens_of_tools
 from agentmagic.errors import AgentMagicError, UsageError
 from agentmagic.events import MapEnd
-from agentmagic.loop.budgets import Budget, BudgetExhausted
+from agentmagic.loop.budgets import BudgetExhausted, Meter
 from agentmagic.loop.retry import error_text
 from agentmagic.loop.turn_context import TurnContext
 from agentmagic.mapping.batching import BatchedRows
+from agentmagic.mapping.costs import Costs
 from agentmagic.mapping.failed_calls import failed_calls_notice
 from agentmagic.mapping.file import MapFile, Recipe, RowEnded
 from agentmagic.mapping.ledger import Ledger
 from agentmagic.mapping.playback import Playback
 from agentmagic.mapping.prompts import RowPrompt, digest
-from agentmagic.mapping.purse import Costs
 from agentmagic.mapping.reader import RowReader
 from agentmagic.mapping.turns import RowTurns
 from agentmagic.mapping.work import MapFailed
@@ -215,8 +215,8 @@ class Driver:
             usage += Usage(int(usage.input_tokens * share), 0, int(usage.output_tokens * share), cost=cost)
         common = tokens_of_tools(work.turn.agent.whole_instructions, [tool.definition for tool in tools])
         common += sum(map(tokens_of_message, work.turn.history.messages))
-        own = Budget("map", work.settings.max_cost, work.settings.max_tokens, usage)
-        costs = Costs(work.turn, common, (own, *work.budgets))
+        own = Meter("map", work.settings.max_cost, work.settings.max_tokens, usage)
+        costs = Costs(work.turn, common, (own, *work.meters))
         if costs.notice:
             self._ledger.tally.notices.append(costs.notice)
         return costs

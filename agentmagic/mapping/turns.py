@@ -8,14 +8,14 @@ from agentmagic.errors import AuthenticationFailed, AuthenticationMissing, RateL
 from agentmagic.events import Event, ToolFinished, TurnStarted, is_delta
 from agentmagic.loop.inner_turn import turn_of_row
 from agentmagic.loop.turn import Channel, Outcome, run_turn
+from agentmagic.mapping.costs import Costs, RowCosts
 from agentmagic.mapping.failed_calls import failed_calls
 from agentmagic.mapping.file import LONGEST_ERROR, RowEnded, RowLog, RowStatus
 from agentmagic.mapping.ledger import Ledger
 from agentmagic.mapping.outcomes import MapRow
 from agentmagic.mapping.prompts import RowPrompt
-from agentmagic.mapping.purse import Costs, RowPurse
 from agentmagic.mapping.work import MapFailed
-from agentmagic.messages import Media, Text, as_text
+from agentmagic.messages import Media, Text, Usage, as_text
 from agentmagic.providers.base import Model
 from agentmagic.providers.finish_reasons import unknown_end
 from agentmagic.providers.gate import gate_of
@@ -59,28 +59,28 @@ class RowTurns:
             await self._costs.is_measured.wait()  # the usage of the first row shows how the provider counts tokens
         await gate_of(model).room()
         await self._bound.acquire()  # do not reserve money while this waits: the running rows may need it
-        purse = self.purse(prompt)
         try:
-            await purse.open(self._costs.worst(prompt))
+            worst = self._costs.worst(prompt)
+            await self._costs.set_aside(worst)
         except BaseException:
             self._bound.release()
             raise
-        self._begin(prompt, purse, model)
+        self._begin(prompt, self.costs_of(prompt, worst), model)
 
-    def purse(self, prompt: RowPrompt) -> RowPurse:
-        """Return the budget account for a row's requests.
+    def costs_of(self, prompt: RowPrompt, worst: Usage) -> RowCosts:
+        """Return the costs of a row, for whose first request `worst` is reserved.
 
-        Before the first request, the account writes to the file that the row has begun, so that a crash leaves a trace.
+        Before the first request, the file gets a line that the row has begun, so that a crash leaves a trace.
         """
-        return RowPurse(self._costs, partial(self._ledger.note_sent, prompt))
+        return RowCosts(self._costs, worst, partial(self._ledger.note_sent, prompt))
 
-    async def begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
+    async def begin(self, prompt: RowPrompt, row: RowCosts, model: Model) -> None:
         """Start the turn of a row with this model, as soon as fewer rows are running than `concurrency` allows."""
         await self._bound.acquire()
-        self._begin(prompt, purse, model)
+        self._begin(prompt, row, model)
 
-    def _begin(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
-        task = asyncio.create_task(self._row(prompt, purse, model))
+    def _begin(self, prompt: RowPrompt, row: RowCosts, model: Model) -> None:
+        task = asyncio.create_task(self._row(prompt, row, model))
         self._tasks.add(task)
         self._ledger.running += 1
         self._ledger.tell_soon()
@@ -101,7 +101,7 @@ class RowTurns:
         self._ledger.running -= 1
         self._bound.release()
 
-    async def _row(self, prompt: RowPrompt, purse: RowPurse, model: Model) -> None:
+    async def _row(self, prompt: RowPrompt, costs: RowCosts, model: Model) -> None:
         """Ask one row in its own turn, and write its events and outcome to the file."""
         assert prompt.prompt is not None  # noqa: S101  (of the caller)
         events: list[Event] = []
@@ -110,15 +110,15 @@ class RowTurns:
             if not is_delta(event):
                 events.append(event)
 
-        turn = turn_of_row(self._work.turn, model=model, prompt=prompt.prompt, values=prompt.values, purse=purse)
+        turn = turn_of_row(self._work.turn, model=model, prompt=prompt.prompt, values=prompt.values, row=costs)
         try:
             outcome = await self._work.within(run_turn(turn, Channel(events, keep)))
         finally:
-            purse.close()
+            costs.close()
         self._work.on_usage(outcome.result.usage)
         results = (event.result for event in events if isinstance(event, ToolFinished))
         self._ledger.note_denied(result.name for result in results if result.status == "denied")
-        record = self._outcome(prompt, outcome, sent=purse.is_sent)
+        record = self._outcome(prompt, outcome, sent=costs.is_sent)
         if record.status == "not asked" and prompt.place in self._ledger.earlier:
             return  # the outcome of the earlier run still holds
         row = self._ledger.note(prompt, record, outcome.result.value if record.status == "answered" else None)

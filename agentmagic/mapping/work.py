@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentmagic.errors import AgentMagicError
-from agentmagic.loop.budgets import Budget
+from agentmagic.loop.budgets import Meter
 from agentmagic.loop.turn_context import TurnContext
 from agentmagic.mapping.file import MapFile
 from agentmagic.mapping.options import MapSettings
@@ -28,7 +28,7 @@ class MapWork:
     """The parts that a map (one prompt for many rows) is made of.
 
     `turn` is the context of each row's turn, except for the prompt. `within` wraps the coroutine of a row's turn, so
-    that the user's async functions run on the session's event loop. `budgets` limit the whole map. `on_usage` is called
+    that the user's async functions run on the session's event loop. `meters` limit the whole map. `on_usage` is called
     with the usage of each row. `tape` is the object that records or replays the map. `on_replayed_usage` is called with
     the recorded usage of a replayed map. `kept` is the temporary file of an earlier run of this map: rows that have an
     answer there are not asked.
@@ -38,7 +38,7 @@ class MapWork:
     rows: Rows
     prompts: RowPrompts
     settings: MapSettings
-    budgets: Sequence[Budget]
+    meters: Sequence[Meter]
     within: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]
     on_usage: Callable[[Usage], None]
     notices: tuple[str, ...] = ()

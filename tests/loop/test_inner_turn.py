@@ -11,6 +11,7 @@ from agentmagic.agent import Connections
 from agentmagic.errors import RateLimited
 from agentmagic.events import Notice, StepRetried, ToolFinished, innermost
 from agentmagic.loop.agent_calls import inner_toolsets
+from agentmagic.loop.budgets import Meter
 from agentmagic.loop.inner_turn import ORIGINS, AgentTurnFields, RowFields, turn_of_agent_tool, turn_of_row
 from agentmagic.loop.retry import RetrySettings
 from agentmagic.loop.turn import Channel, run_turn
@@ -56,12 +57,12 @@ def test_for_each_field_of_a_turn_it_is_decided_what_an_inner_turn_has_of_it():
 def outer_of(values):
     steps, account = values["step"], replace(TurnContext(*[None] * 4).account, name="outer")
     turn = TurnContext(**{**values, "account": account})
-    return turn, OuterTurn(turn, None, print, None, print, print, print, steps=steps)
+    return turn, OuterTurn(turn, None, print, None, print, (), steps=steps)
 
 
 @pytest.mark.parametrize("kind", ["agent tool", "row"])
 def test_an_inner_turn_has_of_each_field_what_was_decided(kind):
-    outer, around = outer_of(marks("outer"))
+    outer, around = outer_of({**marks("outer"), "meters": (Meter("turn", 1.0),)})
     own = {name: mark for name, mark in marks("own").items() if ORIGINS[name][kind] == "own"}
     if kind == "row":
         turn = turn_of_row(outer, **own)
@@ -80,7 +81,7 @@ def test_an_inner_turn_has_of_each_field_what_was_decided(kind):
                 assert value is default or type(value) is type(default), field.name
                 assert value is not getattr(outer, field.name), field.name
     if kind == "row":
-        assert turn.row is True
+        assert [(meter.max_cost, meter is outer.meters[0]) for meter in turn.meters] == [(1.0, False)]
     else:
         assert (turn.step, turn.around, turn.account.name) == (around.steps, around, own["name"])
 
@@ -127,6 +128,16 @@ def test_in_the_rows_of_a_map_an_agent_tool_tells_of_a_server_once():
 # -- the requests of a row -------------------------------------------------------------------------
 
 
+class Free:
+    """The costs of a row in a map without a limit: nothing is reserved."""
+
+    async def set_aside(self, request):
+        return Usage()
+
+    def give_back(self, request, aside, used):
+        pass
+
+
 class Limited:
     """A provider that accepts `rate` requests in a second of its loop's time; `refused` counts the others."""
 
@@ -161,7 +172,7 @@ def row_of(inner, tools=(), script=(ASKS, "Done."), timeout=5.0):
     agent = Agent(ScriptedModel(script), tools=[scout], retry=RETRY, timeout=timeout)
     sources = (*inner_toolsets(agent, Connections(), {}, set()), *tools)
     shared = TurnContext(agent, agent.model, sources, user("A row."))
-    turn = turn_of_row(shared, model=agent.model, prompt=shared.prompt, values=(), purse=shared.purse)
+    turn = turn_of_row(shared, model=agent.model, prompt=shared.prompt, values=(), row=Free())
     events = []
     return run_turn(turn, Channel(events, events.append)), events
 
@@ -187,7 +198,7 @@ def test_the_request_of_an_agent_inside_an_agent_waits_with_the_rows():
     middle = Agent(ScriptedModel([calls(("deep", TASK)), "Found."]), tools=[deep], timeout=5.0)
     agent = Agent(ScriptedModel([ASKS, "Done."]), tools=[middle.as_tool("scout", "Finds.")], timeout=5.0)
     shared = TurnContext(agent, agent.model, inner_toolsets(agent, Connections(), {}, set()), user("A row."))
-    turn = turn_of_row(shared, model=agent.model, prompt=shared.prompt, values=(), purse=shared.purse)
+    turn = turn_of_row(shared, model=agent.model, prompt=shared.prompt, values=(), row=Free())
     events = []
     assert in_virtual_time(run_turn(turn, Channel(events, events.append))).result.stop_reason == "answer"
     assert [result.status for result in results_of(events)] == ["ok", "ok"]
@@ -227,7 +238,7 @@ class Twofold(Faulty):
 def test_the_request_of_a_tool_that_asks_the_model_waits_with_the_rows_whatever_the_time_limit_of_its_call():
     agent = Agent(Twofold(*refusals()), retry=RETRY, timeout=5.0)
     shared = TurnContext(agent, agent.model, (Asking(),), user("A row."))
-    turn = turn_of_row(shared, model=agent.model, prompt=shared.prompt, values=(), purse=shared.purse)
+    turn = turn_of_row(shared, model=agent.model, prompt=shared.prompt, values=(), row=Free())
     events = []
     assert in_virtual_time(run_turn(turn, Channel(events, events.append))).result.stop_reason == "answer"
     assert [(result.status, result.text) for result in results_of(events)] == [("ok", "Here is the answer.")]

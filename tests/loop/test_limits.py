@@ -6,7 +6,7 @@ from pydantic import BaseModel
 from agentmagic import Agent, Session
 from agentmagic.errors import EmptyAnswer, InvalidOutput, MalformedCall, UsageError
 from agentmagic.events import PartFinished, PartStarted, PromptAdded
-from agentmagic.loop.budgets import Budget
+from agentmagic.loop.budgets import Meter
 from agentmagic.messages import HostedCall, HostedResult, Media, Resource, Text, ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
 from agentmagic.testing import invalid_history
@@ -227,17 +227,22 @@ def test_a_form_that_is_missed_three_times_is_an_error_and_the_closing_answer_ha
 
 
 def test_a_cap_says_what_was_spent_also_before_or_that_the_cost_is_unknown():
-    assert Budget("turn").why_exhausted(Usage(10**9, 0, 10**9, cost=None)) is None
-    budget = Budget("session", max_tokens=100, before=Usage(40, 0, 20))
-    assert budget.why_exhausted(Usage(20, 0, 19)) is None
-    assert str(budget.why_exhausted(Usage(20, 0, 20))).endswith(
+    def why(of, *usages, **limits):
+        meter = Meter(of, **limits)
+        for usage in usages:
+            meter.spend(usage)
+        return str(meter.why_refused())
+
+    assert why("turn", Usage(10**9, 0, 10**9, cost=None)) == "None"
+    earlier = {"max_tokens": 100, "spent": Usage(40, 0, 20)}
+    assert why("session", Usage(20, 0, 19), **earlier) == "None"
+    assert why("session", Usage(20, 0, 20), **earlier).endswith(
         "No further request was sent; raise the limit to go on."
     )
-    budget = Budget("turn", max_cost=0.5)
-    assert budget.why_exhausted(Usage(cost=0.49)) is None
-    assert "The turn has cost $0.5000; max_cost is $0.5000." in str(budget.why_exhausted(Usage(cost=0.5)))
-    assert "unknown, so max_cost cannot be kept" in str(Budget("turn", max_cost=5).why_exhausted(Usage(cost=None)))
-    assert "unknown" in str(Budget("session", max_cost=5, before=Usage(cost=None)).why_exhausted(Usage(cost=0.0)))
+    assert why("turn", Usage(cost=0.49), max_cost=0.5) == "None"
+    assert "The turn has cost $0.5000; max_cost is $0.5000." in why("turn", Usage(cost=0.5), max_cost=0.5)
+    assert "unknown, so max_cost cannot be kept" in why("turn", Usage(cost=None), max_cost=5)
+    assert "unknown" in why("session", Usage(cost=0.0), max_cost=5, spent=Usage(cost=None))
 
 
 def looking(times):

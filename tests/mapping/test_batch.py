@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from agentmagic import Agent, MapFailed, ModelSettings, RetrySettings, Session, UsageError, register_model, tool
 from agentmagic.errors import BadRequest, Unavailable
 from agentmagic.events import PartFinished, PartStarted
-from agentmagic.loop.budgets import SharedPurse
-from agentmagic.mapping import batching, purse
+from agentmagic.mapping import batching, driver
+from agentmagic.mapping.costs import Costs
 from agentmagic.messages import Text, Usage
 from agentmagic.providers import catalog
 from agentmagic.providers.base import ModelFinished
@@ -207,14 +207,14 @@ def test_a_cap_is_kept_in_rounds(ask, provider):
 def test_what_is_given_back_is_what_was_set_aside_whatever_is_learned_meanwhile(ask, provider, monkeypatch):
     left = []
 
-    class Watched(SharedPurse):
+    class Watched(Costs):
         def give_back(self, worst, used):
             super().give_back(worst, used)
-            left.append(self._tokens)
+            left.append(self._reserved_tokens)
             if len(left) == 4:  # the first row, two of the batch, and the repair
                 provider.go_on.set()
 
-    monkeypatch.setattr(purse, "SharedPurse", Watched)
+    monkeypatch.setattr(driver, "Costs", Watched)
     run, model = ask(["first", "odd", "a", "late"], grows=20, max_cost=5.0)
     assert [row.status for row in run.wait()] == ["answered"] * 4
     assert sum(model.asked.values()) == 2  # the first row, and the repair that tells of more tokens

@@ -5,12 +5,15 @@ import asyncio
 import pytest
 
 from agentmagic import Agent, MapFailed, ModelSettings, RetrySettings, Session, register_model
-from agentmagic.loop.budgets import Budget, BudgetExhausted, SharedPurse
-from agentmagic.mapping.purse import RowPurse
-from agentmagic.messages import Usage
+from agentmagic.loop.budgets import BudgetExhausted, Meter
+from agentmagic.loop.turn_context import TurnContext
+from agentmagic.mapping.costs import Costs, RowCosts
+from agentmagic.messages import Usage, user
 from agentmagic.providers import catalog
+from agentmagic.providers.base import Request
 from tests.mapping.models import MODEL, RowModel
 
+REQUEST = Request((user("A row."),))
 ROWS = [f"row {number}" for number in range(200)]
 
 
@@ -54,31 +57,42 @@ def test_the_next_row_sets_nothing_aside_that_a_row_under_way_needs(priced):
     assert result.usage.cost == pytest.approx(0.006)
 
 
-def test_requests_of_a_row_that_are_under_way_at_one_time_are_each_paid():
-    class Dollar:
-        shared, is_measured = SharedPurse([Budget("map", max_cost=9.0)]), asyncio.Event()
+def capped(max_cost):
+    agent = Agent(RowModel(), settings=ModelSettings(max_output_tokens=20))
+    meter = Meter("map", max_cost=max_cost)
+    return meter, Costs(TurnContext(agent, agent.model, (), user("A row.")), 0, [meter])
 
-        def worst_of(self, _request):
-            return Usage(cost=1.0)
 
-        def learn(self, _request, _usage):
-            pass
-
-    async def pay(purse, other):
-        async with purse.paying(None) as payment:
-            payment.usage = Usage(cost=1.0)
-            await other.wait()
+def test_requests_of_a_row_that_are_under_way_at_one_time_are_each_paid(priced):
+    async def pay(row, last):
+        aside = await row.set_aside(REQUEST)
+        await last.wait()
+        row.give_back(REQUEST, aside, Usage(cost=1.0))
 
     async def both():
-        purse, last = RowPurse(Dollar(), bool), asyncio.Event()
+        meter, costs = capped(9.0)
+        await costs.set_aside(worst := Usage(cost=1.0))
+        row, last = RowCosts(costs, worst, bool), asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(pay(purse, last))
-            tasks.create_task(pay(purse, last))
+            tasks.create_task(pay(row, last))
+            tasks.create_task(pay(row, last))
             await asyncio.sleep(0)
             last.set()
+        return meter.spent.cost
 
-    asyncio.run(both())
-    assert Dollar.shared.spent.cost == 2.0
+    assert asyncio.run(both()) == 2.0
+
+
+def test_a_request_that_was_stopped_counts_with_what_was_set_aside(priced):
+    async def stopped():
+        meter, costs = capped(9.0)
+        await costs.set_aside(worst := Usage(cost=1.0))
+        row = RowCosts(costs, worst, bool)
+        row.give_back(REQUEST, await row.set_aside(REQUEST), None)
+        row.close()
+        return meter.spent.cost
+
+    assert asyncio.run(stopped()) == 1.0
 
 
 def test_a_cap_on_tokens_is_kept_too():
@@ -116,20 +130,20 @@ def test_rows_that_fail_first_do_not_make_the_estimates_of_others_grow(priced):
 
 
 @pytest.mark.parametrize("under_way", [1, 5])
-def test_a_purse_has_a_request_wait_for_what_others_give_back(under_way):
+def test_a_request_waits_for_what_others_give_back(under_way):
     async def main():
-        purse = SharedPurse([Budget("map", max_cost=1.0)])
+        _, costs = capped(1.0)
         worst = Usage(cost=1.0 / under_way)
         for _ in range(under_way):
-            await purse.set_aside(worst)
-        waiting = asyncio.ensure_future(purse.set_aside(worst))
+            await costs.set_aside(worst)
+        waiting = asyncio.ensure_future(costs.set_aside(worst))
         await asyncio.sleep(0)
         assert not waiting.done()
-        purse.give_back(worst, Usage(cost=0.0))
+        costs.give_back(worst, Usage(cost=0.0))
         await waiting
         for _ in range(under_way):
-            purse.give_back(worst, worst)
+            costs.give_back(worst, worst)
         with pytest.raises(BudgetExhausted):
-            await purse.set_aside(worst)
+            await costs.set_aside(worst)
 
     asyncio.run(main())

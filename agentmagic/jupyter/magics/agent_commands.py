@@ -12,7 +12,7 @@ from IPython.display import display  # pyright: ignore[reportUnknownVariableType
 
 from agentmagic import log
 from agentmagic.approval.policy import Level
-from agentmagic.bill import folder_bill, period_caps
+from agentmagic.bill import folder_bill
 from agentmagic.context.rules import project_here, report
 from agentmagic.context.skills import SkillReader
 from agentmagic.display.printout import PrintedLine, Printout, printout
@@ -25,6 +25,7 @@ from agentmagic.jupyter.magics.parser import Arg
 from agentmagic.jupyter.magics.sources import conversations, folders, models, sessions, types
 from agentmagic.jupyter.notebook.file import SUFFIX
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, Namespace, can_name_session, check_name
+from agentmagic.loop.budgets import period_meters
 from agentmagic.plain_files import write_failure
 from agentmagic.platforms import quote_word
 from agentmagic.replay.cassette import SUFFIX as CASSETTE
@@ -218,7 +219,7 @@ class AgentCommands:
 
             return user_costs.report()
         columns = (by,) if by else ("day", "model")
-        return formatting.bill(folder_bill(self._namespace.folder), columns, period_caps())
+        return formatting.bill(folder_bill(self._namespace.folder), columns, period_meters())
 
     def inspect(
         self,

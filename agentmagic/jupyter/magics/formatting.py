@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_args
 from agentmagic import settings
 from agentmagic.acp.agents import list_installed
 from agentmagic.approval.policy import LEVELS, PolicyLike, policy_of
-from agentmagic.bill import FolderBill, PeriodCap, UsedTogether, period_caps
+from agentmagic.bill import FolderBill, UsedTogether
 from agentmagic.classroom import class_settings
 from agentmagic.context.project_files import FileKind
 from agentmagic.context.request_view import tokens_of_text
@@ -47,6 +47,7 @@ from agentmagic.events import (
 from agentmagic.history.journal_reader import Saved, SavedConversation
 from agentmagic.jupyter.notebook.file import SaveFolder
 from agentmagic.log import LogEntry
+from agentmagic.loop.budgets import PeriodMeter, period_meters
 from agentmagic.loop.step import Preview
 from agentmagic.messages import (
     Message,
@@ -150,7 +151,7 @@ def status(name: str, session: Session, place: SaveFolder) -> PrintedRows:
         ("usage", usage(session.usage)),
         ("web", web_tools(session)),
         ("permission", permission(session.agent.permission)),
-        ("budgets", "; ".join(map(str, period_caps()))),
+        ("budgets", "; ".join(map(str, period_meters()))),
         ("policy", f"bound by {one.file}: {', '.join(one.names)}" if (one := class_settings().policy) else ""),
         ("class", f"bound by {files}" if (files := _class_files()) else ""),
         *_project(session),
@@ -241,7 +242,7 @@ def stats(session: Session) -> Printout:
     return printout([PrintedRows([*rows, whole], "table", head, left=0)]) if rows else note(NO_TURNS)
 
 
-def bill(folder_usage: FolderBill, columns: Sequence[str], caps: Sequence[PeriodCap]) -> Printout:
+def bill(folder_usage: FolderBill, columns: Sequence[str], caps: Sequence[PeriodMeter]) -> Printout:
     """Return the cost report of a folder's saved sessions: a table with sums, notes on unread data, budgets left."""
     sums = folder_usage.sums(*columns)
     if not sums:
