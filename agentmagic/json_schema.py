@@ -79,7 +79,8 @@ def read_signature(function: Callable[..., Any], context_type: type, *, variable
             defaults[name] = _REQUIRED
     model, parameters = _arguments_model(function_name, hints, defaults, descriptions)
     parameters.pop("description", None)
-    _tidy(parameters)
+    for definition in (parameters, *parameters.get("$defs", {}).values()):
+        definition.pop("title", None)  # pydantic makes it of the name of a class
     parameters.setdefault("properties", {})
     parameters["additionalProperties"] = False
     description = "\n".join(part.strip() for part in (doc.short_description, doc.long_description) if part)
@@ -229,6 +230,8 @@ def _title_free_generator() -> "type[GenerateJsonSchema]":
 
     class Untitled(GenerateJsonSchema):
         def encode_default(self, dft: Any) -> Any:
+            if isinstance(dft, float) and not math.isfinite(dft):  # JSON has no such number
+                raise PydanticSerializationError(str(dft))
             try:
                 return super().encode_default(dft)
             except UnicodeDecodeError as error:  # bytes that are no text; pydantic 2.14 omits such a default itself
@@ -401,21 +404,6 @@ def _substitute(hint: Any, values: Mapping[Any, Any]) -> Any:
 
 
 _TOO_WIDE = ("builtins", "collections.abc", "typing")
-
-
-def _tidy(schema: dict[str, Any]) -> None:
-    """Remove from a schema the titles that pydantic makes of class names, and defaults that JSON cannot represent."""
-    for definition in (schema, *schema.get("$defs", {}).values()):
-        definition.pop("title", None)
-    _drop_odd_defaults(schema)
-
-
-def _drop_odd_defaults(schema: dict[str, Any]) -> None:
-    if isinstance(default := schema.get("default"), float) and not math.isfinite(default):
-        del schema["default"]
-    for keyword, value in schema.items():
-        for child in portable_schemas.subschemas(keyword, value):
-            _drop_odd_defaults(child)
 
 
 def arguments_for(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:

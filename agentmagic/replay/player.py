@@ -379,6 +379,14 @@ class Player:
         rich = tuple(map(str, document.get("rich", ())))  # unsafe HTML; it is sanitised when it is displayed
         return ToolFinished(result, float(document.get("seconds", 0.0)), document.get("traceback", ""), rich)
 
+    def recorded_failure(self, place: Place, event: ToolFinished) -> ToolFinished:
+        """Return the end of a call that failed before its tool ran, as recorded if the recorded call failed too.
+
+        The reason can hold the words of a library, which differ between versions of the library, and in a browser.
+        """
+        recorded = self.recorded_result(place, ToolCall(event.result.call_id, event.result.name, {}))
+        return event if recorded is None or recorded.status != event.result.status else replace(event, result=recorded)
+
     async def intent(self, question: ApprovalAsked | QuestionAsked, place: Place) -> Intent | None:
         """Return the user's recorded answer, or None. A call without an answer is approved if the recorded call ran."""
         if isinstance(question, QuestionAsked):

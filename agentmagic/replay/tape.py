@@ -430,7 +430,10 @@ class TurnTape:
         if isinstance(event, ToolFinished) and self.mode == "replay-model" and self.player is not None:
             self._compare(event)
         if self.player is not None and self.recorder is None and self.mode != "replay-tools":
-            event = self.player.recorded_event(event)
+            played = self.player.recorded_event(event)
+            if self.frozen and played is event and isinstance(event, ToolFinished) and event.result.status == "error":
+                played = self.player.recorded_failure(self.calls.places.get(event.result.call_id, (0, 0)), event)
+            event = played
         elif self.player is not None and self.frozen:
             event = self.player.recorded_call_event(event)
         if not isinstance(event, TurnFinished):

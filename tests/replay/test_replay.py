@@ -1,6 +1,7 @@
 """Recording and replaying in a script."""
 
 import importlib
+import json
 import re
 import threading
 import time
@@ -8,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from agentmagic import Agent, Policy, RetrySettings, Rule, Session, ToolContext, tool
+from agentmagic import Agent, Policy, RetrySettings, Rule, Session, ToolContext, json_schema, tool
 from agentmagic.errors import BadRequest, CassetteError, ReplayMismatch, ServerError, Unavailable, UsageError
 from agentmagic.host import begin_cell
 from agentmagic.messages import Media, Text, ToolDef, ToolResult, user
+from agentmagic.portable_schemas import validator_for
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.replay import unasked
 from agentmagic.replay.cassette import Cassette
@@ -129,6 +131,18 @@ def test_calls_with_a_null_that_is_left_out_and_with_arguments_that_do_not_fit_a
         "The arguments of forecast do not fit its schema",
         "2 in Oslo",
     ]
+
+
+def test_a_call_that_does_not_fit_has_its_recorded_reason_also_if_another_library_checks_it(path, monkeypatch):
+    pytest.importorskip("jsonschema")
+    counting = Counting()
+    answers = [calls(("get_weather", {"city": 5})), "Fine."]
+    (recorded,) = record(path, PROMPT, model=ScriptedModel(answers), tools=[counting.tool])
+    monkeypatch.setattr(json_schema, "_validator", lambda schema: validator_for(json.loads(schema), Stalled))
+    assert json_schema.misfit({"type": "string"}, 5) == "5 is not of type 'string'"
+    (again,) = replayed(path, PROMPT, tools=[counting.tool])
+    assert again.history_delta == recorded.history_delta
+    assert counting.calls == 0
 
 
 PROMPT = "What is the weather in Oslo?"
