@@ -163,11 +163,11 @@ class PlanOptions:
     the turn makes a new plan instead.
     """
 
-    judge: Judging = "odd"
-    confirm: bool = False
-    open_plan: Checklist | None = None
-    resume: bool = False
-    new: bool = True
+    judge: Judging
+    confirm: bool
+    open_plan: Checklist | None
+    resume: bool
+    new: bool
 
     def __post_init__(self) -> None:
         if self.judge not in JUDGING:

@@ -49,7 +49,7 @@ from agentmagic.loop.step import Preview, compact, preview
 from agentmagic.loop.tool_calls import call_by_hand
 from agentmagic.loop.turn import Channel, Outcome, run_turn
 from agentmagic.loop.turn_context import AgentPath, SeenNotices, TurnContext
-from agentmagic.loop.turn_options import PlayTurn, TurnDriver, TurnOptions, TurnSettings, spell_out
+from agentmagic.loop.turn_options import PlayTurn, TurnDriver, TurnOptions, TurnSettings
 from agentmagic.mapping.options import MapOptions, MapSettings
 from agentmagic.mapping.outcomes import MapResult
 from agentmagic.mapping.prompts import RowPrompts
@@ -344,7 +344,7 @@ class Session:
 
     # -- turns ---------------------------------------------------------------------------------
 
-    @spell_out(TurnOptions, TurnSettings)
+    @TurnSettings.spell_out
     def start(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> Run:
         """Start a turn and return its run at once; `TurnOptions` describes the options.
 
@@ -352,7 +352,7 @@ class Session:
         """
         return self.begin(prompt, TurnSettings.of(options))
 
-    @spell_out(TurnOptions, TurnSettings)
+    @TurnSettings.spell_out
     def ask(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> RunResult:
         """Run a turn and return its result; for synchronous code, in a cell or a script.
 
@@ -362,7 +362,7 @@ class Session:
         with engine().main.mark_busy():
             return self.begin(prompt, TurnSettings.of(options)).wait()
 
-    @spell_out(TurnOptions, TurnSettings)
+    @TurnSettings.spell_out
     def preview(self, prompt: Prompt, **options: Unpack[TurnOptions]) -> Preview:
         """Return the first request that a turn would send, with the estimated tokens of each part.
 
@@ -371,7 +371,7 @@ class Session:
         """
         return self.preview_of(prompt, TurnSettings.of(options))
 
-    @spell_out(TurnOptions, TurnSettings)
+    @TurnSettings.spell_out
     def edit(self, turn: int, prompt: Prompt | None = None, **options: Unpack[TurnOptions]) -> Run:
         """Run an earlier turn again, with its own or a new prompt. The old turn and all later turns are forgotten.
 
@@ -381,7 +381,7 @@ class Session:
 
     # -- maps ----------------------------------------------------------------------------------
 
-    @spell_out(MapOptions, MapSettings)
+    @MapSettings.spell_out
     def map(self, rows: object, prompt: Prompt, **options: Unpack[MapOptions]) -> MapResult:
         """Send one prompt for each of many rows, and return the results; for synchronous code, in a cell or a script.
 
@@ -392,7 +392,7 @@ class Session:
         with engine().main.mark_busy():
             return self.begin_map(rows, prompt, MapSettings.of(options)).wait()
 
-    @spell_out(MapOptions, MapSettings)
+    @MapSettings.spell_out
     def start_map(self, rows: object, prompt: Prompt, **options: Unpack[MapOptions]) -> MapRun:
         """Start to send one prompt for each of many rows, and return the run at once.
 

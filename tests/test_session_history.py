@@ -4,6 +4,7 @@ import inspect
 import logging
 import threading
 from copy import copy, deepcopy
+from dataclasses import fields
 
 import pytest
 from IPython.core.formatters import DisplayFormatter
@@ -15,9 +16,10 @@ from agentmagic.events import TurnFinished, is_delta
 from agentmagic.history.history import History
 from agentmagic.history.journal import Journal
 from agentmagic.history.journal_reader import Saved
+from agentmagic.loop.turn_options import TurnSettings
+from agentmagic.mapping.options import MapSettings
 from agentmagic.messages import Message, Text, ToolCall
 from agentmagic.providers.scripted import ScriptedModel
-from agentmagic.session import TurnOptions
 from agentmagic.testing import invalid_history
 from tests.turns import calls, notices, scripted
 
@@ -270,9 +272,25 @@ def test_a_call_by_hand_that_the_policy_denies_is_not_run(monkeypatch, permissio
     assert (result.text.startswith(words), result.status, PAID) == (True, "denied", [])
 
 
-def test_the_options_of_a_turn_are_spelled_out_for_help_and_completion():
-    for method in (Session.start, Session.ask, Session.edit):
-        assert set(TurnOptions.__annotations__) <= set(inspect.signature(method).parameters)
+@pytest.mark.parametrize(
+    ("settings", "methods", "others"),
+    [
+        (
+            TurnSettings,
+            (Session.start, Session.ask, Session.preview, Session.edit),
+            {"toolsets", "values", "notices", "driver", "skills"},
+        ),
+        (MapSettings, (Session.map, Session.start_map), set()),
+    ],
+)
+def test_the_options_that_type_checkers_see_are_those_of_the_settings_and_are_spelled_out(settings, methods, others):
+    kinds = {field.name: field.type for field in fields(settings) if field.name not in others}
+    assert (settings.keywords.__annotations__, settings.keywords.__required_keys__) == (kinds, frozenset())
+    defaults = {field.name: field.default for field in fields(settings)}
+    for method in methods:
+        parameters = inspect.signature(method).parameters
+        assert {name: parameters[name].default for name in kinds} == {name: defaults[name] for name in kinds}
+        assert "options" not in parameters
 
 
 def test_a_preview_tells_what_would_be_sent_and_sends_nothing():

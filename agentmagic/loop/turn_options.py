@@ -1,15 +1,14 @@
 """The options by which one turn differs from the session's other turns, and how they change the turn's agent.
 
-`TurnOptions` has the types of the keyword arguments of methods such as `start`; `TurnSettings` holds the values or
-defaults.
+`TurnSettings` holds the values or defaults. `TurnOptions` says the same to type checkers, as the keyword arguments of
+methods such as `start`; a test compares the two.
 """
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, fields, replace
-from inspect import Parameter
-from typing import Any, Protocol, Self, TypedDict, TypeVar, cast
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self, TypedDict, TypeVar, cast
 
 from agentmagic.agent import MAX_ITERATIONS, TIMEOUT, Agent, Output
 from agentmagic.approval.approvals import Approvals
@@ -61,7 +60,7 @@ class TurnOptions(TypedDict, total=False):
     agent: Agent | None
     output: Output | None
     settings: ModelSettings | None
-    attended: bool
+    attended: bool | None
     plan: bool
     judge: Judging
     confirm: bool
@@ -121,14 +120,46 @@ class TurnDriver:
             limit.reschedule(0.0)
 
 
+class KeywordSettings:
+    """The base of a dataclass with the options of a method, which are keyword arguments of that method.
+
+    `keywords` is a TypedDict with the types of these arguments, for type checkers.
+    """
+
+    __slots__ = ()
+    keywords: ClassVar[type]
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """Return the settings for keyword options, with defaults filled in. Raises TypeError for an unknown option."""
+        names = cls.keywords.__annotations__
+        if unknown := options.keys() - names.keys():
+            raise TypeError(f"There is no option {min(unknown)!r}. The options: {', '.join(names)}.")
+        return cls(**options)
+
+    @classmethod
+    def spell_out(cls, method: F) -> F:
+        """Give a method one keyword argument in its signature for each option, in place of `**options`.
+
+        Help and completion in a notebook read that signature.
+        """
+        signature, fields = inspect.signature(method), inspect.signature(cls).parameters
+        own = list(signature.parameters.values())[:-1]
+        spelled = signature.replace(parameters=[*own, *(fields[name] for name in cls.keywords.__annotations__)])
+        method.__signature__ = spelled  # pyright: ignore[reportFunctionMemberAccess]
+        return method
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnSettings:
+class TurnSettings(KeywordSettings):
     """The options of a turn, each with the caller's value or the default.
 
     The last five are for front ends. `toolsets` replace the session's toolsets. `values` describe the values that the
     prompt names, as the model gets them, and `notices` are warnings about those values. A `driver` makes the turn's
     calls in place of the model. If `skills` is false, the skills of the project are left out.
     """
+
+    keywords: ClassVar[type] = TurnOptions
 
     abort: AbortEvent | None = None
     agent: Agent | None = None
@@ -147,14 +178,6 @@ class TurnSettings:
     notices: Sequence[str] = ()
     driver: TurnDriver | None = None
     skills: bool = True
-
-    @classmethod
-    def of(cls, options: TurnOptions) -> Self:
-        """Return the settings for keyword options, with defaults filled in. Raises TypeError for an unknown option."""
-        kinds = TurnOptions.__annotations__
-        if unknown := options.keys() - kinds.keys():
-            raise TypeError(f"A turn has no option {min(unknown)!r}. Its options: {', '.join(kinds)}.")
-        return cls(**options)
 
     def recipe(self, usual: Agent) -> Agent:
         """Return the agent for the turn: the one in the options, else the session's (`usual`), with changes applied.
@@ -181,26 +204,6 @@ class TurnSettings:
             raise UsageError(old_plan.open_plan_message)
         planning = PlanOptions(self.judge, self.confirm, old_plan, self.resume, self.plan)
         return planning if self.plan or old_plan is not None else None
-
-
-def spell_out(options: type, settings: type) -> Callable[[F], F]:
-    """Return a decorator that gives a method one keyword argument in its signature for each option.
-
-    Help and completion in a notebook read that signature. `settings` is the class with the options' default values.
-    """
-    defaults = {field.name: field.default for field in fields(settings)}
-    option_parameters = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=kind)
-        for name, kind in options.__annotations__.items()
-    ]
-
-    def spell(method: F) -> F:
-        signature = inspect.signature(method)
-        own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
-        method.__signature__ = signature.replace(parameters=[*own, *option_parameters])  # pyright: ignore[reportFunctionMemberAccess]
-        return method
-
-    return spell
 
 
 def _within_class(recipe: Agent, *, planned: bool) -> Agent:

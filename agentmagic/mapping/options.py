@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Self, TypedDict
+from typing import ClassVar, Literal, TypedDict
 
 from agentmagic.agent import Agent, Output, ToolSource, check_limit
 from agentmagic.errors import UsageError
-from agentmagic.loop.turn_options import TurnSettings
+from agentmagic.loop.turn_options import KeywordSettings, TurnSettings
 from agentmagic.providers.base import ModelSettings
 from agentmagic.settings import Replay
 
@@ -44,11 +44,13 @@ class MapOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MapSettings:
+class MapSettings(KeywordSettings):
     """The options of a map (one prompt for many rows): the caller's values or the defaults, checked.
 
     Raises UsageError for an invalid value.
     """
+
+    keywords: ClassVar[type] = MapOptions
 
     as_: Output | None = None
     to: str | Path | None = None
@@ -76,14 +78,6 @@ class MapSettings:
             raise UsageError(f"to is {self.to!r}. Give the path of a file on this machine, as in 'labels.jsonl'.")
         if self.on_error not in ("keep", "stop"):
             raise UsageError(f'on_error is {self.on_error!r}. Choose "keep" or "stop".')
-
-    @classmethod
-    def of(cls, options: MapOptions) -> Self:
-        """Return the settings from the caller's options and the defaults. Raises TypeError for an unknown option."""
-        names = MapOptions.__annotations__
-        if unknown := options.keys() - names.keys():
-            raise TypeError(f"A map has no option {min(unknown)!r}. Its options: {', '.join(names)}.")
-        return cls(**options)
 
     def recipe(self, usual: Agent) -> Agent:
         """Return the agent for each row. Raises UsageError if its limits exceed those of a teacher or administrator."""

@@ -172,7 +172,7 @@ def run_map(runner: Runner, namespace: Namespace, command: Ask, body: str) -> No
     typed_prompt = prompt_of(body, toolsets, attachables, evaluate=False, images=command.image)
     for problem in typed_prompt.problems:
         say(problem)
-    settings = MapSettings(agent=setup.recipe, as_=setup.output, **command.options_for(MapSettings))
+    settings = MapSettings(agent=setup.recipe, as_=setup.settings.output, **command.options_for(MapSettings))
     if command.show:
         session = setup.session.fork(0) if command.new else setup.session
         preview, values = session.preview_of_map(rows, typed_prompt.prompt, settings, toolsets)

@@ -16,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import clear_output
 
 from agentmagic import settings
-from agentmagic.agent import Agent, Output
+from agentmagic.agent import Agent
 from agentmagic.approval.policy import policy_of
 from agentmagic.context.rules import commands_here
 from agentmagic.errors import AgentMagicError, AuthenticationMissing, SessionBusy, UsageError, with_code
@@ -112,14 +112,14 @@ def short_error(function: Callable[P, T]) -> Callable[P, T]:
 class CellSetup:
     """The objects with which a cell runs a turn or a map (one prompt for many rows).
 
-    `recipe` is the session's agent with the cell's options. `output` is the type of the answer. `answer` is the
-    variable to which it is bound. The first call of `view` creates the cell's view.
+    `recipe` is the session's agent with the cell's options, and `settings` are the cell's options of the turn. `answer`
+    is the variable to which the answer is bound. The first call of `view` creates the cell's view.
     """
 
     front: FrontEnd
     session: Session
     recipe: Agent
-    output: Output | None
+    settings: TurnSettings
     answer: AnswerVariable | None
     view: "Callable[[], CellView]"
 
@@ -156,15 +156,12 @@ class Runner:
         With `resume` the turn continues the plan that the last turn did not finish.
         """
         setup = self.prepare(command)
-        front, session, recipe, output, view = setup.front, setup.session, setup.recipe, setup.output, setup.view
+        front, session, recipe, view = setup.front, setup.session, setup.recipe, setup.view
         typed_prompt = prompt(session, recipe) if callable(prompt) else TypedPrompt(prompt)
         for problem in typed_prompt.problems:
             say(problem)
         skills = not command.no_tools and command.tools is None
-        options = command.options_for(TurnSettings)
-        turn_settings = TurnSettings(
-            **options, values=typed_prompt.prompt_values, output=output, resume=resume, skills=skills
-        )
+        turn_settings = replace(setup.settings, values=typed_prompt.prompt_values, resume=resume, skills=skills)
         settings_for = partial(self._settings_for, session, command, turn_settings)
         if command.show:
             target = session.fork(0) if command.new else session
@@ -202,12 +199,13 @@ class Runner:
             session.clear()
         recipe = _recipe(session, command)
         # The first call of `view` creates the view: `--show` needs no view, unless the user must choose a model.
-        view = cache(partial(CellView, front, session, replay=command.replay, step=command.step, large=command.large))
-        if not session.deck.answers(command.replay):
+        turn = TurnSettings(**command.options_for(TurnSettings), output=output)
+        view = cache(partial(CellView, front, session, replay=turn.replay, step=turn.step, large=command.large))
+        if not session.deck.answers(turn.replay):
             recipe = self._with_model(session, recipe, view)
         if is_new and command.name != DEFAULT_SESSION:
             say(formatting.new_session(command.name))
-        return CellSetup(front, session, recipe, output, answer, view)
+        return CellSetup(front, session, recipe, turn, answer, view)
 
     def toolsets(self, session: Session, command: Ask, recipe: Agent) -> Sequence[Toolset]:
         """Return the toolsets that a cell offers the model."""

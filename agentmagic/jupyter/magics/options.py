@@ -8,7 +8,7 @@ import ast
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cache
@@ -35,12 +35,10 @@ from agentmagic.jupyter.magics.sources import (
 )
 from agentmagic.jupyter.notebook.namespace import DEFAULT_SESSION, check_name, check_variable
 from agentmagic.loop.turn_options import TurnSettings
-from agentmagic.mapping.options import MapSettings, OnError
-from agentmagic.plan import Judging
+from agentmagic.mapping.options import MapSettings
 from agentmagic.prompt.braces import shell_names
 from agentmagic.providers.base import SETTINGS, ModelSettings
 from agentmagic.runtime.exits import contained_exits
-from agentmagic.settings import Permission, Replay
 from agentmagic.text import did_you_mean, join_names
 
 SESSION_FLAGS = ("-s", "--session")
@@ -100,6 +98,12 @@ def read_settings(words: Sequence[str]) -> ModelSettings:
     return settings
 
 
+AgentOption = Annotated[Any, Agent]
+TurnOption = Annotated[Any, TurnSettings]
+MapOption = Annotated[Any, MapSettings]
+"""An option of `%%agent` that is a field of this class, which defines its type and default; None: it is not written."""
+
+
 @dataclass(frozen=True)
 class Ask:
     """Ask the agent; the cell's body is the prompt.
@@ -120,7 +124,7 @@ class Ask:
         ),
     ] = DEFAULT_SESSION
     model: Annotated[
-        str | None, Arg("-m, --model PROVIDER:MODEL", "the model to ask; see %%agent models", complete=models)
+        AgentOption, Arg("-m, --model PROVIDER:MODEL", "the model to ask; see %%agent models", complete=models)
     ] = None
     settings: Annotated[
         tuple[str, ...],
@@ -134,7 +138,7 @@ class Ask:
         ),
     ] = ()
     instructions: Annotated[
-        str | None, Arg("--instructions TEXT", "instructions for the model, before the conversation")
+        AgentOption, Arg("--instructions TEXT", "instructions for the model, before the conversation")
     ] = None
     tools: Annotated[
         tuple[str, ...] | None,
@@ -161,15 +165,15 @@ class Ask:
     web: Annotated[
         bool, Arg("--web", "let the model search the web and read pages, where its provider can; you are asked once")
     ] = False
-    max_iterations: Annotated[int | None, Arg("--max-iterations N", "model requests at most")] = None
+    max_iterations: Annotated[AgentOption, Arg("--max-iterations N", "model requests at most")] = None
     timeout: Annotated[
-        float | None, Arg("--timeout SECONDS", "time for the whole turn; waiting for you does not count")
+        AgentOption, Arg("--timeout SECONDS", "time for the whole turn; waiting for you does not count")
     ] = None
     max_cost: Annotated[
-        float | None,
+        AgentOption,
         Arg("--max-cost DOLLARS", "the most that the turn, or the map, may cost; then no further request is sent"),
     ] = None
-    permission: Annotated[Permission | None, Arg("--permission", "what happens to calls that no rule decides")] = None
+    permission: Annotated[AgentOption, Arg("--permission", "what happens to calls that no rule decides")] = None
     out: Annotated[
         str | None,
         Arg(
@@ -198,7 +202,7 @@ class Ask:
         ),
     ] = None
     to: Annotated[
-        str | None,
+        MapOption,
         Arg(
             "--to FILE",
             "with --map, the file for the answers: if the cell runs again, it continues, and repeats no answered row",
@@ -206,39 +210,41 @@ class Ask:
         ),
     ] = None
     sample: Annotated[
-        int | None, Arg("--sample N", "with --map, ask only N rows, and estimate the cost of all rows")
+        MapOption, Arg("--sample N", "with --map, ask only N rows, and estimate the cost of all rows")
     ] = None
     again: Annotated[
-        bool,
+        MapOption,
         Arg(
             "--again",
             "with --map, ask all rows again after a change of the prompt, the model or another part of the request",
         ),
-    ] = False
+    ] = None
     batch: Annotated[
-        bool, Arg("--batch", "with --map, send the rows in the provider's batches, at half the price and within a day")
-    ] = False
+        MapOption,
+        Arg("--batch", "with --map, send the rows in the provider's batches, at half the price and within a day"),
+    ] = None
     concurrency: Annotated[
-        int | None,
+        MapOption,
         Arg(
             "--concurrency N",
             "with --map, the number of rows asked at the same time; by default the pace is found automatically",
         ),
     ] = None
     on_error: Annotated[
-        OnError | None, Arg("--on-error", "with --map, whether a failed row ends the map (default: keep)")
+        MapOption, Arg("--on-error", "with --map, whether a failed row ends the map (default: keep)")
     ] = None
-    plan: Annotated[bool, Arg("--plan", "plan the request as tasks, which are carried out, judged and repaired")] = (
-        False
-    )
-    judge: Annotated[Judging | None, Arg("--judge", "which results of a plan the model judges (default: odd)")] = None
-    confirm: Annotated[bool, Arg("--confirm", "show the plan, to be changed or run")] = False
+    plan: Annotated[
+        TurnOption, Arg("--plan", "plan the request as tasks, which are carried out, judged and repaired")
+    ] = None
+    judge: Annotated[TurnOption, Arg("--judge", "which results of a plan the model judges (default: odd)")] = None
+    confirm: Annotated[TurnOption, Arg("--confirm", "show the plan, to be changed or run")] = None
     step: Annotated[
-        bool, Arg("--step", "pause before each request and each tool call, which you let go on, edit, skip or stop")
-    ] = False
+        TurnOption,
+        Arg("--step", "pause before each request and each tool call, which you let go on, edit, skip or stop"),
+    ] = None
     large: Annotated[bool, Arg("--large", "show the turn in large type, for a projector")] = False
-    drop: Annotated[bool, Arg("--drop", "drop the unfinished plan of the last turn")] = False
-    replay: Annotated[Replay | None, Arg("--replay", "how this cell uses the cassette of the notebook")] = None
+    drop: Annotated[TurnOption, Arg("--drop", "drop the unfinished plan of the last turn")] = None
+    replay: Annotated[TurnOption, Arg("--replay", "how this cell uses the cassette of the notebook")] = None
     show: Annotated[bool, Arg("--show", "show what would be sent, with tokens by part, and call nothing")] = False
     new: Annotated[bool, Arg("--new", "forget the session's conversation first")] = False
     keep_going: Annotated[bool, Arg("--keep-going", "a turn that fails does not fail the cell")] = False
@@ -247,12 +253,9 @@ class Ask:
     arguments: str = ""
 
     def __post_init__(self) -> None:
-        if self.no_tools and self.tools is not None:
-            raise UsageError("--tools and --no-tools contradict each other. Keep the one that is meant.")
-        if self.no_tools and self.notebook:
-            raise UsageError("--notebook and --no-tools contradict each other. Keep the one that is meant.")
-        if self.no_tools and self.web:
-            raise UsageError("--web and --no-tools contradict each other. Keep the one that is meant.")
+        for flag, is_used in {"tools": self.tools is not None, "notebook": self.notebook, "web": self.web}.items():
+            if self.no_tools and is_used:
+                raise UsageError(f"--{flag} and --no-tools contradict each other. Keep the one that is meant.")
         if self.step and self.bg:
             raise UsageError(
                 "--step needs you at the cell, and --bg ends the cell at once. Keep the one that is meant."
@@ -263,15 +266,15 @@ class Ask:
 
     def _check_map(self) -> None:
         """Raise UsageError if an option needs a missing `--map`, or is not allowed together with `--map`."""
-        flags = _FLAGS_OF_MAPS if self.rows is None else _REFUSED_BY_MAPS
-        used_flags = [flag for name, flag in flags.items() if getattr(self, name) not in (None, False, "")]
-        if used_flags and self.rows is None:
-            raise UsageError(
-                f"{join_names(used_flags)} {'is' if len(used_flags) == 1 else 'are'} about a map. Add --map NAME."
-            )
-        if used_flags:
+        of_agent, of_turn, of_map = map(self.options_for, (Agent, TurnSettings, MapSettings))
+        flags = _flags(name for name in of_map if name not in of_agent and name not in of_turn)
+        if flags and self.rows is None:
+            raise UsageError(f"{join_names(flags)} {'is' if len(flags) == 1 else 'are'} about a map. Add --map NAME.")
+        refused_flags = _flags(name for name in of_turn if name not in of_map)
+        refused_flags += [word for word, is_used in (("--bg", self.bg), ("/COMMAND", self.command)) if is_used]
+        if refused_flags and self.rows is not None:
             bg = " In code, session.start_map(...) returns at once." if self.bg else ""
-            raise UsageError(f"A map asks its rows without {join_names(used_flags)}. Leave that out, or --map.{bg}")
+            raise UsageError(f"A map asks its rows without {join_names(refused_flags)}. Leave that out, or --map.{bg}")
 
     def options_for(self, kind: type[Agent] | type[TurnSettings] | type[MapSettings]) -> dict[str, Any]:
         """Return the line's options that are fields of `kind`, by field name; options that are not set are left out."""
@@ -282,15 +285,8 @@ class Ask:
         return {name: value for name, value in values.items() if value is not None}
 
 
-_FLAGS_OF_MAPS = {
-    "to": "--to",
-    "sample": "--sample",
-    "again": "--again",
-    "batch": "--batch",
-    "concurrency": "--concurrency",
-    "on_error": "--on-error",
-}
-_REFUSED_BY_MAPS = {"plan": "--plan", "step": "--step", "drop": "--drop", "bg": "--bg", "command": "/COMMAND"}
+def _flags(names: Iterable[str]) -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name in names]
 
 
 @cache

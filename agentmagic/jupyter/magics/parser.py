@@ -4,7 +4,7 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from inspect import cleandoc
 from typing import Any, Literal, Never, cast, get_args, get_origin
 
@@ -27,8 +27,9 @@ class Arg:
 
     An `Arg` annotates a parameter. `usage` has its flags, if any, and its placeholder: "-m, --model PROVIDER:MODEL".
     The parameter's type and default decide whether the argument is a switch, a number, a choice, a list of words, or
-    optional. `check` raises UsageError for an invalid value. With `rest`, the argument is all words that follow,
-    unchanged. A `repeated` option can be written several times, and its values become a tuple.
+    optional. If a dataclass stands before the `Arg` in the annotation, the type is that of its field. `check` raises
+    UsageError for an invalid value. With `rest`, the argument is all words that follow, unchanged. A `repeated` option
+    can be written several times, and its values become a tuple.
     """
 
     usage: str
@@ -44,6 +45,8 @@ class Arg:
         flags = re.findall(r"(?<!\S)--?[a-z-]+", self.usage)
         placeholder = self.usage.removeprefix(", ".join(flags)).strip()
         kind = parameter.annotation.__origin__
+        for owner in parameter.annotation.__metadata__[:-1]:
+            kind = next(field.type for field in fields(owner) if field.name == parameter.name)
         optional = {} if parameter.default is parameter.empty else {"default": parameter.default}
         keywords: dict[str, Any] = {"help": self.help, **optional, **({"dest": parameter.name} if flags else {})}
         if kind is bool:
@@ -96,7 +99,7 @@ class Parser(MagicArgumentParser):
         self.arguments: dict[str, Arg] = {}
         """The arguments, by the names of their parameters."""
         for parameter in inspect.signature(function).parameters.values():
-            for arg in getattr(parameter.annotation, "__metadata__", ()):  # `self` has no annotation
+            for arg in getattr(parameter.annotation, "__metadata__", ())[-1:]:  # `self` has no annotation
                 self.arguments[parameter.name] = arg
                 arg.declare(self, parameter)
         self.add_argument("--help", action="store_true", help="show this")
