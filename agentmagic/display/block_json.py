@@ -110,27 +110,28 @@ class CardResult(TypedDict):
 class CardFields(Placed):
     """A tool call and its card.
 
-    `address` is the command line or URL of the `server` if its name could be mistaken for one of ours, or "". `word` is
-    the state in words, with the reason of a call that failed or was denied. `short` are the arguments on one line; of a
-    program it is the last statement, and `value` its value. `arguments` are pairs of name and text, and `languages` are
-    those of arguments that are code, by name. `edit` are the arguments that the user can change: name, text, and
-    whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name,
-    default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed
-    in the arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the
-    call, and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the
-    key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client`
-    is the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "".
-    `hosted` says that the model's provider carries out the call, or that the card asks whether it may. Then `title`
-    replaces the tool's name. `agent` is the agent that the call asks; the blocks of that agent's turn name this card in
-    their `within`. `waits` says that the user is asked something, about the call or by that agent. `approve` says
-    whether there is a plain approval, `always` is the label of the answer for later calls too, "" if there is none.
-    `choices` are further answers of an outside agent: id, name, and whether it refuses.
+    `name` is the name of the tool; if `titled`, it says in words what a call of the model's provider does. `addressed`
+    says that `server` includes the server's command line or URL, because its name could be mistaken for one of ours.
+    `word` is the state in words, with the reason of a call that failed or was denied. `short` are the arguments on one
+    line; of a program it is the last statement, and `value` its value. `arguments` are pairs of name and text, and
+    `languages` are those of arguments that are code, by name. `edit` are the arguments that the user can change: name,
+    text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out:
+    name, default as text, whether that text is the value itself, and description. `edits` is a diff of what the user
+    changed in the arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses
+    before the call, and the card asks for no approval. `since` is when the call began to run, in seconds since 1970.
+    `more` is the key with which the browser page requests the whole result. `inner` says that a running tool made the
+    call. `client` is the outside program that makes the call, or the agent of an inner turn while its call asks for
+    approval, else "". `agent` is the agent that the call asks; the blocks of that agent's turn name this card in their
+    `within`. `waits` says that the user is asked something, about the call or by that agent. `approve` is the label of
+    the plain approval, `always` that of the answer for later calls too; each is "" if there is none. `choices` are
+    further answers of an outside agent: id, name, and whether it refuses.
     """
 
     kind: Literal["card"]
     name: str
+    titled: bool
     server: str
-    address: str
+    addressed: bool
     state: State
     word: str
     short: str
@@ -153,26 +154,22 @@ class CardFields(Placed):
     effects: Sequence[str]
     inner: bool
     client: str
-    title: str
-    hosted: bool
     agent: str
     waits: bool
-    approve: bool
+    approve: str
     always: str
     choices: Sequence[tuple[str, str, bool]]
 
 
 class TaskFields(TypedDict):
-    """A task of a plan."""
+    """A task of a plan; `parts` are pairs of a heading and a text, which are shown on demand."""
 
     id: str
     title: str
     tool: str
     state: State
     word: str
-    parameters: str
-    attempts: Sequence[str]
-    summary: str
+    parts: Sequence[tuple[str, str]]
 
 
 class ChecklistFields(Placed):
@@ -224,10 +221,11 @@ class ProposalFields(Placed):
 
 
 class NoticeFields(Placed):
-    """A short message to the user, such as a warning."""
+    """A short message to the user, such as a warning; `label` is the word before it, or ""."""
 
     kind: Literal["notice"]
     level: Level
+    label: str
     text: str
 
 
@@ -241,13 +239,6 @@ class PrintoutFields(Placed):
     line: str
     card: bool
     parts: Sequence[PrintedFields]
-
-
-class RetryFields(Placed):
-    """A note that a failed request to the model is sent again."""
-
-    kind: Literal["retry"]
-    text: str
 
 
 class ProgressFields(Placed):
@@ -292,7 +283,6 @@ BlockFields = (
     | ProposalFields
     | NoticeFields
     | PrintoutFields
-    | RetryFields
     | ProgressFields
     | FooterFields
 )
@@ -354,9 +344,10 @@ class JsonRenderer:
         cut = result is not None and not self.whole and any(form.get("note") for form in result["forms"])
         return {
             "kind": "card",
-            "name": sanitize(card.name),
-            "server": sanitize(card.server),
-            "address": words.server_address(card),
+            "name": words.card_name(card),
+            "titled": words.hosted_title(card) != "",
+            "server": words.server(card),
+            "addressed": words.has_address(card),
             "state": card.state,
             "word": words.card_state(card),
             "short": words.short_arguments(card),
@@ -379,11 +370,9 @@ class JsonRenderer:
             "effects": list(map(exact, card.effects)),
             "inner": card.inner,
             "client": sanitize(card.client),
-            "title": words.hosted_title(card),
-            "hosted": card.hosted,
             "agent": sanitize(card.agent),
             "waits": card.waits,
-            "approve": card.can_approve,
+            "approve": words.approve(card),
             "always": words.always(card),
             "choices": [(one.id, single_line(exact(one.name), LONGEST_ABOUT), one.refuses) for one in card.options],
         }
@@ -426,16 +415,16 @@ class JsonRenderer:
 
     def notice(self, block: NoticeBlock) -> NoticeFields:
         """Return the text of a notice and its level."""
-        return {"kind": "notice", "level": block.level, "text": sanitize(block.text)}
+        return _notice(block.level, sanitize(block.text))
 
     def printout(self, block: PrintoutBlock) -> PrintoutFields:
         """Return the parts of what a command has printed."""
         shown = block.printout
         return {"kind": "printout", "line": sanitize(block.line), "card": shown.is_card, "parts": shown.fields()}
 
-    def retry(self, block: RetryBlock) -> RetryFields:
-        """Return a sentence about the request that is sent again."""
-        return {"kind": "retry", "text": words.retry(block, times=True)}
+    def retry(self, block: RetryBlock) -> NoticeFields:
+        """Return a sentence about the request that is sent again, as a notice."""
+        return _notice("info", words.retry(block, times=True))
 
     def progress(self, block: ProgressBlock) -> ProgressFields:
         """Return how far a map has come: the counts as texts, and the errors and notices."""
@@ -460,6 +449,10 @@ class JsonRenderer:
         return {"kind": "footer", "figures": figures, "details": details, "stop": stop, "unsent": unsent}
 
 
+def _notice(level: Level, text: str) -> NoticeFields:
+    return {"kind": "notice", "level": level, "label": words.LEVELS[level], "text": text}
+
+
 def _task(row: TaskProgress) -> TaskFields:
     return {
         "id": sanitize(row.task.id),
@@ -467,9 +460,7 @@ def _task(row: TaskProgress) -> TaskFields:
         "tool": sanitize(row.task.tool),
         "state": words.TASK_STATES[row.state],
         "word": words.task_state(row),
-        "parameters": words.format_arguments(row.parameters),
-        "attempts": list(words.attempts(row)),
-        "summary": sanitize(row.summary),
+        "parts": words.task_parts(row),
     }
 
 

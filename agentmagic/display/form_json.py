@@ -101,8 +101,7 @@ def form_fields(form: Form) -> FormFields:
         case PlainText():
             return {"form": "text", "text": form.text, "note": form.note}
         case Table():
-            rows = [[text for text, _ in row] for row in form.rows]
-            numeric = list(form.numeric)
+            rows, numeric = list(map(list, form.rows)), list(form.numeric)
             return {"form": "table", "columns": list(form.columns), "rows": rows, "numeric": numeric, "note": form.note}
         case Image():
             data = b64encode(form.data).decode("ascii")

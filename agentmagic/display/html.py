@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby, starmap
 from typing import Any, LiteralString, cast
 
 from markupsafe import Markup, escape
@@ -222,9 +222,11 @@ class _BlockHtml:
         text = sanitize(block.text)
         if block.level == "info":
             return _paragraph(element("small", text), style=f"{MUTED};white-space:pre-wrap" if "\n" in text else MUTED)
-        label, state = ("Error:", "failed") if block.level == "error" else ("Warning:", "waiting")
+        state: State = "failed" if block.level == "error" else "waiting"
         edge = f"border-left:3px solid {COLOURS[state]};padding:2px 10px;white-space:pre-wrap"
-        return _paragraph(element("b", label, style=f"color:{COLOURS[state]}"), " ", text, style=edge)
+        return _paragraph(
+            element("b", words.LEVELS[block.level], style=f"color:{COLOURS[state]}"), " ", text, style=edge
+        )
 
     def printout(self, block: PrintoutBlock) -> Markup:
         line = element("samp", sanitize(block.line), style=MUTED) if block.line else ""
@@ -307,11 +309,10 @@ class _BlockHtml:
         yield element("span", words.GLYPHS[card.state], style=f"{colour};font-weight:700")
         if card.client:
             yield element("small", sanitize(card.client))
-        title = words.hosted_title(card)
-        yield element("b", title or element("samp", sanitize(card.name)), style=NAME)
-        if card.server:
-            label = "agent" if card.agent else words.server(card)
-            yield element("small", label, style=LONG_BADGE if words.server_address(card) else BADGE)
+        name = words.card_name(card)
+        yield element("b", name if words.hosted_title(card) else element("samp", name), style=NAME)
+        if server := words.server(card):
+            yield element("small", server, style=LONG_BADGE if words.has_address(card) else BADGE)
         value = words.program_value(card)
         yield element("samp", words.short_arguments(card), style=STATEMENT if value else ARGUMENTS)
         if value:
@@ -431,11 +432,7 @@ def _task(row: TaskProgress) -> Markup:
         element("span", words.task_title(row), style=NAME),
         element("small", words.task_state(row), style=colour),
     ]
-    inside = [
-        *_section("Parameters", words.format_arguments(row.parameters)),
-        *_section("Attempts", "\n".join(words.attempts(row))),
-        *_section("Summary", sanitize(row.summary)),
-    ]
+    inside = chain.from_iterable(starmap(_section, words.task_parts(row)))
     tool = element("p", element("samp", sanitize(row.task.tool)), style=HEADING)
     return fold(Markup(" ").join(line), element("div", tool, *inside, style=BODY), look=SUMMARY)
 
@@ -518,9 +515,8 @@ def _note(note: str) -> Markup:
 
 
 def _table(form: Table) -> Markup:
-    numeric = form.numeric
-    head = _row("th", form.columns, numeric)
-    rows = (_row("td", (text for text, _ in row), numeric) for row in form.rows)
+    head = _row("th", form.columns, form.numeric)
+    rows = (_row("td", row, form.numeric) for row in form.rows)
     return element("table", element("thead", head), element("tbody", *rows))
 
 

@@ -56,16 +56,12 @@ class PlainText:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of records to show, cut to length. A cell is a pair: its text, and whether it is a number."""
+    """A table of records to show, cut to length. `numeric` says of each column whether a cell in it is a number."""
 
     columns: tuple[str, ...]
-    rows: tuple[tuple[tuple[str, bool], ...], ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: tuple[bool, ...]
     note: str = ""
-
-    @property
-    def numeric(self) -> tuple[bool, ...]:
-        """For each column, whether at least one of its cells is a number."""
-        return tuple(any(row[column][1] for row in self.rows) for column in range(len(self.columns)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +196,7 @@ def answer_form(text: str, wrapped_in: str) -> Form | None:
         value = cast("dict[str, Any]", value)[wrapped_in]
     if _is_flat(value):
         fields = cast("dict[str, Scalar]", sanitize_json(value)).items()
-        return Table(("field", "value"), tuple(((name, False), (_cell(one)[0], False)) for name, one in fields))
+        return Table(("field", "value"), tuple((name, _cell(one)) for name, one in fields), (False, False))
     if isinstance(value, str):
         return PlainText(*cut_with_note(sanitize(value), LONGEST_RESULT))
     return _json(value, LONGEST_RESULT)
@@ -265,15 +261,17 @@ def _columns(records: Iterable[dict[str, Scalar]]) -> tuple[str, ...]:
 
 
 def _table(records: Sequence[dict[str, Scalar]], most: int) -> Table:
-    columns = _columns(records)
-    rows = tuple(tuple(_cell(record.get(column)) for column in columns) for record in records[:most])
+    columns, shown = _columns(records), records[:most]
+    rows = tuple(tuple(_cell(record.get(column)) for column in columns) for record in shown)
+    numeric = tuple(any(_is_number(record.get(column)) for record in shown) for column in columns)
     is_cut = len(records) > most
     note = f"The first {most:,} of {len(records):,} rows. The whole result is in session.messages." if is_cut else ""
-    return Table(columns, rows, note)
+    return Table(columns, rows, numeric, note)
 
 
-def _cell(value: Scalar) -> tuple[str, bool]:
-    if value is None:
-        return "", False
-    number = not isinstance(value, str | bool)
-    return single_line(value if isinstance(value, str) else compact(value), LONGEST_CELL), number
+def _is_number(value: Scalar) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _cell(value: Scalar) -> str:
+    return "" if value is None else single_line(value if isinstance(value, str) else compact(value), LONGEST_CELL)

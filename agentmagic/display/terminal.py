@@ -120,8 +120,7 @@ class TextRenderer:
 
     def notice(self, block: NoticeBlock) -> str:
         """Return the notice with its level in front."""
-        label = {"info": "", "warning": "Warning: ", "error": "Error: "}[block.level]
-        return label + sanitize(block.text)
+        return " ".join(filter(None, (words.LEVELS[block.level], sanitize(block.text))))
 
     def printout(self, block: PrintoutBlock) -> str:
         """Return what a command printed, below the command."""
@@ -218,8 +217,8 @@ def task_line(row: TaskProgress) -> str:
 
 def _heading(card: ToolCard, *, times: bool) -> str:
     client = f"{sanitize(card.client)}:" if card.client else ""
-    name = words.hosted_title(card) or sanitize(card.name)
-    server = f"({'agent' if card.agent else words.server(card)})" if card.server else ""
+    name = words.card_name(card)
+    server = f"({words.server(card)})" if card.server else ""
     arguments = words.short_arguments(card)
     took = words.duration(card.seconds) if times and card.seconds else ""
     progress = words.progress(card.progress) if card.progress else ""
@@ -247,11 +246,10 @@ def _start(text: str) -> str:
 
 
 def _columns(table: Table) -> str:
-    rows = [[single_line(text, WIDEST_COLUMN) for text, _ in row] for row in table.rows]
+    rows = [[single_line(text, WIDEST_COLUMN) for text in row] for row in table.rows]
     head = [single_line(column, WIDEST_COLUMN) for column in table.columns]
     widths = [max(map(_width, column)) for column in zip(head, *rows, strict=True)]
-    numeric = table.numeric
-    return "\n".join(_row(row, widths, numeric) for row in (head, *rows))
+    return "\n".join(_row(row, widths, table.numeric) for row in (head, *rows))
 
 
 def _row(cells: list[str], widths: list[int], numeric: Sequence[bool]) -> str:

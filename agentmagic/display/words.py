@@ -27,6 +27,7 @@ from agentmagic.display.programs import last_statement, value_line
 from agentmagic.events import (
     SERVED,
     CellPlace,
+    Level,
     PageDecision,
     PromptValue,
     ProposalFate,
@@ -84,6 +85,9 @@ GLYPHS: dict[State, str] = {
     "denied": "⊘",
     "interrupted": "■",
 }
+LEVELS: dict[Level, str] = {"info": "", "warning": "Warning:", "error": "Error:"}
+"""The word before a notice."""
+
 STATES: dict[State, str] = {
     "pending": "",
     "waiting": "waits for you",
@@ -271,20 +275,30 @@ def _program(card: ToolCard) -> str:
             return ""
 
 
+def card_name(card: ToolCard) -> str:
+    """Return the name of the called tool, or in words what a call of the model's provider does."""
+    return hosted_title(card) or sanitize(card.name)
+
+
 def server(card: ToolCard) -> str:
-    """Return the name of the server of a tool call, with the address of an MCP server whose name could be mistaken."""
+    """Return the name of the server of a tool call, with the address of an MCP server whose name could be mistaken.
+
+    For a call that asks an agent, return "agent".
+    """
+    if card.agent:
+        return "agent"
     return sanitize(card.server) if card.hosted else shown_server(card.server)
 
 
 def group_names(cards: Iterable[ToolCard]) -> str:
     """Return the names of the tools that a group of calls uses; a tool with more calls also has their number."""
-    times = Counter(hosted_title(card) or sanitize(card.name) for card in cards)
+    times = Counter(map(card_name, cards))
     return ", ".join(name if count == 1 else f"{name} \N{MULTIPLICATION SIGN}{count}" for name, count in times.items())
 
 
-def server_address(card: ToolCard) -> str:
-    """Return the address that `server` shows with the name, or ""."""
-    return "" if card.hosted or card.agent else address_to_show(card.server)
+def has_address(card: ToolCard) -> bool:
+    """Return whether `server` shows an address with the name."""
+    return not (card.hosted or card.agent) and address_to_show(card.server) != ""
 
 
 def card_state(card: ToolCard, *, error: bool = True) -> str:
@@ -404,6 +418,13 @@ def plan_heading(block: ChecklistBlock) -> str:
 def task_title(row: TaskProgress) -> str:
     """Return the description of a task, or its tool if it has no description, on one line."""
     return single_line(sanitize(row.task.description or row.task.tool), 4 * KEY_WIDTH)
+
+
+def task_parts(row: TaskProgress) -> list[tuple[str, str]]:
+    """Return the parts of a task that are shown on demand: pairs of a heading and a text."""
+    parameters, summary = format_arguments(row.parameters), sanitize(row.summary)
+    parts = (("Parameters", parameters), ("Attempts", "\n".join(attempts(row))), ("Summary", summary))
+    return [(heading, text) for heading, text in parts if text]
 
 
 def task_state(row: TaskProgress) -> str:
@@ -603,9 +624,14 @@ def proposal_code(block: ProposalBlock) -> tuple[str, str]:
     return before if proposal.action == "remove" else source, _LANGUAGES[proposal.kind]
 
 
+def approve(card: ToolCard) -> str:
+    """Return the label of the answer "yes" to a waiting call, "" if only an answer of its outside agent approves it."""
+    return "" if not card.can_approve else "Allow in this session" if card.hosted else "Approve"
+
+
 def always(card: ToolCard) -> str:
     """Return the label of the answer "always" to a waiting call, "" if the call can be approved only this time."""
-    if card.once or card.hosted:
+    if card.once or card.hosted or not card.can_approve:
         return ""
     if card.exact:
         return "Always exactly this"

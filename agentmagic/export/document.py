@@ -192,7 +192,7 @@ def _fold(heading: Markup, *content: str) -> str:
 
 def _heading(card: ToolCard) -> Markup:
     name = single_line(sanitize(card.name), words.SHORT_ARGUMENTS)
-    server = f"({'agent' if card.agent else sanitize(card.server)})" if card.server else ""
+    server = f"({words.server(card)})" if card.server else ""
     tail = " · ".join(filter(None, (words.card_state(card), words.duration(card.seconds) if card.seconds else "")))
     name = f"↳ {name}" if card.inner else words.hosted_title(card) or name
     details = " ".join(

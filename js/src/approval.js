@@ -10,10 +10,13 @@ import { button, h, heading, put, say, writingBox } from "./dom.js"
  * @param {() => Iterable<Element>} texts returns the texts that the user approves @returns {HTMLElement}
  */
 export function approval(block, desk, extent, texts) {
-  const place = h("div", { class: "am-approval", role: "group", "aria-label": `Approval of ${block.title ? `“${block.title}”` : block.name}`, tabindex: -1 })
+  const place = h("div", { class: "am-approval", role: "group", "aria-label": `Approval of ${quoted(block)}`, tabindex: -1 })
   choices(place, block, desk, { extent, texts })
   return place
 }
+
+/** Returns the name of a call for a sentence: in quotation marks if it is not the name of a tool. @param {CardFields} block */
+export const quoted = ({ name, titled }) => (titled ? `“${name}”` : name)
 
 /** @typedef {{extent: Extent, texts: () => Iterable<Element>}} Seen what the user approves, and how much of it is in view */
 
@@ -48,10 +51,9 @@ function choices(place, block, desk, seen, focused = "") {
   seen.extent.watch(seen.texts())
   if (block.step) return pause(place, block, desk, change, focused, seen.extent)
   const look = isRisky(block) ? "go am-risky" : "go"
-  if (block.hosted) row.append(keyed("y", "Allow in this session", () => desk.act({ type: "approve", id }), look))
-  else if (block.approve) row.append(keyed("y", "Approve", () => desk.act({ type: "approve", id }), look))
+  if (block.approve) row.append(keyed("y", block.approve, () => desk.act({ type: "approve", id }), look))
   row.append(seen.extent.element)
-  if (block.approve && block.always) row.append(always(block.always, () => desk.act({ type: "approve", id, always: true })))
+  if (block.always) row.append(always(block.always, () => desk.act({ type: "approve", id, always: true })))
   if (change) row.append(keyed("e", "Edit", change))
   row.append(keyed("n", "Deny…", () => deny(place, block, desk, seen), "quiet"))
   const own = block.choices.map(([option, name, refuses]) => button(name, () => desk.act({ type: refuses ? "deny" : "approve", id, option }), "small"))

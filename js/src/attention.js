@@ -3,7 +3,7 @@
 /** @import { Block, CardFields, QuestionFields } from "./messages.js" */
 /** @import { Waits } from "./types.js" */
 /** @import { Log } from "./log.js" */
-import { take } from "./approval.js"
+import { quoted, take } from "./approval.js"
 import { isFocused } from "./dom.js"
 import { mark, notify, tabOf } from "./tab.js"
 
@@ -229,7 +229,7 @@ const isWaiting = (block) => (block?.kind === "card" && block.state === "waiting
 
 /** Returns a text that says what waits for the user. @param {Block} [block] */
 export const said = (block) => {
-  if (block?.kind === "card") return block.step ? `Paused before ${block.name}` : `${block.title ? `“${block.title}”` : block.name} waits for your approval`
+  if (block?.kind === "card") return block.step ? `Paused before ${block.name}` : `${quoted(block)} waits for your approval`
   return block?.kind === "question" && block.step ? "Paused before a request" : "A question waits for your answer"
 }
 

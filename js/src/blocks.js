@@ -1,5 +1,5 @@
 // Draws the blocks of a conversation as elements; tool calls are drawn in card.js.
-/** @import { Block, ChecklistFields, FooterFields, NoticeFields, PromptFields, ProposalFields, QuestionFields, RetryFields, TaskFields, ValuesFields, WordsFields } from "./messages.js" */
+/** @import { Block, ChecklistFields, FooterFields, NoticeFields, PromptFields, ProposalFields, QuestionFields, TaskFields, ValuesFields, WordsFields } from "./messages.js" */
 /** @import { Action, Desk, Drawn } from "./types.js" */
 import { answeredByKeys, pause } from "./approval.js"
 import { Card } from "./card.js"
@@ -43,7 +43,6 @@ export function drawing(kind, desk) {
     case "printout":
       return new Printout()
     case "notice":
-    case "retry":
       return new Notice(desk)
   }
 }
@@ -285,16 +284,11 @@ class Checklist {
     put(
       body,
       h("p", { class: "am-mono" }, task.tool),
-      ...part("Parameters", task.parameters),
-      ...part("Attempts", task.attempts.join("\n")),
-      ...part("Summary", task.summary),
+      ...task.parts.flatMap(([title, text]) => [heading(title), h("pre", {}, text)]),
     )
     return { task: now, item }
   }
 }
-
-/** @param {string} title @param {string} text */
-const part = (title, text) => (text ? [heading(title), h("pre", {}, text)] : [])
 
 /** Draws a prompt: text in columns in a fixed-width font, attachments folded. @param {PromptFields} block */
 function worded({ text, stretches, attached }) {
@@ -409,7 +403,7 @@ class Question {
   }
 }
 
-/** A notice: plain, or with a coloured edge if it is important. @implements {Drawn<NoticeFields | RetryFields>} */
+/** A notice: plain, or with a coloured edge if it is important. @implements {Drawn<NoticeFields>} */
 class Notice {
   element = h("p", { class: "am-notice" })
 
@@ -418,12 +412,11 @@ class Notice {
     this.desk = desk
   }
 
-  /** @param {NoticeFields | RetryFields} block */
-  update(block) {
-    const level = block.kind === "notice" ? block.level : "info"
-    if (this.element.dataset.level !== level && level === "error") this.desk.announce(`Error: ${block.text}`)
+  /** @param {NoticeFields} block */
+  update({ level, label, text }) {
+    if (this.element.dataset.level !== level && level === "error") this.desk.announce(`${label} ${text}`)
     this.element.dataset.level = level
-    put(this.element, level !== "info" && h("b", {}, level === "error" ? "Error: " : "Warning: "), block.text)
+    put(this.element, label && h("b", {}, `${label} `), text)
   }
 }
 

@@ -1,7 +1,7 @@
 // The card of a tool call, from the first characters of its arguments to its result.
 /** @import { CardFields, CardState } from "./messages.js" */
 /** @import { Desk, Drawn } from "./types.js" */
-import { answeredByKeys, approval, take } from "./approval.js"
+import { answeredByKeys, approval, quoted, take } from "./approval.js"
 import { coloured } from "./code.js"
 import { button, folding, h, heading, hide, icon, isFocused, ICONS, put, say, scrollable } from "./dom.js"
 import { Extent } from "./extent.js"
@@ -54,11 +54,11 @@ export class Card {
     if (block.agent && !before?.agent) this.#takeIn(block.agent)
     if (block.waits && !before?.waits) this.#details.open = true
     say(this.#client, block.client)
-    say(this.#name, block.title || block.name)
-    this.#details.setAttribute("aria-label", block.title || block.name)
-    this.#name.classList.toggle("am-title", block.title !== "")
-    say(this.#server, block.agent ? "agent" : block.address ? `${block.server} (${block.address})` : block.server)
-    this.#server.classList.toggle("am-whole", Boolean(block.address))
+    say(this.#name, block.name)
+    this.#details.setAttribute("aria-label", block.name)
+    this.#name.classList.toggle("am-title", block.titled)
+    say(this.#server, block.server)
+    this.#server.classList.toggle("am-whole", block.addressed)
     say(this.#short, block.short)
     say(this.#value, block.value)
     say(this.#word, block.word)
@@ -87,17 +87,17 @@ export class Card {
   #enter(block, before) {
     this.element.dataset.state = block.state
     this.element.classList.toggle("am-inner", block.inner)
-    put(this.#icon, icon(ICONS[block.state], block.state), h("span", { class: "am-heard" }, HEARD[block.state]))
+    put(this.#icon, icon(ICONS[block.state], block.state), h("span", { class: "am-heard" }, `${heard(block.state)}:`))
     if (block.state === "waiting") {
       this.#details.open = true
-      const named = block.title ? `“${block.title}”` : block.client ? `${block.name} of ${block.client}` : block.name
-      this.desk.announce(block.step ? `Paused before ${block.name}` : `${named} waits for your approval`)
+      const whose = block.client && !block.titled ? ` of ${block.client}` : ""
+      this.desk.announce(block.step ? `Paused before ${block.name}` : `${quoted(block)}${whose} waits for your approval`)
     } else if (before === "waiting") {
       const inside = isFocused(this.#details)
       if (!this.#touched) this.#details.open = false
       if (inside) this.#summary.focus()
     }
-    if (block.state === "failed" && before) this.desk.announce(`${block.title || block.name} failed`)
+    if (block.state === "failed" && before) this.desk.announce(`${block.name} failed`)
   }
 
   /** Prepares the place for the turn of an agent, whose blocks are drawn there as they arrive. @param {string} agent */
@@ -173,7 +173,7 @@ export class Group {
   update(inside, calls) {
     this.#inside = inside
     say(this.#words, `${calls.length} calls`)
-    say(this.#names, tally(calls.map(({ name, title }) => title || name)).map(([name, times]) => (times > 1 ? `${name} ×${times}` : name)).join(", "))
+    say(this.#names, tally(calls.map(({ name }) => name)).map(([name, times]) => (times > 1 ? `${name} ×${times}` : name)).join(", "))
     const states = tally(calls.map(({ state }) => state))
     if (this.#counted !== states.join()) put(this.#counts, ...states.map(([state, times]) => counted(state, times)))
     this.#counted = states.join()
@@ -214,25 +214,16 @@ function counted(state, times) {
   return h("span", { class: "am-state" }, icon(ICONS[state], state), String(times), words)
 }
 
-/** @type {Record<CardState, string>} the texts that screen readers read in place of the icon */
-const HEARD = {
-  pending: "being prepared:",
-  waiting: "waiting:",
-  running: "running:",
-  done: "done:",
-  failed: "failed:",
-  denied: "denied:",
-  interrupted: "interrupted:",
-}
+/** Returns the word that screen readers read in place of the icon. @param {CardState} state */
+const heard = (state) => (state === "pending" ? "being prepared" : state)
 
 /** @param {CardFields} block */
 function sectionOf({ arguments: pairs, languages, note, effects, edits }) {
-  if (!pairs.length && !edits && !effects.length) return []
   const lines = effects.map((line) => h("li", { class: line.startsWith("Risk:") ? "am-problem" : "" }, line))
   const does = lines.length ? [heading("What it does"), h("ul", { class: "am-effects", "aria-label": "What it does" }, ...lines)] : []
   const rows = pairs.flatMap(([name, text]) => [h("dt", {}, name), h("dd", {}, argument(name, text, Object.hasOwn(languages, name) ? languages[name] : ""))])
   const changed = edits ? [heading("Edited by you"), h("pre", {}, edits)] : []
-  const given = pairs.length ? [heading("Arguments"), h("dl", { class: "am-arguments" }, ...rows)] : []
+  const given = rows.length ? [heading("Arguments"), h("dl", { class: "am-arguments" }, ...rows)] : []
   return [...given, noted(note), ...changed, ...does]
 }
 

@@ -97,7 +97,7 @@ export class Running {
     const go = hidden?.block.step ? "Go on" : "Approve"
     say(this.#approve, go)
     this.#approve.hidden = whole === null || !this.desk.can("approve") // only a call that is shown completely can be approved here
-    if (hidden) this.#approve.setAttribute("aria-label", `${go} ${hidden.block.kind === "card" ? hidden.block.title || hidden.block.name : ""}`)
+    if (hidden) this.#approve.setAttribute("aria-label", `${go} ${hidden.block.kind === "card" ? hidden.block.name : ""}`)
     if (inside && ![this.#show, this.#approve].some(isFocused)) this.element.focus({ preventScroll: true })
   }
 }

@@ -21,7 +21,7 @@ const MOST_CALLS = 4
 const keyOf = (element) => Number(/** @type {HTMLElement | null} */ (element)?.dataset.key ?? -1)
 
 /** Kinds of blocks below an answer that are not the next thing to read. */
-const BESIDE = ["footer", "notice", "retry", "reasoning", "progress"]
+const BESIDE = ["footer", "notice", "reasoning", "progress"]
 
 /**
  * How the view scrolls while the conversation grows. "follow": it follows the end until the beginning of the answer

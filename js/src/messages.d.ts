@@ -77,13 +77,14 @@ export interface SourceFields {
   quotes: string[]
 }
 
-/** A tool call and its card. `address` is the command line or URL of the `server` if its name could be mistaken for one of ours, or "". `word` is the state in words, with the reason of a call that failed or was denied. `short` are the arguments on one line; of a program it is the last statement, and `value` its value. `arguments` are pairs of name and text, and `languages` are those of arguments that are code, by name. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the call, and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "". `hosted` says that the model's provider carries out the call, or that the card asks whether it may. Then `title` replaces the tool's name. `agent` is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call or by that agent. `approve` says whether there is a plain approval, `always` is the label of the answer for later calls too, "" if there is none. `choices` are further answers of an outside agent: id, name, and whether it refuses. */
+/** A tool call and its card. `name` is the name of the tool; if `titled`, it says in words what a call of the model's provider does. `addressed` says that `server` includes the server's command line or URL, because its name could be mistaken for one of ours. `word` is the state in words, with the reason of a call that failed or was denied. `short` are the arguments on one line; of a program it is the last statement, and `value` its value. `arguments` are pairs of name and text, and `languages` are those of arguments that are code, by name. `edit` are the arguments that the user can change: name, text, and whether the text is the value itself rather than JSON. `optional` are arguments that the model left out: name, default as text, whether that text is the value itself, and description. `edits` is a diff of what the user changed in the arguments. `effects` say line by line what the call does. If `step` is set, the turn only pauses before the call, and the card asks for no approval. `since` is when the call began to run, in seconds since 1970. `more` is the key with which the browser page requests the whole result. `inner` says that a running tool made the call. `client` is the outside program that makes the call, or the agent of an inner turn while its call asks for approval, else "". `agent` is the agent that the call asks; the blocks of that agent's turn name this card in their `within`. `waits` says that the user is asked something, about the call or by that agent. `approve` is the label of the plain approval, `always` that of the answer for later calls too; each is "" if there is none. `choices` are further answers of an outside agent: id, name, and whether it refuses. */
 export interface CardFields {
   within?: number
   kind: "card"
   name: string
+  titled: boolean
   server: string
-  address: string
+  addressed: boolean
   state: CardState
   word: string
   short: string
@@ -106,11 +107,9 @@ export interface CardFields {
   effects: string[]
   inner: boolean
   client: string
-  title: string
-  hosted: boolean
   agent: string
   waits: boolean
-  approve: boolean
+  approve: string
   always: string
   choices: [string, string, boolean][]
 }
@@ -137,16 +136,14 @@ export interface ChecklistFields {
   tasks: TaskFields[]
 }
 
-/** A task of a plan. */
+/** A task of a plan; `parts` are pairs of a heading and a text, which are shown on demand. */
 export interface TaskFields {
   id: string
   title: string
   tool: string
   state: CardState
   word: string
-  parameters: string
-  attempts: string[]
-  summary: string
+  parts: [string, string][]
 }
 
 /** A question to the user, and the `label` before its text. `suggested` is an answer that the user can send as it is, or change first. `ask` is the id to answer with. If `step` is set, the turn only pauses before a request to the model, and `text` shows the request. `choices` are the only possible answers, if there are any. If `suggested` is a plan, `plan` is "new". But if the plan that the user sent cannot be run, `plan` is "refused", and `text` says why. `files` is the text of files that the user is asked to approve. */
@@ -178,11 +175,12 @@ export interface ProposalFields {
   copy: string
 }
 
-/** A short message to the user, such as a warning. */
+/** A short message to the user, such as a warning; `label` is the word before it, or "". */
 export interface NoticeFields {
   within?: number
   kind: "notice"
   level: "info" | "warning" | "error"
+  label: string
   text: string
 }
 
@@ -203,13 +201,6 @@ export interface PrintedFields {
   head: string[]
   rows: string[][]
   left: number
-}
-
-/** A note that a failed request to the model is sent again. */
-export interface RetryFields {
-  within?: number
-  kind: "retry"
-  text: string
 }
 
 /** The progress of a map, which runs one prompt for many rows. `shares` are two numbers from 0 to 1, the shares of answered and of failed rows; None if the total is unknown. `again` is the label of the button that asks the failed rows again, "" if there are none. A page that cannot offer the button shows `advice`. */
@@ -624,7 +615,7 @@ export type CardState = "pending" | "waiting" | "running" | "done" | "failed" | 
 
 export type Form = TextForm | TableForm | HtmlForm | ImageForm | PagesForm
 
-export type Block = PromptFields | ValuesFields | WordsFields | CardFields | ChecklistFields | QuestionFields | ProposalFields | NoticeFields | PrintoutFields | RetryFields | ProgressFields | FooterFields
+export type Block = PromptFields | ValuesFields | WordsFields | CardFields | ChecklistFields | QuestionFields | ProposalFields | NoticeFields | PrintoutFields | ProgressFields | FooterFields
 
 export type Change = string | Record<string, unknown> | null
 

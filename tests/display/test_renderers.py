@@ -63,7 +63,7 @@ AGAIN = (
     "find Parameters word two Attempts "
     "Attempt 1: not what was needed (It is spelt two). Tried again with other parameters."
 )
-TASK = {"id": "t1", "title": "the number", "tool": "find", "state": "pending", "attempts": []}
+TASK = {"id": "t1", "title": "the number", "tool": "find", "state": "pending", "parts": []}
 COPY = "Copy it if you want it: it could not be put into the notebook from here."
 RECORDS = '{"value": [{"city": "Oslo", "people": 709}]}'
 FIG = "[image/png fig, 5 bytes]"
@@ -191,7 +191,7 @@ ROWS = {
         f"✓ Searched the web (anthropic) python 3.15 [2 pages]\n  What's new\n    {PAGE}\n  {OTHER}",
         f"```\n\n- [What's new]({PAGE})\n- [{OTHER}]({OTHER})\n\n</details>",
         {
-            "title": "Searched the web",
+            "name": "Searched the web",
             "word": "2 pages",
             "short": "python 3.15",
             "ask": "",
@@ -215,7 +215,7 @@ ROWS = {
         "◐ Searching the web anthropic python 3.15 running Arguments query python 3.15",
         "◐ Searching the web (anthropic) python 3.15 [running]",
         "<summary>◐ <code>Searching the web</code> (anthropic) python 3.15 [running]</summary>",
-        {"title": "Searching the web", "word": "running", "state": "running"},
+        {"name": "Searching the web", "word": "running", "state": "running"},
     ),
     "a search of a server without a name": (
         blocks.ToolCard,
@@ -223,7 +223,7 @@ ROWS = {
         "✓ Searched the web python 3.15 Arguments query python 3.15 Result nothing",
         "✓ Searched the web python 3.15",
         "<code>Searched the web</code> python 3.15</summary>",
-        {"title": "Searched the web", "word": "", "state": "done"},
+        {"name": "Searched the web", "word": "", "state": "done"},
     ),
     "a search whose words are still written": (
         blocks.ToolCard,
@@ -231,7 +231,7 @@ ROWS = {
         '◌ Searching the web {"query": "py Arguments {"query": "py',
         '◌ Searching the web {"query": "py',
         "",
-        {"title": "Searching the web", "word": "", "state": "pending"},
+        {"name": "Searching the web", "word": "", "state": "pending"},
     ),
     "a page that could not be read": (
         blocks.ToolCard,
@@ -242,7 +242,7 @@ ROWS = {
         f"✗ Reading a page gemini {PAGE} failed: No such page. Arguments url {PAGE} Error No such page.",
         f"✗ Reading a page (gemini) {PAGE} [failed]\n  No such page.",
         "Error:\n\n```\nNo such page.\n```",
-        {"title": "Reading a page", "word": "failed: No such page.", "state": "failed"},
+        {"name": "Reading a page", "word": "failed: No such page.", "state": "failed"},
     ),
     "a program that the provider has run": (
         blocks.ToolCard,
@@ -253,7 +253,7 @@ ROWS = {
         "✓ Ran code gemini print('a', 1 + 1, 'b') Arguments code print('a', 1 + 1, 'b') Result a 2 b",
         "✓ Ran code (gemini) print('a', 1 + 1, 'b')\n  a 2 b",
         "```\na 2 b\n```",
-        {"title": "Ran code", "arguments": [("code", "print('a', 1 + 1, 'b')")]},
+        {"name": "Ran code", "arguments": [("code", "print('a', 1 + 1, 'b')")]},
     ),
     "a call of the provider without words of ours": (
         blocks.ToolCard,
@@ -264,7 +264,7 @@ ROWS = {
         '✓ file_search openai a, b Arguments queries ["a", "b"] Result nothing',
         "✓ file_search (openai) a, b",
         "<code>file_search</code> (openai) a, b",
-        {"name": "file_search", "title": ""},
+        {"name": "file_search", "titled": False},
     ),
     "a question for the web": (
         blocks.ToolCard,
@@ -272,7 +272,7 @@ ROWS = {
         "‖ Search the web waits for you What it does Lets the provider search.",
         "‖ Search the web [waits for you]\n\n  Lets the provider search.",
         "Lets the provider search.",
-        {"hosted": True, "edit": [], "title": "Search the web", "server": ""},
+        {"approve": "Allow in this session", "edit": [], "name": "Search the web", "server": ""},
     ),
     "a yes for the web": (
         blocks.ToolCard,
@@ -480,7 +480,7 @@ ROWS = {
         "**Plan: 0 of 1 done, interrupted**\n\n- ◌ the number\n",
         {
             "heading": "Plan: 0 of 1 done, interrupted",
-            "tasks": [TASK | dict.fromkeys(("word", "parameters", "summary"), "")],
+            "tasks": [TASK | {"word": ""}],
         },
     ),
     "a question with its answer": (
@@ -640,6 +640,20 @@ def test_searches_are_told_beside_the_tokens_if_there_were_any(number, told):
     assert footer_details(blocks.FooterBlock("m", usage), times=False) == f"{told}9 tokens in, 1 out"
     begin = f"1 request, {told.replace(' · ', ', ')}9 tokens in"
     assert formatting.usage(replace(usage, requests=1)).startswith(begin)
+
+
+def test_each_renderer_shows_the_address_of_a_server_whose_name_could_be_mistaken():
+    log = [
+        *started(),
+        *carried_out(CALL, ToolResult("c1", "run_query", (Text("1"),)), server="agentmagic tools"),
+        *over(),
+    ]
+    shown = "agentmagic tools (an MCP server)"
+    (card,) = (block for block in Transcript(log).blocks if isinstance(block, blocks.ToolCard))
+    assert JsonRenderer().card(card)["server"] == shown
+    assert shown in words_of(html.render(Transcript(log)))
+    assert shown in terminal.render(Transcript(log))
+    assert shown in to_markdown([turn(*log)])
 
 
 def test_every_kind_of_block_and_every_state_of_a_call_has_a_row():
