@@ -445,13 +445,8 @@ class Session:
             turn = replace(
                 turn,
                 history=self.history.fork(),
-                approvals=self._approvals,
-                seen_notices=self._noted,
-                unreachable=self._unreachable,
                 meters=(_meter("turn", recipe.max_cost, recipe.max_tokens),),
                 watcher=Watcher({}),
-                account=self._account(),
-                name=self.name if recipe.agent_tools else "",
             )
             notices = tuple(self._noted.new(override_notes(turn.model.name, _chosen_model(recipe), settings.replay)))
             within = self._connections.with_loop
@@ -494,7 +489,7 @@ class Session:
         sources = self.toolsets(recipe) if toolsets is None else toolsets
         if tape is not None:
             sources = tape.toolsets(sources)
-        turn = self._draft(recipe, sources, ROW, None if tape is None else tape.model)
+        turn = self._context(recipe, sources, ROW, None if tape is None else tape.model)
         # A row may be a long document, so its values are sent whole if they fit into the model's context window.
         room = min(turn.facts.window or LONGEST_PROMPT, LONGEST_PROMPT // CHARACTERS)
         attacher = Attacher(lambda: turn.facts, schema_only(), room)
@@ -507,6 +502,7 @@ class Session:
 
         Raises UsageError if there are no rows, or if no prompt can be made for the first row.
         """
+        learn_secrets()
         turn, prompts = self._draft_of_map(rows_of(rows), prompt, settings.recipe(self.agent), toolsets)
         first = next(prompts.read(), None)
         if first is None or first.prompt is None:
@@ -705,10 +701,10 @@ class Session:
                 "A cassette holds turns only, and a summary now would belong to none. Type %agent live first."
             )
         with self._between_turns():
-            draft = self._draft(self.agent, self.toolsets(), COMPACT)
+            learn_secrets()
+            turn = self._context(self.agent, self.toolsets(), COMPACT)
             project = _project(self.agent, TurnSettings())
-            turn = replace(draft, view=self._view, account=self._account(), project=project)
-            turn = replace(turn, meters=self._caps(turn.model.name))
+            turn = replace(turn, view=self._view, meters=self._caps(turn.model.name), project=project)
             try:
                 compaction = engine().call(self._connections.with_loop(compact(turn)))
             except BudgetExhausted as spent:
@@ -935,19 +931,37 @@ class Session:
 
     def preview_of(self, prompt: Prompt, settings: TurnSettings) -> Preview:
         """Return the preview of a turn as `preview` does, for a front end."""
+        learn_secrets()
         recipe = settings.recipe(self.agent)
         project = _project(recipe, settings)
         sources = with_skills(self._sources(recipe, settings), project)
-        return engine().call(preview(replace(self._draft(recipe, sources, prompt), project=project)))
+        return engine().call(preview(replace(self._context(recipe, sources, prompt), project=project)))
 
-    def _draft(
-        self, recipe: Agent, sources: Sequence[Toolset], prompt: Prompt, model: Model | None = None
+    def _context(
+        self,
+        recipe: Agent,
+        sources: Sequence[Toolset],
+        prompt: Prompt,
+        model: Model | None = None,
+        driver: TurnDriver | None = None,
     ) -> TurnContext:
-        """Return the context of a turn that is not run, for a preview, a compaction or the rows of a map."""
+        """Return the context that all turns of the session begin with; the caller adds what belongs to one turn."""
         model = self.model(recipe) if model is None else model
-        learn_secrets()
-        facts = self._facts_of(model)
-        return TurnContext(recipe, model, sources, as_prompt(prompt), history=self.history, facts=facts)
+        return TurnContext(
+            recipe,
+            model,
+            sources,
+            as_prompt(prompt),
+            history=self.history,
+            approvals=self._approvals if driver is None else driver.approvals,
+            facts=self._facts_of(model) if driver is None else CLIENT_FACTS,
+            seen_notices=self._noted,
+            unreachable=self._unreachable,
+            watcher=self._watcher,
+            caller="" if driver is None else driver.model.name,
+            account=self._account(),
+            name=self.name if recipe.agent_tools else "",
+        )
 
     def _facts_of(self, model: Model) -> "ModelInfo":
         """Return the facts about a model, such as the size of its context window.
@@ -1017,8 +1031,19 @@ class Session:
                 outside.on_tape(tape)
             is_paid = tape is None or tape.mode not in OFFLINE_MODES
             model = real() if tape is None else tape.model
-            turn = self._context(recipe, model, sources, message, settings, is_paid=is_paid)
-            turn = replace(turn, plan=plan, project=project)
+            # The calls of an outside program cost nothing, so there is no limit for its turn alone.
+            own = () if driver is not None else (_meter("turn", recipe.max_cost, recipe.max_tokens),)
+            turn = replace(
+                self._context(recipe, sources, message, model, driver),
+                view=self._view if driver is None else driver.view,
+                meters=(*own, *self._caps(model.name, is_paid=is_paid)),
+                notices=self._notices,
+                plan=plan,
+                step=settings.step and bool(settings.attended),
+                values=tuple(settings.values),
+                project=project,
+            )
+            self._queue_notices(recipe, model, settings)  # last: a turn that a budget refuses queues none
             play = partial(self._play, turn, keep, run if driver is None else driver.asks_in(run), is_paid)
             self._run = Run(
                 play,
@@ -1044,47 +1069,13 @@ class Session:
             raise UsageError(f"There is no turn {turn}: the session has {len(self.turns)}, which count from 0.")
         return turn % len(self.turns)
 
-    def _context(  # noqa: PLR0913  (all that a turn begins with)
-        self,
-        recipe: Agent,
-        model: Model,
-        sources: Sequence[Toolset],
-        prompt: Message,
-        settings: TurnSettings,
-        *,
-        is_paid: bool,
-    ) -> TurnContext:
-        """Return the context of a turn, and queue the notices that the turn begins with."""
-        driver = settings.driver
-        facts = self._facts_of(model) if driver is None else CLIENT_FACTS
-        # Made first: a turn that is refused because of a budget must queue no notices.
-        own = () if driver is not None else (_meter("turn", recipe.max_cost, recipe.max_tokens),)
-        meters = (*own, *self._caps(model.name, is_paid=is_paid))
-        overrides = override_notes(None if driver else model.name, _chosen_model(recipe), settings.replay)
+    def _queue_notices(self, recipe: Agent, model: Model, settings: TurnSettings) -> None:
+        """Queue the notices that a turn begins with."""
+        overrides = override_notes(None if settings.driver else model.name, _chosen_model(recipe), settings.replay)
         infos = (*overrides, *self._connections.notes(recipe, model))
         self._notices.extend(Notice("info", words) for words in self._noted.new(infos))
         unattended = (UNATTENDED,) if settings.step and not settings.attended else ()
         self._warn((*settings.notices, *self._noted.new(unattended)))
-        return TurnContext(
-            recipe,
-            model,
-            sources,
-            prompt,
-            history=self.history,
-            approvals=self._approvals if driver is None else driver.approvals,
-            facts=facts,
-            view=self._view if driver is None else driver.view,
-            meters=meters,
-            notices=self._notices,
-            step=settings.step and bool(settings.attended),
-            values=tuple(settings.values),
-            seen_notices=self._noted,
-            unreachable=self._unreachable,
-            watcher=self._watcher,
-            caller="" if driver is None else driver.model.name,
-            account=self._account(),
-            name=self.name if recipe.agent_tools else "",
-        )
 
     def _sources(self, recipe: Agent, settings: TurnSettings) -> Sequence[Toolset]:
         """Return the toolsets of a turn: those in its settings if given, else those of the agent and the session."""
