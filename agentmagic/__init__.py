@@ -5,15 +5,19 @@ In a notebook, `%load_ext agentmagic` and then `%%agent`. In code:
     from agentmagic import Agent, Session
     result = Session(Agent("openai:gpt-5.4", tools=[function])).ask("a question")
 
-The public names are listed only in `__init__.pyi`, which type checkers and lazy_loader read. Each name is imported at
+The public names are listed only in `__init__.pyi`, which type checkers and this module read. Each name is imported at
 its first use, so that `import agentmagic` is fast.
 """
 
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from lazy_loader import attach_stub  # pyright: ignore[reportMissingTypeStubs]
+_LINES = (line.split() for line in Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8").splitlines())
+# Each import line of `__init__.pyi` is "from MODULE import NAME as NAME".
+_HOMES = dict(sorted((words[3], words[1]) for words in _LINES if words[:1] == ["from"] and words[-2] == "as"))
 
-_attribute, __dir__, __all__ = attach_stub(__name__, __file__)  # pyright: ignore[reportUnknownVariableType]
+__all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]  (type checkers read the stub)
 
 
 def __getattr__(name: str) -> Any:
@@ -22,7 +26,16 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("agentmagic")
-    return _attribute(name)
+    if name not in _HOMES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value  # stored, so that Python does not call `__getattr__` again for the name
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted((*globals(), *__all__))
 
 
 def load_ipython_extension(shell: Any, name: str = "agent") -> None:
