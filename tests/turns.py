@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from agentmagic import Agent, Session
 from agentmagic.events import Approve, Deny
 from agentmagic.host import Host, install
+from agentmagic.messages import Usage
+from agentmagic.providers.base import Request
 from agentmagic.providers.scripted import ScriptedModel, ScriptedStep
 from agentmagic.testing import Stalled, run
 from agentmagic.tools.base import ToolContext
@@ -15,6 +17,16 @@ AT_ONCE = 3.0
 """Seconds within which a cancel or a timeout takes effect on a busy machine. The docs promise 0.5 on a quiet one."""
 SOON = 0.8
 """A timeout in seconds that what it cuts has surely begun before, on a busy machine too."""
+
+
+class Free:
+    """The costs of a row in a map without a limit: nothing is reserved."""
+
+    async def set_aside(self, request: Request) -> Usage:
+        return Usage()
+
+    def give_back(self, request: Request, aside: Usage, used: Usage | None) -> None:
+        pass
 
 
 def names(context: ToolContext) -> str:

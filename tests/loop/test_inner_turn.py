@@ -23,7 +23,7 @@ from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.testing import Faulty
 from agentmagic.tools.base import Tool
 from tests.benchmarks.pace import in_virtual_time
-from tests.turns import calls
+from tests.turns import Free, calls
 
 TASK = {"prompt": "Find the answer."}
 ASKS = calls(("scout", TASK))
@@ -126,16 +126,6 @@ def test_in_the_rows_of_a_map_an_agent_tool_tells_of_a_server_once():
 
 
 # -- the requests of a row -------------------------------------------------------------------------
-
-
-class Free:
-    """The costs of a row in a map without a limit: nothing is reserved."""
-
-    async def set_aside(self, request):
-        return Usage()
-
-    def give_back(self, request, aside, used):
-        pass
 
 
 class Limited:

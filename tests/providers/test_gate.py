@@ -22,6 +22,7 @@ from agentmagic.providers.rate_limits import RateLimit, read_limits
 from agentmagic.testing import Faulty
 from tests.benchmarks.pace import STORM, Scene, in_virtual_time, play, share
 from tests.providers.loopback import Exchange, Loopback
+from tests.turns import Free
 
 SHORT, LONG = (0.8, 2.5), (2.0, 12.0)
 BUSY = (*STORM[:3], 503)
@@ -284,7 +285,9 @@ def turn_of(model, *, row, timeout=100.0):
     events = []
 
     async def main():
-        return await run_turn(TurnContext(agent, model, (), user("Hello"), row=row), Channel(events, events.append))
+        return await run_turn(
+            TurnContext(agent, model, (), user("Hello"), row=Free() if row else None), Channel(events, events.append)
+        )
 
     return in_virtual_time(main()), events
 

@@ -93,7 +93,7 @@ def test_a_card_a_question_a_line_and_a_list_show_the_address():
     assert shown in html.render(transcript)
     assert shown in terminal.render(transcript)
     fields: Any = card.render(JsonRenderer())
-    assert fields["address"] == address
+    assert (fields["server"], fields["addressed"]) == (shown, True)
     assert shown in describe(asked)
     assert shown in formatting.tools([ToolDef("run_python", "Run.", server=server)]).text
     assert shown in html.render(Transcript([ToolStarted(call, server)]))
