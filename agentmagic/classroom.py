@@ -9,15 +9,15 @@ administrator's file is the outermost. The files are read once in a process.
 import os
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from agentmagic.errors import UsageError
-from agentmagic.patterns import EntryPattern, fits_pattern, is_address, is_among
+from agentmagic.patterns import EntryPattern, fits_pattern, is_address, is_at
 from agentmagic.plain_files import UnfitFile, read_plain_text
 from agentmagic.text import did_you_mean
 
@@ -143,36 +143,47 @@ class ClassSettings:
         """Whether prices that a notebook sets are ignored, because the administrator limits costs."""
         return self.policy is not None and self.policy.bounds_costs
 
-    @property
-    def needs_person(self) -> bool:
-        """Whether some tool calls must be approved by a person, not by code in the notebook."""
-        return "ask" in (self.permission, self.code, self.web)
+    def first_set(self, names: Iterable[str], value: str | None = None) -> str | None:
+        """Return the first of these settings that is set (if `value` is given: to this value), or None."""
+        for name in names:
+            if (own := getattr(self, name)) is not None and value in (None, own):
+                return name
+        return None
 
     def check_model(self, name: str, chosen_by: str = "") -> None:
         """Raise UsageError if a model is not allowed here; `chosen_by` is the setting that chose it, if known."""
-        for one in self._parts:
-            if one.models is not None and not any(fits_pattern(name, pattern) for pattern in one.models):
-                by = f", which {chosen_by} names," if chosen_by else ""
-                among = f"is not among those of {one.scope('models')}: {one.setting_with_file('models')}"
-                raise UsageError(f"The model {name}{by} {among}.")
+        if one := self._without("models", partial(fits_pattern, name)):
+            by = f", which {chosen_by} names," if chosen_by else ""
+            among = f"is not among those of {one.scope('models')}: {one.setting_with_file('models')}"
+            raise UsageError(f"The model {name}{by} {among}.")
 
     def allows_model(self, name: str) -> bool:
         """Return whether these limits allow a model."""
-        return all(
-            one.models is None or any(fits_pattern(name, pattern) for pattern in one.models) for one in self._parts
-        )
+        return self._without("models", partial(fits_pattern, name)) is None
 
     def check_address(self, name: str, address: str | None) -> None:
         """Raise UsageError if a model's address is not allowed here; None is an unknown address."""
-        for one in self._parts:
-            if not is_among(address, one.addresses):
-                place = f"at {address.partition('?')[0]}" if address else "at an address that is not known"
-                among = f"is not among those of {one.scope('addresses')}: {one.setting_with_file('addresses')}"
-                raise UsageError(f"The model {name} is asked {place}, which {among}.")
+        if one := self._without("addresses", partial(is_at, address)):
+            place = f"at {address.partition('?')[0]}" if address else "at an address that is not known"
+            among = f"is not among those of {one.scope('addresses')}: {one.setting_with_file('addresses')}"
+            raise UsageError(f"The model {name} is asked {place}, which {among}.")
 
     def allows_address(self, address: str) -> bool:
         """Return whether these limits allow requests to models at an address."""
-        return all(is_among(address, one.addresses) for one in self._parts)
+        return self._without("addresses", partial(is_at, address)) is None
+
+    def server_problem(self, entry: EntryPattern) -> str:
+        """Return the reason why these limits forbid an MCP server, or "" if they allow it."""
+        if one := self._without("servers", lambda pattern: pattern.allows(entry)):
+            return f"{entry} is not among those of {one.scope('servers')}: {one.setting_with_file('servers')}."
+        return ""
+
+    def _without(self, name: str, fits: Callable[[Any], bool]) -> "ClassSettings | None":
+        """Return the settings of the first file whose list called `name` has no item that fits, or None."""
+        for one in self._parts:
+            if (items := getattr(one, name)) is not None and not any(map(fits, items)):
+                return one
+        return None
 
     def price(self, name: str) -> Prices | None:
         """Return the price that the administrator sets for a model, or None if none exists."""
@@ -183,13 +194,6 @@ class ClassSettings:
         """Raise UsageError if the setting called `name` is false; `refusal` is the first half of the error message."""
         if getattr(self, name) is False:
             raise UsageError(f"{refusal}: {self.scope(name)} has {self.setting_with_file(name)}.")
-
-    def server_problem(self, entry: EntryPattern) -> str:
-        """Return the reason why these limits forbid an MCP server, or "" if they allow it."""
-        for one in self._parts:
-            if one.servers is not None and not any(pattern.allows(entry) for pattern in one.servers):
-                return f"{entry} is not among those of {one.scope('servers')}: {one.setting_with_file('servers')}."
-        return ""
 
     def cap(self, name: str, value: float | None, *, session: bool = False) -> float | None:
         """Return a notebook's limit `value`, or the settings' limit if None. Raises UsageError if `value` is higher."""
@@ -211,22 +215,18 @@ class ClassSettings:
             return value if most is None else min(usual, most)
         return self.cap(name, float("inf") if value is None else value)
 
-    def mildest_verdict(self, *, asks: bool, code: bool, web: bool = False) -> Literal["ask", "deny"] | None:
-        """Return the mildest decision ("ask" or "deny") that is permitted for a tool call; None sets no limit.
+    def verdict(self, *, asks: bool, code: bool, web: bool = False) -> tuple[Literal["ask", "deny"] | None, str]:
+        """Return the mildest decision that is permitted for a tool call (None sets no limit), and its setting.
 
         `code` says that the call runs a program, `web` that it searches or reads the web, `asks` that its tool
         asks the user by default.
         """
-        if web:
-            return "deny" if "deny" in (self.web, self.permission) else self.web or self.permission
-        if code:
-            return "deny" if "deny" in (self.code, self.permission) else self.code or ("ask" if self.classes else None)
-        return self.permission if asks else None
-
-    def verdict_reason(self, verdict: Literal["ask", "deny"], *, code: bool, web: bool = False) -> str:
-        """Return why the user must approve a tool call, or why it is denied. Names no path, since models read it."""
-        name = "permission" if self.permission == verdict or not (code or web) else "code" if code else "web"
-        return f'The settings of {self.scope(name)} have {name} = "{verdict}".'
+        if not (asks or code or web):
+            return None, ""
+        own = "web" if web else "code" if code else "permission"
+        verdict = getattr(self, own) or (self.permission if web else "ask" if code and self.classes else None)
+        verdict = "deny" if self.permission == "deny" else verdict
+        return verdict, "permission" if verdict == self.permission else own
 
     def check_mode(self, mode: str, chosen_by: str = "") -> None:
         """Raise UsageError if another replay mode is required here; `chosen_by` is the setting that chose `mode`."""
@@ -453,6 +453,8 @@ def _kind(name: str) -> str:
 
 
 def _fits(name: str, value: Any) -> bool:  # noqa: PLR0911  (one return for each kind)
+    if name in _STRICTNESS:
+        return value in _STRICTNESS[name]
     match _kind(name):
         case "list":
             return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
@@ -462,12 +464,8 @@ def _fits(name: str, value: Any) -> bool:  # noqa: PLR0911  (one return for each
             return isinstance(value, dict) and all(map(_is_price, cast("dict[str, Any]", value).values()))
         case "servers":
             return isinstance(value, list) and all(map(_is_server, cast("list[Any]", value)))
-        case "permission":
-            return value in ("ask", "deny")
         case "switch":
             return isinstance(value, bool)
-        case "mode":
-            return value in MODES
         case "whole":
             return isinstance(value, int) and not isinstance(value, bool) and value > 0
         case _:
