@@ -382,6 +382,11 @@ def _convert(adapter: "TypeAdapter[Any] | None", is_wrapped: bool, data: Any) ->
         raise ValueError(f"{where or 'the value'}: {first['msg']}") from None
 
 
+def has_default_timeout(agent: Agent) -> bool:
+    """Return whether neither the user nor a teacher or administrator has set the timeout of an agent's turns."""
+    return agent.timeout == TIMEOUT and class_settings().timeout is None
+
+
 def _check_class(agent: Agent, model: Model) -> None:
     """Raise UsageError if a teacher or administrator forbids the model, or if its object could fake its name."""
     bounds = class_settings()
@@ -391,7 +396,7 @@ def _check_class(agent: Agent, model: Model) -> None:
     bounds.check_model(name, settings.MODEL if settings.model_override() else "")
     web.check_model(model.name)
     _check_extra(agent.settings.beyond_sampling)
-    setting = next((one for one in ("models", "addresses") if getattr(bounds, one) is not None), None)
+    setting = bounds.first_set(("models", "addresses"))
     if setting is not None and not is_made_by_provider(model):
         kind = f"{type(model).__module__}.{type(model).__qualname__}"
         has = f"{bounds.scope(setting)} has {bounds.setting_with_file(setting)}"
@@ -405,8 +410,7 @@ def _check_class(agent: Agent, model: Model) -> None:
 def _check_extra(names: Sequence[str]) -> None:
     """Raise UsageError if the fields `names` of `extra` could bypass a limit that a teacher or administrator set."""
     bounds = class_settings()
-    limit = next((one for one in _BOUND_BY_EXTRA if getattr(bounds, one) is not None), None)
-    if names and limit is not None:
+    if names and (limit := bounds.first_set(_BOUND_BY_EXTRA)) is not None:
         raise UsageError(
             f"The setting extra has {names[0]!r}, which may do more than shape the answer, and {bounds.scope(limit)} "
             f"has {bounds.setting_with_file(limit)}. Leave it out."

@@ -6,18 +6,19 @@ An administrator sets the limits of a machine in `POLICY_FILE`. A teacher sets t
 administrator's file is the outermost. The files are read once in a process.
 """
 
+import operator
 import os
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from agentmagic.errors import UsageError
-from agentmagic.patterns import EntryPattern, fits_pattern, is_address, is_among
+from agentmagic.patterns import EntryPattern, fits_pattern, is_address, is_at
 from agentmagic.plain_files import UnfitFile, read_plain_text
 from agentmagic.text import did_you_mean
 
@@ -58,13 +59,6 @@ Prices = tuple[float, float, float]
 
 _TABLE = "agentmagic.class"
 """Marks invalid TOML as a settings file of a class: if a `pyproject.toml` contains this text, its errors are raised."""
-_STRICTNESS: Mapping[str, tuple[str, ...]] = {
-    "permission": ("deny", "ask"),
-    "code": ("deny", "ask"),
-    "web": ("deny", "ask"),
-    "replay": ("replay", "replay-model", "replay-tools", "auto", "record", "live"),
-}
-"""The values of a setting, the strictest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,36 +137,47 @@ class ClassSettings:
         """Whether prices that a notebook sets are ignored, because the administrator limits costs."""
         return self.policy is not None and self.policy.bounds_costs
 
-    @property
-    def needs_person(self) -> bool:
-        """Whether some tool calls must be approved by a person, not by code in the notebook."""
-        return "ask" in (self.permission, self.code, self.web)
+    def first_set(self, names: Iterable[str], value: str | None = None) -> str | None:
+        """Return the first of these settings that is set (if `value` is given: to this value), or None."""
+        for name in names:
+            if (own := getattr(self, name)) is not None and value in (None, own):
+                return name
+        return None
 
     def check_model(self, name: str, chosen_by: str = "") -> None:
         """Raise UsageError if a model is not allowed here; `chosen_by` is the setting that chose it, if known."""
-        for one in self._parts:
-            if one.models is not None and not any(fits_pattern(name, pattern) for pattern in one.models):
-                by = f", which {chosen_by} names," if chosen_by else ""
-                among = f"is not among those of {one.scope('models')}: {one.setting_with_file('models')}"
-                raise UsageError(f"The model {name}{by} {among}.")
+        if one := self._without("models", partial(fits_pattern, name)):
+            by = f", which {chosen_by} names," if chosen_by else ""
+            among = f"is not among those of {one.scope('models')}: {one.setting_with_file('models')}"
+            raise UsageError(f"The model {name}{by} {among}.")
 
     def allows_model(self, name: str) -> bool:
         """Return whether these limits allow a model."""
-        return all(
-            one.models is None or any(fits_pattern(name, pattern) for pattern in one.models) for one in self._parts
-        )
+        return self._without("models", partial(fits_pattern, name)) is None
 
     def check_address(self, name: str, address: str | None) -> None:
         """Raise UsageError if a model's address is not allowed here; None is an unknown address."""
-        for one in self._parts:
-            if not is_among(address, one.addresses):
-                place = f"at {address.partition('?')[0]}" if address else "at an address that is not known"
-                among = f"is not among those of {one.scope('addresses')}: {one.setting_with_file('addresses')}"
-                raise UsageError(f"The model {name} is asked {place}, which {among}.")
+        if one := self._without("addresses", partial(is_at, address)):
+            place = f"at {address.partition('?')[0]}" if address else "at an address that is not known"
+            among = f"is not among those of {one.scope('addresses')}: {one.setting_with_file('addresses')}"
+            raise UsageError(f"The model {name} is asked {place}, which {among}.")
 
     def allows_address(self, address: str) -> bool:
         """Return whether these limits allow requests to models at an address."""
-        return all(is_among(address, one.addresses) for one in self._parts)
+        return self._without("addresses", partial(is_at, address)) is None
+
+    def server_problem(self, entry: EntryPattern) -> str:
+        """Return the reason why these limits forbid an MCP server, or "" if they allow it."""
+        if one := self._without("servers", lambda pattern: pattern.allows(entry)):
+            return f"{entry} is not among those of {one.scope('servers')}: {one.setting_with_file('servers')}."
+        return ""
+
+    def _without(self, name: str, fits: Callable[[Any], bool]) -> "ClassSettings | None":
+        """Return the settings of the first file whose list called `name` has no item that fits, or None."""
+        for one in self._parts:
+            if (items := getattr(one, name)) is not None and not any(map(fits, items)):
+                return one
+        return None
 
     def price(self, name: str) -> Prices | None:
         """Return the price that the administrator sets for a model, or None if none exists."""
@@ -183,13 +188,6 @@ class ClassSettings:
         """Raise UsageError if the setting called `name` is false; `refusal` is the first half of the error message."""
         if getattr(self, name) is False:
             raise UsageError(f"{refusal}: {self.scope(name)} has {self.setting_with_file(name)}.")
-
-    def server_problem(self, entry: EntryPattern) -> str:
-        """Return the reason why these limits forbid an MCP server, or "" if they allow it."""
-        for one in self._parts:
-            if one.servers is not None and not any(pattern.allows(entry) for pattern in one.servers):
-                return f"{entry} is not among those of {one.scope('servers')}: {one.setting_with_file('servers')}."
-        return ""
 
     def cap(self, name: str, value: float | None, *, session: bool = False) -> float | None:
         """Return a notebook's limit `value`, or the settings' limit if None. Raises UsageError if `value` is higher."""
@@ -211,22 +209,18 @@ class ClassSettings:
             return value if most is None else min(usual, most)
         return self.cap(name, float("inf") if value is None else value)
 
-    def mildest_verdict(self, *, asks: bool, code: bool, web: bool = False) -> Literal["ask", "deny"] | None:
-        """Return the mildest decision ("ask" or "deny") that is permitted for a tool call; None sets no limit.
+    def verdict(self, *, asks: bool, code: bool, web: bool = False) -> tuple[Literal["ask", "deny"] | None, str]:
+        """Return the mildest decision that is permitted for a tool call (None sets no limit), and its setting.
 
         `code` says that the call runs a program, `web` that it searches or reads the web, `asks` that its tool
         asks the user by default.
         """
-        if web:
-            return "deny" if "deny" in (self.web, self.permission) else self.web or self.permission
-        if code:
-            return "deny" if "deny" in (self.code, self.permission) else self.code or ("ask" if self.classes else None)
-        return self.permission if asks else None
-
-    def verdict_reason(self, verdict: Literal["ask", "deny"], *, code: bool, web: bool = False) -> str:
-        """Return why the user must approve a tool call, or why it is denied. Names no path, since models read it."""
-        name = "permission" if self.permission == verdict or not (code or web) else "code" if code else "web"
-        return f'The settings of {self.scope(name)} have {name} = "{verdict}".'
+        if not (asks or code or web):
+            return None, ""
+        own = "web" if web else "code" if code else "permission"
+        verdict = getattr(self, own) or (self.permission if web else "ask" if code and self.classes else None)
+        verdict = "deny" if self.permission == "deny" else verdict
+        return verdict, "permission" if verdict == self.permission else own
 
     def check_mode(self, mode: str, chosen_by: str = "") -> None:
         """Raise UsageError if another replay mode is required here; `chosen_by` is the setting that chose `mode`."""
@@ -367,7 +361,7 @@ def _combine(parts: list[ClassSettings]) -> ClassSettings:
             value, most = getattr(part, name), getattr(whole, name)
             if value is None:
                 continue
-            if _is_within(name, value, most):
+            if most is None or _KINDS[name].is_within(value, most):
                 whole = replace(whole, **{name: value})
             else:
                 before = replace(whole, parts=tuple(parts[:place]))
@@ -380,38 +374,21 @@ def _combine(parts: list[ClassSettings]) -> ClassSettings:
     return replace(whole, parts=tuple(parts), wider=tuple(wider))
 
 
-def _is_within(name: str, value: Any, most: Any) -> bool:  # noqa: PLR0911  (one return for each kind)
-    """Return whether the limit `value` is at least as strict as the limit `most`, for the setting called `name`."""
-    if most is None:
-        return True
-    if name in _STRICTNESS:
-        return _STRICTNESS[name].index(value) <= _STRICTNESS[name].index(most)
-    if name == "models":
-        return all(any(fits_pattern(one, pattern) for pattern in most) for one in value)
-    if name == "addresses":
-        return all(any(is_address(one, pattern) for pattern in most) for one in value)
-    if name == "servers":
-        return all(any(entry_pattern.allows(one) for entry_pattern in most) for one in value)
-    if name == "schema_only":
-        return value >= most
-    return value <= most
-
-
 # -- reading a file ----------------------------------------------------------------------------------
 
 
 def _parse_table(file: Path, table: Mapping[str, Any]) -> ClassSettings:
     fields_by_name = {_file_spelling(name): name for name in _SETTINGS if name != "prices" or file == POLICY_FILE}
-    kind = "policy" if file == POLICY_FILE else "class"
+    whose = "policy" if file == POLICY_FILE else "class"
     values: dict[str, Any] = {}
     for name, value in table.items():
         if name not in fields_by_name:
             raise UsageError(
-                f"{file}: {name!r} is no setting of a {kind}.{did_you_mean(name, fields_by_name)} "
+                f"{file}: {name!r} is no setting of a {whose}.{did_you_mean(name, fields_by_name)} "
                 f"Write one of {', '.join(fields_by_name)}."
             )
-        if not _fits(name, value):
-            raise UsageError(f"{file}: {name} = {value!r} cannot be. Write {_FORMS[_kind(name)]}.")
+        if not (kind := _KINDS[fields_by_name[name]]).fits(value):
+            raise UsageError(f"{file}: {name} = {value!r} cannot be. Write {kind.form}.")
         values[fields_by_name[name]] = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
     if "servers" in values:
         values["servers"] = tuple(map(_server_entry, values["servers"]))
@@ -429,49 +406,6 @@ def _server_entry(item: str | Mapping[str, Any]) -> EntryPattern:
 
 def _prices(*, input: float, output: float, cached: float | None = None) -> Prices:  # noqa: A002  (as the file has it)
     return input, output, input if cached is None else cached
-
-
-_FORMS = {
-    "list": 'a list of patterns, as in ["local:*"]',
-    "addresses": 'a list of addresses, as in ["https://gateway.example.org/*"]',
-    "prices": "for each model {input = 0.25, output = 2.0, cached = 0.03}, in US dollars for a million tokens",
-    "servers": 'a list of commands and addresses, or of tables {command="...", cwd="...", env={...}} and '
-    '{url="...", headers={...}}',
-    "number": "a number above 0",
-    "whole": "a whole number above 0",
-    "permission": '"ask" or "deny"',
-    "switch": "true or false",
-    "mode": f"one of {', '.join(MODES)}",
-}
-
-
-def _kind(name: str) -> str:
-    own = {name: name for name in ("addresses", "prices", "servers")}
-    kinds = {"models": "list", **own, **dict.fromkeys(("permission", "code", "web"), "permission")}
-    switches = dict.fromkeys(("rules", "agents", "serve", "save", "keyring", "schema-only"), "switch")
-    return {**kinds, **switches, "replay": "mode", "max-iterations": "whole"}.get(name, "number")
-
-
-def _fits(name: str, value: Any) -> bool:  # noqa: PLR0911  (one return for each kind)
-    match _kind(name):
-        case "list":
-            return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
-        case "addresses":
-            return isinstance(value, list) and all(map(_is_address_pattern, cast("list[Any]", value)))
-        case "prices":
-            return isinstance(value, dict) and all(map(_is_price, cast("dict[str, Any]", value).values()))
-        case "servers":
-            return isinstance(value, list) and all(map(_is_server, cast("list[Any]", value)))
-        case "permission":
-            return value in ("ask", "deny")
-        case "switch":
-            return isinstance(value, bool)
-        case "mode":
-            return value in MODES
-        case "whole":
-            return isinstance(value, int) and not isinstance(value, bool) and value > 0
-        case _:
-            return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
 
 
 def _is_address_pattern(item: object) -> bool:
@@ -499,3 +433,59 @@ def _is_server(item: object) -> bool:
         and all(isinstance(value, kinds.get(name, ())) for name, value in table.items())
         and all(isinstance(text, str) for one in pairs for text in one.values())
     )
+
+
+# -- the kinds of settings ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _SettingKind:
+    """The values that a setting can have, described in `form` for a message, and which of two is at least as strict."""
+
+    form: str
+    fits: Callable[[Any], bool]
+    is_within: Callable[[Any, Any], bool] = operator.le
+
+
+def _list(form: str, is_item: Callable[[object], bool], fits: Callable[[Any, Any], bool]) -> _SettingKind:
+    """Return the kind of a list of patterns. `fits` says whether one pattern allows no more than another."""
+    return _SettingKind(
+        form,
+        lambda value: isinstance(value, list) and all(map(is_item, cast("list[object]", value))),
+        lambda value, most: all(any(fits(one, pattern) for pattern in most) for one in value),
+    )
+
+
+def _words(form: str, *words: str) -> _SettingKind:
+    """Return the kind of a setting that is one of these words, the strictest first."""
+    return _SettingKind(form, words.__contains__, lambda value, most: words.index(value) <= words.index(most))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+_NUMBER = _SettingKind("a number above 0", _is_number)
+_SWITCH = _SettingKind("true or false", lambda value: isinstance(value, bool))
+_KINDS: Mapping[str, _SettingKind] = {
+    **dict.fromkeys(_SETTINGS, _NUMBER),
+    **dict.fromkeys(("rules", "agents", "serve", "save", "keyring"), _SWITCH),
+    **dict.fromkeys(("permission", "code", "web"), _words('"ask" or "deny"', "deny", "ask")),
+    "schema_only": replace(_SWITCH, is_within=operator.ge),
+    "replay": _words(f"one of {', '.join(MODES)}", "replay", "replay-model", "replay-tools", "auto", "record", "live"),
+    "max_iterations": _SettingKind(
+        "a whole number above 0", lambda value: isinstance(value, int) and _is_number(value)
+    ),
+    "models": _list('a list of patterns, as in ["local:*"]', lambda item: isinstance(item, str), fits_pattern),
+    "addresses": _list('a list of addresses, as in ["https://gateway.example.org/*"]', _is_address_pattern, is_address),
+    "servers": _list(
+        'a list of commands and addresses, or of tables {command="...", cwd="...", env={...}} and '
+        '{url="...", headers={...}}',
+        _is_server,
+        lambda entry, pattern: pattern.allows(entry),
+    ),
+    "prices": _SettingKind(
+        "for each model {input = 0.25, output = 2.0, cached = 0.03}, in US dollars for a million tokens",
+        lambda value: isinstance(value, dict) and all(map(_is_price, cast("dict[str, Any]", value).values())),
+    ),
+}

@@ -1,7 +1,7 @@
 """The patterns with which a teacher's or an administrator's settings name models, addresses and MCP servers."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
@@ -48,14 +48,12 @@ def lower_host(url: str) -> str:
     return _ORIGIN.sub(lambda match: match[0].lower(), url)
 
 
-def is_among(address: str | None, patterns: Iterable[str] | None) -> bool:
-    """Return whether one of the patterns matches an address (a URL or a command line).
+def is_at(address: str | None, pattern: str) -> bool:
+    """Return whether a pattern matches an address as `is_address` does, or with another slash at the end.
 
-    If `patterns` is None, every address is allowed. An unknown address (None) is not allowed by any pattern.
+    An unknown address (None) is not matched by any pattern.
     """
-    if patterns is None or address is None:
-        return patterns is None
-    return any(is_address(address.rstrip("/"), pattern.rstrip("/")) for pattern in patterns)
+    return address is not None and is_address(address.rstrip("/"), pattern.rstrip("/"))
 
 
 def is_address(address: str, pattern: str) -> bool:

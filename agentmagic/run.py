@@ -110,8 +110,8 @@ class Run:
         an administrator require that a person approves, and not code.
         """
         bounds = class_settings()
-        if bounds.needs_person and isinstance(intent, Approve) and self._asks_permission(intent.id):
-            setting = next(name for name in ("permission", "code", "web") if getattr(bounds, name) == "ask")
+        setting = bounds.first_set(("permission", "code", "web"), "ask")
+        if setting and isinstance(intent, Approve) and self._asks_permission(intent.id):
             where = "In this class" if bounds.scope(setting) == "this class" else "On this machine"
             raise UsageError(
                 f"{where} a person approves, and no code: {bounds.setting_with_file(setting)}. Click Approve in the "

@@ -177,12 +177,16 @@ def learn_secrets() -> None:
             secrets.learn(name, value or "")
 
 
+def keyring_library() -> Any:
+    """Return the package keyring. Raises UsageError if a teacher or administrator forbids it, or ImportError."""
+    class_settings().check_switch("keyring", "The system keyring is not used")
+    return import_module("keyring")
+
+
 def _from_keyring(name: str) -> str | None:
-    if class_settings().keyring is False:
-        return None
     try:
-        return import_module("keyring").get_password(KEYRING_SERVICE, name)
-    except Exception:  # noqa: BLE001  (no keyring installed, or no backend that works: then there is no key in it)
+        return keyring_library().get_password(KEYRING_SERVICE, name)
+    except Exception:  # noqa: BLE001  (no keyring allowed or installed, or no backend that works: then there is no key in it)
         return None
 
 
@@ -223,10 +227,10 @@ def type_key(name: str, key: str) -> None:
 
 def keyring_problem() -> str:
     """Return why API keys cannot be stored in the system keyring, or "" if they can."""
-    if (bounds := class_settings()).keyring is False:
-        return f"The system keyring is not used: {bounds.scope('keyring')} has {bounds.setting_with_file('keyring')}."
     try:
-        backend: object = import_module("keyring").get_keyring()
+        backend: object = keyring_library().get_keyring()
+    except UsageError as forbidden:
+        return str(forbidden)
     except ImportError:
         return "The package keyring is not installed."
     except Exception as error:  # noqa: BLE001  (a backend that is named in the settings and cannot be loaded)
@@ -240,7 +244,7 @@ def keep_key(name: str, key: str) -> None:
     """Store an API key in the system keyring, where `find_key` finds it. Raises UsageError if that fails."""
     class_settings().check_switch("keyring", "The key is not kept")
     try:
-        import_module("keyring").set_password(KEYRING_SERVICE, name, key)
+        keyring_library().set_password(KEYRING_SERVICE, name, key)
     except Exception as error:  # noqa: BLE001  (backends raise their own errors, whose words may hold the key)
         raise UsageError(
             f"The system keyring did not take the key ({type(error).__name__}). "

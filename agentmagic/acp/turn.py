@@ -16,9 +16,8 @@ from agentmagic.acp.calls import CallTape, OutsideCalls, OutsideExecutor
 from agentmagic.acp.model import OutsideModel, session_in
 from agentmagic.acp.reports import changed_files
 from agentmagic.acp.updates import CONTINUES, PlanNews
-from agentmagic.agent import MAX_ITERATIONS, REPAIRS, TIMEOUT
+from agentmagic.agent import MAX_ITERATIONS, REPAIRS, has_default_timeout
 from agentmagic.approval.approvals import Gate
-from agentmagic.classroom import class_settings
 from agentmagic.errors import AgentMagicError, BadRequest, EmptyAnswer, InvalidOutput, ProviderError, UsageError
 from agentmagic.events import (
     PartFinished,
@@ -212,14 +211,9 @@ class _OutsideLoop(TurnLoop):
             end_turn=self._end_with,
         )
 
-    @property
-    def _has_default_timeout(self) -> bool:
-        """Whether neither the user nor a teacher has set the timeout of the turn."""
-        return self.turn.agent.timeout == TIMEOUT and class_settings().timeout is None
-
     async def prepare(self) -> None:
         """Start the agent before the default timeout begins, because npx may have to download the agent first."""
-        if self._has_default_timeout:
+        if has_default_timeout(self.turn.agent):
             await self._start()
 
     async def _start(self) -> None:
@@ -242,7 +236,7 @@ class _OutsideLoop(TurnLoop):
     async def take_steps(self) -> StopReason:
         """Follow the agent's turn to its end; prompt the agent again if its answer must be repaired."""
         self._check_options()
-        if not self._has_default_timeout:
+        if not has_default_timeout(self.turn.agent):
             await self._start()
         await self.list_tools()
         self._task = asyncio.current_task()
@@ -360,7 +354,7 @@ class _OutsideLoop(TurnLoop):
     def note_opening(self) -> None:
         """Hold the default timeout of the turn while the agent's session is opened; this has its own time limit."""
         self._opening = "start and open a session"
-        if self._has_default_timeout:
+        if has_default_timeout(self.turn.agent):
             self.deadline.hold()
 
     def note_prompt(self) -> None:
@@ -370,7 +364,7 @@ class _OutsideLoop(TurnLoop):
 
     def note_activity(self) -> None:
         """Restart the default timeout of the turn, so that it stops only an agent that sends no updates."""
-        if self._has_default_timeout:
+        if has_default_timeout(self.turn.agent):
             self.deadline.restart()
 
     def show_plan(self, plan: PlanNews) -> None:

@@ -345,8 +345,9 @@ class Gate:
         if override == "deny":
             return Decision("deny", OVERRIDDEN)
         bounds = class_settings()
-        class_verdict = bounds.mildest_verdict(asks=asks or tool.server != NOTEBOOK, code=code, web=web)
-        why = "" if class_verdict is None else bounds.verdict_reason(class_verdict, code=code, web=web)
+        class_verdict, name = bounds.verdict(asks=asks or tool.server != NOTEBOOK, code=code, web=web)
+        # Names no file, because models read the reason.
+        why = f'The settings of {bounds.scope(name)} have {name} = "{class_verdict}".' if class_verdict else ""
         if class_verdict == "deny":
             return Decision("deny", why, default=False)
         if voices is None:

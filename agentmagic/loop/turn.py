@@ -13,10 +13,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from agentmagic import log, traces
-from agentmagic.agent import REPAIRS, TIMEOUT, TOOL_CHOICES
+from agentmagic.agent import REPAIRS, TOOL_CHOICES, has_default_timeout
 from agentmagic.approval.approvals import Ask, Gate, ask_no_one
 from agentmagic.approval.policy import policy_of
-from agentmagic.classroom import class_settings
 from agentmagic.context.project_questions import NO, YES, is_yes
 from agentmagic.errors import AgentMagicError, InvalidOutput, ProviderError, TurnTimeout, UsageError, code_of, describe
 from agentmagic.events import (
@@ -378,7 +377,7 @@ class TurnLoop:
     def _planner(self, options: PlanOptions) -> Planner:
         agent, request = self.turn.agent, self.turn.prompt.text
         # The default timeout holds for each round of tasks. One that a user or a teacher set holds for the whole turn.
-        renew = agent.timeout == TIMEOUT and class_settings().timeout is None
+        renew = has_default_timeout(agent)
         most = agent.max_iterations - 1  # steps for tasks; the last step is for the answer
         return Planner(request, options, self.steps, self.executor, self.fold, self.deadline, most, renew)
 

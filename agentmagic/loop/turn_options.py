@@ -121,10 +121,7 @@ class TurnDriver:
 
 
 class KeywordSettings:
-    """The base of a dataclass with the options of a method, which are keyword arguments of that method.
-
-    `keywords` is a TypedDict with the types of these arguments, for type checkers.
-    """
+    """The base of a dataclass with the keyword arguments of methods; type checkers read the TypedDict `keywords`."""
 
     __slots__ = ()
     keywords: ClassVar[type]

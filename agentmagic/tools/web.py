@@ -68,11 +68,11 @@ def check_model(model: str) -> None:
     with its provider.
     """
     bounds = class_settings()
-    if (verdict := bounds.mildest_verdict(asks=True, code=False, web=True)) is None:
+    verdict, setting = bounds.verdict(asks=True, code=False, web=True)
+    if verdict is None:
         return
     from agentmagic.providers.openai.client import is_search_model
 
-    setting = "permission" if bounds.permission == verdict else "web"
     if is_search_model(model.partition(":")[2].rpartition("/")[2]):
         raise UsageError(
             f"The model {model} always searches the web, and {bounds.scope(setting)} has "

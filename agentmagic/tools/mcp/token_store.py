@@ -4,13 +4,11 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from agentmagic.classroom import class_settings
 from agentmagic.runtime.engine import engine
 from agentmagic.secrets import learn, redact
-from agentmagic.settings import KEYRING_SERVICE
+from agentmagic.settings import KEYRING_SERVICE, keyring_library
 from agentmagic.tools.mcp.config import Http, Transport
 
 if TYPE_CHECKING:
@@ -145,10 +143,8 @@ async def _patiently(use: Callable[[Any], T], instead: T) -> T:
 
     Return `instead` if the keyring is missing, locked, broken, too slow or not allowed.
     """
-    if class_settings().keyring is False:
-        return instead
     try:
         async with asyncio.timeout(PATIENCE):
-            return await engine().in_pool(lambda: use(import_module("keyring")))
+            return await engine().in_pool(lambda: use(keyring_library()))
     except Exception:  # noqa: BLE001  (each backend raises errors of its own, D-Bus errors among them)
         return instead
