@@ -128,7 +128,7 @@ def gather(folder: Path, source_requirement: str, requirement: str, targets: Seq
     """Fetch wheels into the folder, and write the script `install.py` that installs from them.
 
     pip fetches `source_requirement`, a source folder or a requirement. The script installs `requirement`.
-    Returns a text that names the machines for which the wheels are. Raises UsageError if pip cannot fetch them.
+    Returns a text that names the machines for which the wheels are. Raises UsageError if they cannot be fetched.
     """
     if targets:
         wheels.fetch(folder / "wheels", source_requirement, requirement, targets)

@@ -1,35 +1,31 @@
 """Fetches wheels (built Python packages) for Python versions and platforms other than this machine's.
 
 pip can fetch wheels for another machine, but it evaluates the markers of requirements ("; sys_platform == 'win32'") for
-the machine on which it runs. So this module evaluates the requirements again for the other machine, and fetches the
-missing wheels by name.
+the machine on which it runs. So uv chooses the packages and versions for the other machine, and pip fetches these.
 """
 
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from email.parser import HeaderParser
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-from zipfile import ZipFile
+from tempfile import TemporaryDirectory
 
 from agentmagic.errors import MissingExtra, UsageError
-
-ROUNDS = 20
-"""The maximum number of rounds. Each round fetches the wheels that the last round's wheels require."""
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A kind of machine: its `sys.platform`, `platform.system()` and `os.name`, processor names, and wheel tags."""
+    """A kind of machine: its `sys.platform` and processor names, uv's name for it, and the tags of its wheels.
+
+    pip adds the tags of older versions of macOS to a tag.
+    """
 
     sys_platform: str
-    system: str
-    os_name: str
     machines: tuple[str, ...]
+    uv: str
     tags: tuple[str, ...]
 
 
@@ -38,19 +34,12 @@ def _linux(processor: str) -> tuple[str, ...]:
     return (*newer, *(f"manylinux{year}_{processor}" for year in ("2014", "2010", "1")), f"linux_{processor}")
 
 
-def _macos(processor: str, *oldest: str) -> tuple[str, ...]:
-    versions = [*(f"{major}_0" for major in range(14, 10, -1)), *oldest]
-    return tuple(f"macosx_{version}_{kind}" for version in versions for kind in (processor, "universal2"))
-
-
 PLATFORMS = {
-    "linux": Platform("linux", "Linux", "posix", ("x86_64", "amd64"), _linux("x86_64")),
-    "linux-arm": Platform("linux", "Linux", "posix", ("aarch64", "arm64"), _linux("aarch64")),
-    "macos": Platform("darwin", "Darwin", "posix", ("arm64",), _macos("arm64")),
-    "macos-intel": Platform(
-        "darwin", "Darwin", "posix", ("x86_64",), _macos("x86_64", *(f"10_{minor}" for minor in range(16, 8, -1)))
-    ),
-    "windows": Platform("win32", "Windows", "nt", ("amd64", "x86_64"), ("win_amd64",)),
+    "linux": Platform("linux", ("x86_64", "amd64"), "x86_64-manylinux_2_34", _linux("x86_64")),
+    "linux-arm": Platform("linux", ("aarch64", "arm64"), "aarch64-manylinux_2_34", _linux("aarch64")),
+    "macos": Platform("darwin", ("arm64",), "aarch64-apple-darwin", ("macosx_14_0_arm64",)),
+    "macos-intel": Platform("darwin", ("x86_64",), "x86_64-apple-darwin", ("macosx_14_0_x86_64",)),
+    "windows": Platform("win32", ("amd64", "x86_64"), "x86_64-pc-windows-msvc", ("win_amd64",)),
 }
 """The kinds of machines for which a kit can be made, by the value of `--platform`."""
 
@@ -71,16 +60,6 @@ class Target:
         """The Python version, `sys.platform` and processor names that `install.py` compares with its own machine."""
         kind = PLATFORMS[self.platform]
         return self.python, kind.sys_platform, kind.machines
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The values with which markers of requirements, such as "; os_name == 'nt'", are evaluated for this target."""
-        kind = PLATFORMS[self.platform]
-        names = {"sys_platform": kind.sys_platform, "platform_system": kind.system, "os_name": kind.os_name}
-        python = {"python_version": self.python, "python_full_version": f"{self.python}.99"}
-        implementation = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
-        machine = "AMD64" if self.platform == "windows" else kind.machines[0]
-        return {**names, **python, **implementation, "platform_machine": machine, "extra": ""}
 
     @property
     def options(self) -> list[str]:
@@ -138,88 +117,38 @@ def fetch(folder: Path, source_requirement: str, requirement: str, targets: Sequ
     """Fetch into a folder the wheels with which a requirement can be installed on each target.
 
     `source_requirement` is a source folder, from which pip builds the first wheel, or a requirement, which pip fetches.
-    Raises UsageError if a wheel cannot be fetched.
+    Raises UsageError if a wheel cannot be fetched, and MissingExtra if uv is not installed.
     """
-    pip("wheel", "--no-deps", "--wheel-dir", str(folder), source_requirement)
-    for target in targets:
-        for _ in range(ROUNDS):
-            if not (still_missing := list(missing_requirements(folder, requirement, target))):
-                break
-            where = ["--dest", str(folder), "--find-links", str(folder)]
-            pip("download", "--no-deps", *target.options, *where, *still_missing)
-        if still_missing := list(missing_requirements(folder, requirement, target)):
-            raise UsageError(f"For {target}, there is no wheel of {', '.join(still_missing)}. Leave this target out.")
+    if find_spec("uv") is None:
+        raise MissingExtra("A kit for other machines", "kit")
+    with TemporaryDirectory() as temporary:
+        pip("wheel", "--no-deps", "--wheel-dir", temporary, source_requirement)
+        (wheel,) = Path(temporary).glob("*.whl")
+        for target in targets:
+            versions = Path(temporary) / "requirements.txt"
+            versions.write_bytes(_resolve(f"{requirement} @ {wheel.as_uri()}", target))
+            pip("download", "--no-deps", *target.options, "--dest", str(folder), "--requirement", str(versions))
 
 
-def missing_requirements(folder: Path, requirement: str, target: Target) -> Iterator[str]:
-    """Yield the requirements that must still be fetched before `requirement` can be installed on the target.
-
-    Wheels in the folder need not be fetched. The requirements of those that are found are checked too.
-    """
-    modules = _Packaging()
-    wheels = [wheel for wheel in map(modules.wheel, folder.glob("*.whl")) if wheel.fits(target)]
-    queue, seen = [modules.requirement(requirement)], set[str]()
-    while queue:
-        one = queue.pop()
-        if str(one) in seen:
-            continue
-        seen.add(str(one))
-        name = modules.name(one.name)
-        matches = [
-            wheel for wheel in wheels if wheel.name == name and one.specifier.contains(wheel.version, prereleases=True)
-        ]
-        if not matches:
-            yield f"{one.name}{one.specifier}"
-            continue
-        newest = max(matches, key=lambda wheel: wheel.version)
-        for dependency in map(modules.requirement, newest.requires):
-            extras = one.extras or {""}
-            if dependency.marker is None or any(
-                dependency.marker.evaluate(target.environment | {"extra": extra}) for extra in extras
-            ):
-                queue.append(dependency)
-
-
-class _Wheel:
-    """A wheel file: its name, version, tags and requirements."""
-
-    def __init__(self, path: Path, utils: Any) -> None:
-        self.name, self.version, _, self.tags = utils.parse_wheel_filename(path.name)
-        with ZipFile(path) as archive:
-            (name,) = [one for one in archive.namelist() if one.count("/") == 1 and one.endswith(".dist-info/METADATA")]
-            self.requires: list[str] = HeaderParser().parsestr(archive.read(name).decode()).get_all("Requires-Dist", [])
-
-    def fits(self, target: Target) -> bool:
-        """Return whether this wheel can be installed on the target."""
-        return any(_fits(str(tag), target) for tag in self.tags)
-
-
-def _fits(tag: str, target: Target) -> bool:
-    """Return whether the target can use a wheel with this tag, such as cp39-abi3-win_amd64."""
-    interpreter, abi, platform = tag.split("-", 2)
-    if platform != "any" and platform not in PLATFORMS[target.platform].tags:
-        return False
-    minor = int(target.python.partition(".")[2])
-    match = re.fullmatch(r"(cp|py)(\d)(\d*)", interpreter)
-    if match is None or match[2] != "3":
-        return False
-    of = int(match[3] or 0)
-    if match[1] == "cp" and abi != "abi3":
-        return of == minor and abi in (f"cp3{minor}", "none")
-    return of <= minor and abi in ("abi3", "none")
-
-
-class _Packaging:
-    """The functions of the library `packaging` that this module uses. The library is installed with Jupyter."""
-
-    def __init__(self) -> None:
-        try:
-            self._utils = import_module("packaging.utils")
-            self.requirement: Any = import_module("packaging.requirements").Requirement
-        except ModuleNotFoundError as error:
-            raise MissingExtra("A kit for other machines", "demo") from error
-        self.name: Any = self._utils.canonicalize_name
-
-    def wheel(self, path: Path) -> _Wheel:
-        """Return the wheel file at `path` with its name, version, tags and requirements."""
-        return _Wheel(path, self._utils)
+def _resolve(requirement: str, target: Target) -> bytes:
+    """Return the packages that a requirement needs on the target, as a file of pinned requirements."""
+    where = ["--python-version", target.python, "--python-platform", PLATFORMS[target.platform].uv]
+    command = [
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "compile",
+        "--quiet",
+        "--no-header",
+        "--only-binary=:all:",
+        *where,
+        "-",
+    ]
+    done = subprocess.run(command, input=requirement.encode(), stdout=subprocess.PIPE, check=False)  # noqa: S603
+    if done.returncode:
+        raise UsageError(
+            f"uv could not choose the packages for {target}; its words are above. Check the network, and the index "
+            "that uv uses (UV_DEFAULT_INDEX), or leave this target out."
+        )
+    return done.stdout
