@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
-from agentmagic.display import map_words, words
+from agentmagic.display import call_words, map_words, words
 from agentmagic.display.blocks import (
     ChecklistBlock,
     FooterBlock,
@@ -344,22 +344,22 @@ class JsonRenderer:
         cut = result is not None and not self.whole and any(form.get("note") for form in result["forms"])
         return {
             "kind": "card",
-            "name": words.card_name(card),
-            "titled": words.hosted_title(card) != "",
-            "server": words.server(card),
-            "addressed": words.has_address(card),
+            "name": call_words.card_name(card),
+            "titled": call_words.hosted_title(card) != "",
+            "server": call_words.server(card),
+            "addressed": call_words.has_address(card),
             "state": card.state,
-            "word": words.card_state(card),
-            "short": words.short_arguments(card),
-            "value": words.program_value(card),
+            "word": call_words.card_state(card),
+            "short": call_words.short_arguments(card),
+            "value": call_words.program_value(card),
             "arguments": rows,
-            "languages": words.languages(card),
+            "languages": call_words.languages(card),
             "note": note,
             "ask": card.ask,
             "step": card.step,
             "edit": _editable(card) if card.state == "waiting" and not card.fixed else [],
             "optional": _optional(card) if card.state == "waiting" else [],
-            "edits": words.edits(card),
+            "edits": call_words.edits(card),
             "since": self.since if card.state == "running" else None,
             "time": words.duration(card.seconds) if card.seconds else "",
             "progress": progress and _progress(progress),
@@ -372,14 +372,14 @@ class JsonRenderer:
             "client": sanitize(card.client),
             "agent": sanitize(card.agent),
             "waits": card.waits,
-            "approve": words.approve(card),
-            "always": words.always(card),
+            "approve": call_words.approve(card),
+            "always": call_words.always(card),
             "choices": [(one.id, single_line(exact(one.name), LONGEST_ABOUT), one.refuses) for one in card.options],
         }
 
     def checklist(self, block: ChecklistBlock) -> ChecklistFields:
         """Return the heading of a plan, and each task with its state."""
-        return {"kind": "checklist", "heading": words.plan_heading(block), "tasks": list(map(_task, block.rows))}
+        return {"kind": "checklist", "heading": call_words.plan_heading(block), "tasks": list(map(_task, block.rows))}
 
     def question(self, block: QuestionBlock) -> QuestionFields:
         """Return the question with its answer, and the ways to answer."""
@@ -456,11 +456,11 @@ def _notice(level: Level, text: str) -> NoticeFields:
 def _task(row: TaskProgress) -> TaskFields:
     return {
         "id": sanitize(row.task.id),
-        "title": words.task_title(row),
+        "title": call_words.task_title(row),
         "tool": sanitize(row.task.tool),
-        "state": words.TASK_STATES[row.state],
-        "word": words.task_state(row),
-        "parts": words.task_parts(row),
+        "state": call_words.TASK_STATES[row.state],
+        "word": call_words.task_state(row),
+        "parts": call_words.task_parts(row),
     }
 
 
@@ -516,9 +516,9 @@ def _spread(value: Any) -> str:
 def _progress(event: ToolProgress) -> CardProgress:
     lines = cut(sanitize(event.message).strip("\n"), LONGEST_LINES, "…")
     return {
-        "text": words.progress(event),
+        "text": call_words.progress(event),
         "lines": lines if "\n" in lines else "",
-        "share": words.share(event),
+        "share": call_words.share(event),
     }
 
 

@@ -15,7 +15,7 @@ from typing import Any, LiteralString, cast
 
 from markupsafe import Markup, escape
 
-from agentmagic.display import map_words, terminal, words
+from agentmagic.display import call_words, map_words, terminal, words
 from agentmagic.display.blocks import (
     Block,
     ChecklistBlock,
@@ -198,7 +198,7 @@ class _BlockHtml:
         return fold(line, inside, look=f"cursor:pointer;{MUTED}", style="margin:4px 0")
 
     def checklist(self, block: ChecklistBlock) -> Markup:
-        heading = element("p", element("b", words.plan_heading(block)), style=HEADING)
+        heading = element("p", element("b", call_words.plan_heading(block)), style=HEADING)
         return element("div", heading, *map(_task, block.rows), style=f"{CARD};padding:4px 12px")
 
     def question(self, block: QuestionBlock) -> Markup:
@@ -306,21 +306,21 @@ class _BlockHtml:
 
     def _heading(self, card: ToolCard) -> Iterator[Markup]:
         colour = f"color:{COLOURS[card.state]}"
-        yield element("span", words.GLYPHS[card.state], style=f"{colour};font-weight:700")
+        yield element("span", call_words.GLYPHS[card.state], style=f"{colour};font-weight:700")
         if card.client:
             yield element("small", sanitize(card.client))
-        name = words.card_name(card)
-        yield element("b", name if words.hosted_title(card) else element("samp", name), style=NAME)
-        if server := words.server(card):
-            yield element("small", server, style=LONG_BADGE if words.has_address(card) else BADGE)
-        value = words.program_value(card)
-        yield element("samp", words.short_arguments(card), style=STATEMENT if value else ARGUMENTS)
+        name = call_words.card_name(card)
+        yield element("b", name if call_words.hosted_title(card) else element("samp", name), style=NAME)
+        if server := call_words.server(card):
+            yield element("small", server, style=LONG_BADGE if call_words.has_address(card) else BADGE)
+        value = call_words.program_value(card)
+        yield element("samp", call_words.short_arguments(card), style=STATEMENT if value else ARGUMENTS)
         if value:
             yield element("samp", value, style=VALUE)
-        if state := words.card_state(card):
+        if state := call_words.card_state(card):
             yield element("small", state, style=f"{STATE};{MUTED if card.state == 'done' else colour}")
         if card.progress:
-            yield element("small", words.progress(card.progress))
+            yield element("small", call_words.progress(card.progress))
         if self.times and card.seconds:
             yield element("small", words.duration(card.seconds), style="white-space:nowrap")
 
@@ -356,12 +356,12 @@ def _group(cards: Sequence[ToolCard], html: Sequence[Markup]) -> Markup:
     states: Counter[State] = Counter(card.state for card in cards)
     counts = (
         element(
-            "span", f"{words.GLYPHS[state]} {number} {words.STATES[state] or state}", style=f"color:{COLOURS[state]}"
+            "span", call_words.GLYPHS[one], f" {count} ", call_words.STATES[one] or one, style=f"color:{COLOURS[one]}"
         )
-        for state, number in states.items()
+        for one, count in states.items()
     )
     title = element("b", f"{len(cards)} calls", style=f"{NAME};white-space:nowrap")
-    names = element("small", words.group_names(cards), style=ARGUMENTS)
+    names = element("small", call_words.group_names(cards), style=ARGUMENTS)
     row = element("span", Markup(" ").join((title, names, *counts)), style=ROW)
     return fold(row, *html, look=SUMMARY, style=CARD, is_open="waiting" in states)
 
@@ -379,7 +379,7 @@ def _with_caret(html: Markup) -> Markup:
 
 def _bar(card: ToolCard) -> Markup:
     """Return a progress bar for a tool call, or nothing if the tool does not report which share is done."""
-    if not card.progress or (share := words.share(card.progress)) is None:
+    if not card.progress or (share := call_words.share(card.progress)) is None:
         return Markup()
     return element("div", style=f"height:2px;width:{share:.0%};background-color:{COLOURS['running']}")
 
@@ -397,8 +397,8 @@ def _shares(progress: MapProgress) -> Markup:
 
 
 def _body(card: ToolCard, forms: Sequence[Form], pictures: int, turn: Markup) -> Markup:
-    edits = _section("Edited by you", words.edits(card))
-    sections = [*_arguments(card), *edits, *_section("What it does", words.effects(card))]
+    edits = _section("Edited by you", call_words.edits(card))
+    sections = [*_arguments(card), *edits, *_section("What it does", call_words.effects(card))]
     sections += [turn] if turn else []
     if card.result and card.shows_result:
         sections += [*_result(card.result, forms, pictures), *_traceback(card)]
@@ -409,30 +409,30 @@ def _body(card: ToolCard, forms: Sequence[Form], pictures: int, turn: Markup) ->
 
 def _arguments(card: ToolCard) -> Iterator[Markup]:
     """Yield the arguments of a tool call as HTML; arguments that are code keep their lines and are highlighted."""
-    languages = words.languages(card)
+    languages = call_words.languages(card)
     if card.call is None or not languages:
-        yield from _section("Arguments", words.all_arguments(card))
+        yield from _section("Arguments", call_words.all_arguments(card))
         return
     yield _heading("Arguments")
     for is_code, items in groupby(card.call.arguments.items(), lambda item: item[0] in languages):
         if not is_code:
-            yield _form(PlainText(words.format_arguments(dict(items))))
+            yield _form(PlainText(call_words.format_arguments(dict(items))))
             continue
         for name, code in items:
             yield element("p", element("samp", name, style=MUTED), style=HEADING)
-            yield element("pre", code_html(words.shown_code(code), languages[name]), style=PRE)
+            yield element("pre", code_html(call_words.shown_code(code), languages[name]), style=PRE)
 
 
 def _task(row: TaskProgress) -> Markup:
     """Return a task of a plan as a line that can be opened to show its parameters, attempts and summary."""
-    state = words.TASK_STATES[row.state]
+    state = call_words.TASK_STATES[row.state]
     colour = f"color:{COLOURS[state]}"
     line = [
-        element("span", words.GLYPHS[state], style=f"{colour};font-weight:700"),
-        element("span", words.task_title(row), style=NAME),
-        element("small", words.task_state(row), style=colour),
+        element("span", call_words.GLYPHS[state], style=f"{colour};font-weight:700"),
+        element("span", call_words.task_title(row), style=NAME),
+        element("small", call_words.task_state(row), style=colour),
     ]
-    inside = chain.from_iterable(starmap(_section, words.task_parts(row)))
+    inside = chain.from_iterable(starmap(_section, call_words.task_parts(row)))
     tool = element("p", element("samp", sanitize(row.task.tool)), style=HEADING)
     return fold(Markup(" ").join(line), element("div", tool, *inside, style=BODY), look=SUMMARY)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from agentmagic.display import words
+from agentmagic.display import call_words, words
 from agentmagic.display.blocks import State
 from agentmagic.events import MapEnd, MapProgress
 from agentmagic.text import about_seconds, join_names, plural, sanitize, single_line
@@ -24,7 +24,7 @@ _STATES: dict[MapEnd, State] = {
     "budget": "interrupted",
     "failed": "failed",
 }
-GLYPHS: dict[MapState, str] = {**words.GLYPHS, "partly": "!"}
+GLYPHS: dict[MapState, str] = {**call_words.GLYPHS, "partly": "!"}
 _ENDS: dict[MapEnd, str] = {
     "stopped": "Stopped",
     "budget": "Stopped at the budget",

@@ -10,8 +10,8 @@ from typing import Any, cast
 from markupsafe import Markup
 
 from agentmagic.display.blocks import is_frame
+from agentmagic.display.call_words import told_size
 from agentmagic.display.markdown import rich_html
-from agentmagic.display.programs import told_size
 from agentmagic.display.words import LONGEST_RESULT, ONE_LINE, compact, indented_json
 from agentmagic.messages import Content, Media, Resource, Text, ToolResult, as_text
 from agentmagic.providers.base import answer_data

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import TextIO
 from unicodedata import east_asian_width
 
-from agentmagic.display import map_words, words
+from agentmagic.display import call_words, map_words, words
 from agentmagic.display.blocks import (
     Block,
     ChecklistBlock,
@@ -97,7 +97,7 @@ class TextRenderer:
         result = (
             " ".join(text or note for text, note in map(_form, forms(card.result, card.rich, pages=card.hosted)))
             if card.result and card.shows_result
-            else words.long_reason(card)
+            else call_words.long_reason(card)
         )
         summary = single_line(sanitize(result), RESULT_ON_A_LINE)
         line = f"{_heading(card, times=self.times)}{' → ' if summary else ''}{summary}"
@@ -105,7 +105,7 @@ class TextRenderer:
 
     def checklist(self, block: ChecklistBlock) -> str:
         """Return the tasks of a plan, one on each line."""
-        return "\n".join((words.plan_heading(block), *map(task_line, block.rows)))
+        return "\n".join((call_words.plan_heading(block), *map(task_line, block.rows)))
 
     def question(self, block: QuestionBlock) -> str:
         """Return a question to the user, and below it the files in question and the answer, if there are any."""
@@ -184,9 +184,9 @@ def gap(before: Block | None, block: Block) -> str:
 def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
     yield _heading(card, times=times)
     if card.state == "waiting":
-        yield _indent(words.all_arguments(card))
-        yield _indent(words.effects(card))
-    if edits := words.edits(card):
+        yield _indent(call_words.all_arguments(card))
+        yield _indent(call_words.effects(card))
+    if edits := call_words.edits(card):
         yield _indent(f"Edited by you:\n{edits}")
     if card.inside:
         yield from _turn_inside(card.inside, TextRenderer(times=times))
@@ -198,7 +198,7 @@ def _card(card: ToolCard, *, times: bool) -> Iterator[str]:
                 yield _indent(note)
         if card.traceback:
             yield _indent("%tb shows where it was raised.")
-    elif not card.inside and (reason := words.long_reason(card)):
+    elif not card.inside and (reason := call_words.long_reason(card)):
         yield _indent(reason)
 
 
@@ -208,25 +208,24 @@ def _turn_inside(turn: Snapshot, renderer: TextRenderer) -> Iterator[str]:
 
 def task_line(row: TaskProgress) -> str:
     """Return a task of a plan on one line, with its summary, or with the reason why the task is tried again."""
-    state = words.task_state(row)
-    again = [*words.attempts(row)][-1:] if row.state == "pending" else []
+    state = call_words.task_state(row)
+    again = [*call_words.attempts(row)][-1:] if row.state == "pending" else []
     summary = single_line("".join(again) or sanitize(row.summary), WIDEST_LINE)
-    description = ": ".join(filter(None, (f"{words.task_title(row)}{f' [{state}]' if state else ''}", summary)))
-    return f"  {words.GLYPHS[words.TASK_STATES[row.state]]} {row.task.id} {description}"
+    description = ": ".join(filter(None, (f"{call_words.task_title(row)}{f' [{state}]' if state else ''}", summary)))
+    return f"  {call_words.GLYPHS[call_words.TASK_STATES[row.state]]} {row.task.id} {description}"
 
 
 def _heading(card: ToolCard, *, times: bool) -> str:
     client = f"{sanitize(card.client)}:" if card.client else ""
-    name = words.card_name(card)
-    server = f"({words.server(card)})" if card.server else ""
-    arguments = words.short_arguments(card)
+    name = call_words.card_name(card)
+    server = f"({call_words.server(card)})" if card.server else ""
+    arguments = call_words.short_arguments(card)
     took = words.duration(card.seconds) if times and card.seconds else ""
-    progress = words.progress(card.progress) if card.progress else ""
-    tail = " · ".join(filter(None, (words.card_state(card, error=False), progress, took)))
+    progress = call_words.progress(card.progress) if card.progress else ""
+    tail = " · ".join(filter(None, (call_words.card_state(card, error=False), progress, took)))
     inner = "  ↳" if card.inner else ""
-    return " ".join(
-        filter(None, (inner, words.GLYPHS[card.state], client, name, server, arguments, f"[{tail}]" if tail else ""))
-    )
+    parts = (inner, call_words.GLYPHS[card.state], client, name, server, arguments, f"[{tail}]" if tail else "")
+    return " ".join(filter(None, parts))
 
 
 def _form(form: Form) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from agentmagic.display import map_words, terminal, words
+from agentmagic.display import call_words, map_words, terminal, words
 from agentmagic.display.blocks import (
     Block,
     ChecklistBlock,
@@ -117,12 +117,12 @@ class _MarkdownRenderer:
         yield _fold(_heading(card), *_card(card, turn))
 
     def checklist(self, block: ChecklistBlock) -> Iterator[str]:
-        yield f"**{plain(words.plan_heading(block))}**"
+        yield f"**{plain(call_words.plan_heading(block))}**"
         for row in block.rows:
             fragments = filter(
-                None, (words.task_title(row), words.task_state(row), single_line(sanitize(row.summary), 200))
+                None, (call_words.task_title(row), call_words.task_state(row), single_line(sanitize(row.summary), 200))
             )
-            yield f"- {words.GLYPHS[words.TASK_STATES[row.state]]} {plain(': '.join(fragments))}"
+            yield f"- {call_words.GLYPHS[call_words.TASK_STATES[row.state]]} {plain(': '.join(fragments))}"
 
     def question(self, block: QuestionBlock) -> Iterator[str]:
         yield quote(f"**Question:** {plain(block.text)}")
@@ -192,13 +192,12 @@ def _fold(heading: Markup, *content: str) -> str:
 
 def _heading(card: ToolCard) -> Markup:
     name = single_line(sanitize(card.name), words.SHORT_ARGUMENTS)
-    server = f"({words.server(card)})" if card.server else ""
-    tail = " · ".join(filter(None, (words.card_state(card), words.duration(card.seconds) if card.seconds else "")))
-    name = f"↳ {name}" if card.inner else words.hosted_title(card) or name
-    details = " ".join(
-        filter(None, (server, words.short_arguments(card), words.program_value(card), f"[{tail}]" if tail else ""))
-    )
-    heading = Markup("{} <code>{}</code> {}").format(words.GLYPHS[card.state], name, " ".join(details.split()))
+    server = f"({call_words.server(card)})" if card.server else ""
+    tail = " · ".join(filter(None, (call_words.card_state(card), words.duration(card.seconds) if card.seconds else "")))
+    name = f"↳ {name}" if card.inner else call_words.hosted_title(card) or name
+    parts = (server, call_words.short_arguments(card), call_words.program_value(card), f"[{tail}]" if tail else "")
+    details = " ".join(filter(None, parts))
+    heading = Markup("{} <code>{}</code> {}").format(call_words.GLYPHS[card.state], name, " ".join(details.split()))
     return heading.rstrip()
 
 
@@ -206,12 +205,12 @@ def _card(card: ToolCard, turn: Iterable[str] = ()) -> Iterator[str]:
     if card.call and card.call.arguments:
         yield "Arguments:"
         yield from _code_block(_json(card.call.arguments), "json")
-    if edits := words.edits(card):
+    if edits := call_words.edits(card):
         yield "Edited by the user:"
         yield from _code_block(edits, "diff")
     if card.effects:
         yield "What it does:"
-        yield from _code_block(words.effects(card))
+        yield from _code_block(call_words.effects(card))
     yield from turn
     if card.result and card.hosted and not card.result.is_error:
         for form in forms(card.result, pages=True):
@@ -220,7 +219,7 @@ def _card(card: ToolCard, turn: Iterable[str] = ()) -> Iterator[str]:
             yield from () if rows or isinstance(form, Table | Image) else _code_block(form.text)
     elif card.result and card.shows_result:
         yield from _result(card.result)
-    elif not card.inside and (reason := words.long_reason(card)):
+    elif not card.inside and (reason := call_words.long_reason(card)):
         yield plain(reason)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 
 from agentmagic.approval.policy import Level
-from agentmagic.display.words import restore_unchanged
+from agentmagic.display.edited_values import restore_unchanged
 from agentmagic.errors import UsageError
 from agentmagic.events import ApprovalAsked, Approve, Deny, Intent, Reply, Stop
 from agentmagic.messages import LONGEST_PROMPT

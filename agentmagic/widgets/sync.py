@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, cast
 
-from agentmagic.display import words
+from agentmagic.display import call_words, words
 from agentmagic.display.block_json import BlockFields, JsonRenderer
 from agentmagic.display.blocks import Block, GrowingBlock, ToolCard
 from agentmagic.display.printout import Printout
@@ -277,7 +277,7 @@ class Feed:
         running = self.transcript.running
         if running is None:
             return None
-        doing = words.activity(running, self.transcript.blocks[self._final_blocks :])
+        doing = call_words.activity(running, self.transcript.blocks[self._final_blocks :])
         if doing != self._doing[0]:
             self._doing = doing, self._turn.latest
         figures = list(words.footer(running, times=False))

@@ -6,8 +6,14 @@ import pandas as pd
 import pytest
 
 from agentmagic.display.blocks import ToolCard
-from agentmagic.display.programs import frame_size, last_statement, value_line
-from agentmagic.display.words import program_value, short_arguments, why
+from agentmagic.display.call_words import (
+    frame_size,
+    last_statement,
+    program_value,
+    short_arguments,
+    value_line,
+    why,
+)
 from agentmagic.messages import Media, Text, ToolCall, ToolResult
 
 NUMBERS = pd.DataFrame({"a": range(120), "b": 1})

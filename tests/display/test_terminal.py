@@ -2,8 +2,8 @@
 
 import pytest
 
+from agentmagic.display import call_words, words
 from agentmagic.display import terminal as plain
-from agentmagic.display import words
 from agentmagic.display.blocks import ToolCard
 from agentmagic.display.transcript import Transcript
 from agentmagic.events import StepRetried, ToolStarted
@@ -108,7 +108,7 @@ def test_a_huge_argument_is_one_short_line_in_the_heading():
 
 
 def test_a_long_argument_loses_its_middle_and_no_other_argument():
-    text = words.format_arguments(
+    text = call_words.format_arguments(
         {"text": "x" * 50_000 + "the end", "path": "/etc"} | {f"more{n}": n for n in range(300)}
     )
     assert "the end\n" in text
@@ -118,5 +118,7 @@ def test_a_long_argument_loses_its_middle_and_no_other_argument():
 
 
 def test_what_cannot_be_seen_in_an_argument_stands_as_its_escape():
-    text = words.format_arguments({"a\nb": "\x1b[2J", "name": "txt.\u202eexe", "deep": [{"k\u200b": "\U000e0041"}]})
+    text = call_words.format_arguments(
+        {"a\nb": "\x1b[2J", "name": "txt.\u202eexe", "deep": [{"k\u200b": "\U000e0041"}]}
+    )
     assert text == 'a b   \\x1b[2J\nname  txt.\\u202eexe\ndeep  [{"k\\u200b": "\\U000e0041"}]'

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from agentmagic import Agent, ScriptedModel, Session
-from agentmagic.display import html, terminal, words
+from agentmagic.display import call_words, html, terminal, words
 from agentmagic.display.block_json import JsonRenderer
 from agentmagic.display.blocks import FooterBlock, ReasoningBlock, RetryBlock, TextBlock, ToolCard
 from agentmagic.display.transcript import Transcript
@@ -125,7 +125,7 @@ def test_that_a_price_is_unknown_is_said_once():
 def test_an_outside_agent_says_itself_what_its_call_does_and_has_no_price_to_be_known():
     call = ToolCall("1", "edit", {"title": "Edit notes.txt", "changes": "Changed: notes.txt"})
     card = ToolCard("edit", call, "acp:claude", "done")
-    assert words.short_arguments(card) == "Edit notes.txt"
+    assert call_words.short_arguments(card) == "Edit notes.txt"
     footer = FooterBlock("acp:claude", usage=Usage(10, 0, 5, 0, 1, cost=None), stop_reason="answer")
     assert list(words.footer(footer, times=False)) == ["acp:claude"]
 

@@ -9,7 +9,8 @@ from shutil import get_terminal_size
 from typing import Any
 
 from agentmagic import events
-from agentmagic.display.words import format_arguments, restore_unchanged
+from agentmagic.display.call_words import format_arguments
+from agentmagic.display.edited_values import restore_unchanged
 from agentmagic.events import Approve, Deny, Event, Intent, Reply, Stop
 from agentmagic.jupyter.cell.screens import BROKEN
 from agentmagic.log import logger

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 from markupsafe import Markup
 
 from agentmagic import events
-from agentmagic.display import html, terminal, words
+from agentmagic.display import call_words, html, terminal, words
 from agentmagic.display.blocks import Block, ChecklistBlock, PromptBlock, RetryBlock, TextBlock, ToolCard
 from agentmagic.display.transcript import Snapshot, Transcript
 from agentmagic.events import Event, Intent, MapProgress, Stop
@@ -308,7 +308,7 @@ class TerminalScreen(TurnScreen):
             if isinstance(block, RetryBlock) and self._erases:
                 continue  # print no text for a retry: the status line shows it
             if isinstance(block, ChecklistBlock):
-                text = words.plan_heading(block)
+                text = call_words.plan_heading(block)
             elif block.key in self._begun_keys:
                 text, self._rest = self._rest + self._shown_stream.finish(), ""
                 if isinstance(block, TextBlock) and block.sources:  # the text is printed, its sources are not
@@ -371,7 +371,7 @@ class TerminalScreen(TurnScreen):
     def _tell(self) -> None:
         running = self.transcript.running
         # A turn in the background has no status line, because the line would overwrite the terminal's prompt.
-        doing = words.activity(running, self.transcript.blocks) if running and engine().main.serving else ""
+        doing = call_words.activity(running, self.transcript.blocks) if running and engine().main.serving else ""
         if doing and isinstance(last := self.transcript.blocks[-1], RetryBlock):
             doing = words.retry(last, times=False)
         if doing != self._doing[0]:
