@@ -20,14 +20,7 @@ from agentmagic.display.blocks import (
     ToolCard,
     is_frame,
 )
-from agentmagic.display.words import (
-    LONGEST_RESULT,
-    SHORT_ARGUMENTS,
-    OpenTable,
-    compact,
-    plain_word,
-    without_middle,
-)
+from agentmagic.display.words import LONGEST_RESULT, SHORT_ARGUMENTS, OpenTable, compact, plain_word, without_middle
 from agentmagic.events import TaskState, ToolProgress
 from agentmagic.messages import Resource, Text, ToolResult
 from agentmagic.plan import TaskProgress

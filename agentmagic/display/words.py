@@ -6,14 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import unified_diff
 from typing import Any, TypeVar
 
-from agentmagic.display.blocks import (
-    FooterBlock,
-    PromptBlock,
-    ProposalBlock,
-    QuestionBlock,
-    RetryBlock,
-    ValuesBlock,
-)
+from agentmagic.display.blocks import FooterBlock, PromptBlock, ProposalBlock, QuestionBlock, RetryBlock, ValuesBlock
 from agentmagic.events import (
     SERVED,
     CellPlace,
@@ -27,15 +20,7 @@ from agentmagic.events import (
 )
 from agentmagic.messages import Media, Part, Resource, Usage
 from agentmagic.providers.outside import is_outside
-from agentmagic.text import (
-    cut_middle,
-    exact,
-    join_names,
-    json_line,
-    plural,
-    sanitize,
-    single_line,
-)
+from agentmagic.text import cut_middle, exact, join_names, json_line, plural, sanitize, single_line
 
 V = TypeVar("V")
 

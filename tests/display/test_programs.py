@@ -6,14 +6,7 @@ import pandas as pd
 import pytest
 
 from agentmagic.display.blocks import ToolCard
-from agentmagic.display.call_words import (
-    frame_size,
-    last_statement,
-    program_value,
-    short_arguments,
-    value_line,
-    why,
-)
+from agentmagic.display.call_words import frame_size, last_statement, program_value, short_arguments, value_line, why
 from agentmagic.messages import Media, Text, ToolCall, ToolResult
 
 NUMBERS = pd.DataFrame({"a": range(120), "b": 1})
