@@ -15,7 +15,7 @@ from agentmagic.errors import CassetteError
 from agentmagic.history.journal import FOLDER, append, make_folder
 from agentmagic.plain_files import FileLock, open_number, open_plain
 from agentmagic.replay import documents
-from agentmagic.replay.cassette import GOES_ON, HEAD, MARK, Blobs, Cassette, Take, named_blobs, place, state_of
+from agentmagic.replay.cassette import GOES_ON, HEAD, MARK, VERSION, Blobs, Cassette, Take, named_blobs, place, state_of
 from agentmagic.replay.exchange import Chain, Encoder, Json
 
 LONGEST_WAIT = 20.0
@@ -71,10 +71,10 @@ class Recording(Cassette):
 
     def append(self, take: Take, document: Json) -> None:
         """Add a document to a turn being recorded, and to the file. Raises CassetteError if it cannot be written."""
-        if text := take.add(document):
-            with write_lock(self):
-                self._mend()
-                self._append(text, goes_on=take.mark["id"])
+        text = take.add(document)
+        with write_lock(self):
+            self._mend()
+            self._append(text, goes_on=take.mark["id"])
 
     def settle(self, take: Take) -> None:
         """Move a finished turn to its place among the other recorded turns."""
@@ -87,7 +87,7 @@ class Recording(Cassette):
             tidy(self.path)
 
     def _make(self) -> None:
-        """Create the cassette file if it does not exist."""
+        """Create the cassette file if it does not exist. If it has an older format, write it in the present one."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             number = open_number(self.path, _FLAGS | os.O_CREAT, 0o666)
@@ -96,9 +96,14 @@ class Recording(Cassette):
                     append(number, HEAD.encode())
             finally:
                 os.close(number)
+            with open_plain(self.path) as file:
+                is_present = file.read(len(HEAD)) == HEAD.encode()
         except OSError as error:
             raise self.unwritable(error) from error
-        self._mend()
+        if is_present:
+            self._mend()
+        else:
+            _put_in_order(self.path, always=True)
 
     def _mend(self) -> None:
         """Remove the last document from the file if it was cut off: a process that recorded it may have been killed."""
@@ -148,6 +153,21 @@ def tidy(path: Path) -> None:
     with write_lock(Cassette(path)):
         _put_in_order(path)
     _files_to_tidy.discard(path)
+
+
+def upgrade(cassette: Cassette) -> bool:
+    """Write a cassette file of an older format in the present one. Return False if it had the present one.
+
+    Raises CassetteError if a document cannot be read, or if the file cannot be written.
+    """
+    with write_lock(cassette):
+        cassette.refresh()
+        for take in cassette.takes:
+            _ = take.edits
+        if cassette.version == VERSION:
+            return False
+        cassette.save()
+    return True
 
 
 @atexit.register

@@ -44,9 +44,9 @@ from agentmagic.providers.base import (
 from agentmagic.providers.registry import address_of, usage_with_cost
 from agentmagic.replay import unasked
 from agentmagic.replay.agent_tape import ask_agent
+from agentmagic.replay.answers import Answer
 from agentmagic.replay.bound_values import recorded_changes
 from agentmagic.replay.cassette import prompt_parts
-from agentmagic.replay.chunks import Answer
 from agentmagic.replay.comparison import ABSENT, Difference, Known, RequestRecords, compare_results, is_cosmetic
 from agentmagic.replay.exchange import Json, blank_secrets
 from agentmagic.replay.player import COSMETIC, Player, Verdict, both_values, mismatch
@@ -178,7 +178,7 @@ class TurnTape:
             return answer is not False  # True if the tool was not recorded: then the replay fails and names the tool
         here = hosts(self.real(), tool)
         if here and self.recorder is None:
-            self._fork(next(iter(self.player.requests), None))  # go live before the user is asked to approve it
+            self._fork(1)  # go live before the user is asked to approve it
         return here
 
     async def stream(self, request: Request) -> "AsyncIterator[ModelEvent]":
@@ -197,8 +197,8 @@ class TurnTape:
             async for event in stream:
                 yield event
 
-    def _find(self, request: Request, number: int) -> Json | None:
-        """Return the recorded request to play, or None to send the request to the model. Raises ReplayMismatch."""
+    def _find(self, request: Request, number: int) -> int | None:
+        """Return the number of the request to play, or None to send it to the model. Raises ReplayMismatch."""
         if self.player is None or self.recorder is not None:
             return None
         if number == 1:
@@ -207,7 +207,7 @@ class TurnTape:
             return None
         prompt, record = self.prompt, self.records(request, self.name, self.values)
         match, differences = self.player.find(record, number, self.known.of(request, self.player.take.prompt, prompt))
-        if match is not None and not differences and match["digest"] != record.digest[:DIGEST]:
+        if match is not None and not differences and self.player.digest(match) != record.digest[:DIGEST]:
             self._warn_of_edited_request(match)
         others = [gap for gap in differences if gap.cause != COSMETIC]
         if self.mode == "replay-model" and match is not None and {gap.cause for gap in others} == {"tool result"}:
@@ -242,15 +242,15 @@ class TurnTape:
                     Notice("warning", f"{where} {both_values(edit.difference)} It is played as it stands.")
                 )
         elif self.mode == "auto":
-            self._fork(next(iter(player.requests), None))
+            self._fork(1)
         else:
             differences = [edit.difference for edit in edits]
             raise mismatch(player.cassette, player.take, edits[0].step, differences, self.prompt)
 
-    def _warn_of_edited_request(self, request: Json) -> None:
-        """Warn once that a recording without `check` digests was edited. The digest of `request` shows this."""
+    def _warn_of_edited_request(self, number: int) -> None:
+        """Warn once that a recording without `check` digests was edited. The digest of a request shows this."""
         if not self.known.edited:
-            where = f"Cell {clip(self.prompt, 60)!r}, step {request['request']}: the recording was edited"
+            where = f"Cell {clip(self.prompt, 60)!r}, step {number}: the recording was edited"
             message = f"{where}, in an answer or a result before this request. It is played as it stands."
             self.notices.append(Notice("warning", message))
         self.known.edited = True
@@ -273,10 +273,10 @@ class TurnTape:
             )
             self.notices.append(Notice("warning", f"{where} {both_values(difference)} {GOES_ON}"))
 
-    def _fork(self, request: Json | None) -> None:
+    def _fork(self, number: int | None) -> None:
         """Use the live model from this request on. Record the turn again: first copy what is recorded before it."""
         assert self.player is not None  # noqa: S101  (only what is played can fork)
-        self._go_live(self.player.before(request))
+        self._go_live(self.player.before(number))
 
     def _go_live(self, before: Sequence[tuple[Json, Json]]) -> None:
         """Use the live model from now on, and record the turn again: first copy the documents in `before`."""
@@ -289,7 +289,8 @@ class TurnTape:
         recorder = self.recorder
         assert recorder is not None  # noqa: S101  (the caller has looked)
         recorder.tools([self.sources[index] for index in sorted(self.sources)], self.chosen_tools, self.hosted_tools)
-        answer = Answer(recorder.request(request, self.records(request, self.name, self.values).digest[:DIGEST]))
+        number = recorder.request(request, self.records(request, self.name, self.values).digest[:DIGEST])
+        answer = Answer()
         try:
             async with aclosing(cast("AsyncGenerator[ModelEvent]", model.stream(request))) as stream:
                 async for event in stream:
@@ -305,7 +306,7 @@ class TurnTape:
             answer.fail(error, model.name)
             raise
         finally:
-            recorder.answer(answer.document())
+            recorder.answer(number, answer.document())
 
     async def rest(self, seconds: float) -> None:
         """Wait before a failed request is sent again. A replay waits only if it runs at the recorded speed."""
