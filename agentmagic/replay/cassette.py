@@ -111,12 +111,10 @@ class Take:
 
     def replace(self, new_documents: Sequence[Json], head: Json | None = None) -> None:
         """Replace the documents of this recorded turn. If it was edited by hand, it still counts as edited."""
-        intact = False
-        with suppress(CassetteError):
-            intact = not self.edits
+        old = checks.digests_of((self.head, *self.documents))
         self.head = self.head if head is None else head
-        if intact and new_documents and "check" in new_documents[-1]:
-            check = "".join(map(checks.digest_of, (self.head, *new_documents)))
+        if new_documents and (check := new_documents[-1].get("check")):
+            check = checks.renewed(check, old, checks.digests_of((self.head, *new_documents)))
             new_documents = [*new_documents[:-1], {**new_documents[-1], "check": check}]
         self._write(new_documents)
         self._documents = list(new_documents)

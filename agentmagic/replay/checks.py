@@ -7,7 +7,7 @@ by hand. Each request has a longer digest of all that the model gets: prompts, t
 import json
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, cast, get_args
@@ -24,7 +24,7 @@ _QUOTES = " A text that looks like a number, or is true, false or null, needs qu
 DIGITS = 2
 """Characters of one digest in a `check`, 6 bits each."""
 MOST_COUNTS = 8
-"""The largest number of counts that `answers.usage_list` writes."""
+"""The largest number of counts that `recorded_answers.usage_list` writes."""
 
 ANSWERS = ("yes", "no", "always", "nobody")
 """The possible answers to a request for approval; "nobody" if no user answered."""
@@ -340,6 +340,22 @@ def digest_of(document: Json) -> str:
     return digest_of_answer(fields, "answer", parts_of(document), _STREAMED)
 
 
+def digests_of(documents: Iterable[Json]) -> str:
+    """Return the digests of documents, one after the other, as the `check` of a turn has them."""
+    return "".join(map(digest_of, documents))
+
+
+def renewed(check: str, old: str, new: str) -> str:
+    """Return the `check` of a turn whose documents had the digests `old` and now have the digests `new`.
+
+    The digest of a document that was edited by hand before is kept, so that it still differs.
+    """
+    if len({len(check), len(old), len(new)}) > 1:  # documents were lost or added: `edits` says so
+        return check
+    digests = zip(*map(_pieces, (check, old, new)), strict=True)
+    return "".join(now if recorded == before else recorded for recorded, before, now in digests)
+
+
 def digest_of_answer(fields: Json, name: str, parts: Sequence[Json], streamed: Collection[str]) -> str:
     """Return a digest of an answer's `fields`, then one of its texts: those of the `parts`, and the `streamed` fields.
 
@@ -369,7 +385,7 @@ def edits(head: Json, documents: Sequence[Json], where: str) -> list[Edit]:
     now = "".join(new_digest for *_, new_digest in pairs)
     if len(now) != len(old_digests):
         raise CassetteError(f"{where}: the recording lacks a document, or has one more than was written. {MEND}")
-    if now != old_digests and sorted(pieces_of(now)) == sorted(pieces_of(old_digests)):
+    if now != old_digests and sorted(_pieces(now)) == sorted(_pieces(old_digests)):
         raise CassetteError(f"{where}: the recording has its documents in another order than was written. {MEND}")
     result: list[Edit] = []
     for number, document, new_digest in pairs:
@@ -379,8 +395,7 @@ def edits(head: Json, documents: Sequence[Json], where: str) -> list[Edit]:
     return result
 
 
-def pieces_of(digests: str) -> list[str]:
-    """Return the single digests of a `check`."""
+def _pieces(digests: str) -> list[str]:
     return [digests[start : start + DIGITS] for start in range(0, len(digests), DIGITS)]
 
 
@@ -405,7 +420,7 @@ def _edit(document: Json, old_digest: str, number: int) -> Edit:
         case "result" | "inner":
             field, after = f"results.{name}", document.get("text", after)
         case "rows":
-            pairs = zip(name.split("\n"), pieces_of(old_digest), strict=True)
+            pairs = zip(name.split("\n"), _pieces(old_digest), strict=True)
             after, before = next((line, before) for line, before in pairs if digest(line) != before)
             field, before = f"rows.{json.loads(after).get('row', '')}", f"(digest {before})"
         case _:

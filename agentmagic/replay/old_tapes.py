@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Any
 
 from agentmagic.replay import checks
-from agentmagic.replay.answers import USUAL_REASON, content_of
 from agentmagic.replay.exchange import AGENT, SAME_TOOLS, Json, kind_of, parts_of
+from agentmagic.replay.recorded_answers import USUAL_REASON, content_of
 
 _STREAMED = ("chunks", "written", "withdrawn")
 
@@ -25,13 +25,12 @@ def upgraded(head: Json, old_documents: Sequence[Json]) -> list[Json]:
     if whole and _is_cut_off(whole[-1]):
         whole.pop()
     new = list(_present(whole))
-    if whole and isinstance(old_check := whole[-1].get("check"), str):
-        with suppress(AttributeError, KeyError, TypeError):  # raised for a bad document, which is refused later
+    if whole and isinstance(check := whole[-1].get("check"), str):
+        with suppress(
+            AttributeError, KeyError, TypeError, ValueError
+        ):  # raised for a bad document, which is refused later
             old = "".join(map(_digest_of, (head, *whole)))
-            now = "".join(map(checks.digest_of, (head, *new)))
-            if len(old) == len(old_check):
-                pieces = (_new_piece(*three) for three in zip(*map(_pieces, (old_check, old, now)), strict=True))
-                new[-1] = {**new[-1], "check": "".join(pieces)}
+            new[-1] = {**new[-1], "check": checks.renewed(check, old, checks.digests_of((head, *new)))}
     return new
 
 
@@ -105,7 +104,7 @@ def _answer(old: Json, place: Json) -> Json:
     if usage and rest.setdefault("reason", "") == USUAL_REASON:
         del rest["reason"]
     chunks = str(old.get("chunks", ""))
-    begun, ended = (set(map(int, re.findall(rf"(?<!\S)[{mark}](\d+)", chunks))) for mark in "+-")
+    begun, ended = (set(map(int, re.findall(rf"(?<!\S)[{mark}](\d{{1,6}})(?!\d)", chunks))) for mark in "+-")
     unfinished = {"open": sorted(begun - ended)} if begun - ended else {}
     stopped = {"stopped": rest.pop("stopped", False)} if "stopped" in rest or not usage else {}
     return {"answer": content_of(old["parts"]), **place, **unfinished, **rest, **stopped, **usage}
@@ -124,12 +123,3 @@ def _digest_of(document: Json) -> str:
             return checks.digest_of_answer(fields, "parts", document["parts"], _STREAMED)
         case _:
             return checks.digest_of(document)
-
-
-def _pieces(digests: str) -> list[str]:
-    return [digests[start : start + checks.DIGITS] for start in range(0, len(digests), checks.DIGITS)]
-
-
-def _new_piece(recorded: str, old: str, new: str) -> str:
-    """Return the digest for the new `check`. That of a document that was edited stays, so that it differs."""
-    return new if recorded == old else recorded

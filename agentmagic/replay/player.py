@@ -28,7 +28,6 @@ from agentmagic.host import current_host
 from agentmagic.loop.budgets import BudgetExhausted
 from agentmagic.messages import HostedTool, ToolCall, ToolResult
 from agentmagic.providers.base import ModelEvent, ModelSettings, Request
-from agentmagic.replay.answers import model_events, usage_of
 from agentmagic.replay.bound_values import REPLAY_MODEL, describe_lost, lost_variables, restore_variables
 from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.checks import MEND
@@ -45,6 +44,7 @@ from agentmagic.replay.exchange import (
 )
 from agentmagic.replay.inner_calls import InnerCalls
 from agentmagic.replay.inner_takes import inner_takes
+from agentmagic.replay.recorded_answers import model_events, usage_of
 from agentmagic.replay.recorder import DIGEST, Place, place_of
 from agentmagic.serialization import from_json, same_json
 from agentmagic.text import clip, single_line

@@ -23,8 +23,6 @@ LONGEST_WAIT = 20.0
 _files_to_tidy: set[Path] = set()
 """Cassette files with appended documents. They are sorted when the process ends, if not before."""
 _FLAGS = os.O_RDWR | os.O_APPEND
-_SEPARATOR = b"---\n"
-"""The line between two documents. A file that ends with it was cut off."""
 
 
 class Recording(Cassette):
@@ -111,11 +109,11 @@ class Recording(Cassette):
             if self._last and state_of(self.path.stat()) == self.state:  # a document of ours is the last
                 return
             with open_plain(self.path) as file:
-                file.seek(max(file.seek(0, os.SEEK_END) - len(_SEPARATOR), 0))
+                file.seek(max(file.seek(0, os.SEEK_END) - len(documents.SEPARATOR), 0))
                 ends = file.read()
         except OSError as error:
             raise self.unwritable(error) from error
-        if not ends.endswith(b"\n") or ends == _SEPARATOR:
+        if not ends.endswith(b"\n") or ends == documents.SEPARATOR.encode():  # the file was cut off
             _put_in_order(self.path, always=True)
 
     def _append(self, text: str, *, goes_on: str) -> None:

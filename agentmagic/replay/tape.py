@@ -44,12 +44,12 @@ from agentmagic.providers.base import (
 from agentmagic.providers.registry import address_of, usage_with_cost
 from agentmagic.replay import unasked
 from agentmagic.replay.agent_tape import ask_agent
-from agentmagic.replay.answers import Answer
 from agentmagic.replay.bound_values import recorded_changes
 from agentmagic.replay.cassette import prompt_parts
 from agentmagic.replay.comparison import ABSENT, Difference, Known, RequestRecords, compare_results, is_cosmetic
 from agentmagic.replay.exchange import Json, blank_secrets
 from agentmagic.replay.player import COSMETIC, Player, Verdict, both_values, mismatch
+from agentmagic.replay.recorded_answers import Answer
 from agentmagic.replay.recorder import DIGEST, Calls, Place, TurnRecorder
 from agentmagic.replay.taped_tools import on_tape_toolsets, real_tool
 from agentmagic.secrets import redact

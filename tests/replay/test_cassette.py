@@ -19,7 +19,7 @@ from agentmagic.export import save
 from agentmagic.host import begin_cell
 from agentmagic.providers.base import ModelFinished
 from agentmagic.providers.scripted import ScriptedModel
-from agentmagic.replay import answers, report
+from agentmagic.replay import recorded_answers, report
 from agentmagic.replay.cassette import Cassette
 from agentmagic.replay.recording import write_lock
 from agentmagic.testing import Stalled
@@ -164,7 +164,7 @@ def test_an_answer_that_is_marked_as_a_refusal_or_ends_in_an_unknown_word_is_pla
     record(path, PROMPT, model=Refusing(["I will not."]))
     assert replayed(path, PROMPT)[0].final_text == "I will not."
     (answer,) = [one for one in Cassette.at(path).takes[0].documents if "answer" in one]
-    end = [*answers.model_events(answer, lambda part: part)][-1]
+    end = [*recorded_answers.model_events(answer, lambda part: part)][-1]
     assert (end.refused, end.unknown) == (True, True)
 
 

@@ -3,6 +3,7 @@
 import re
 import shutil
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -13,7 +14,7 @@ from agentmagic.host import begin_cell
 from agentmagic.providers.scripted import ScriptedModel
 from agentmagic.replay import report
 from agentmagic.replay.cassette import HEAD, Cassette
-from tests.replay.generated import SCENE, play
+from tests.replay.generated import SCENE, damaged, play
 from tests.replay.test_agent_tools import Shop, frozen
 from tests.replay.test_replay import PROMPT, Counting, NoModel
 
@@ -122,3 +123,17 @@ def test_a_damaged_old_cassette_is_refused(path, change, words):
     path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
     with pytest.raises((CassetteError, ReplayMismatch), match=words):
         PLAYS["lesson"](path)
+
+
+@pytest.mark.parametrize("name", ["scene"])
+def test_a_damaged_old_cassette_is_played_as_it_was_or_what_is_wrong_is_named_and_the_file_stays(path):
+    random = Random(7)  # noqa: S311  (a seed is the point)
+    expected, text, damaged_path = play(SCENE, path, "replay"), path.read_text(encoding="utf-8"), path.with_name("x")
+    for number in range(40):
+        about, data = damaged(random, number, text)
+        damaged_path.write_bytes(data)
+        cells = play(SCENE, damaged_path, "replay")
+        told = [words for cell in cells for words in cell.told]
+        assert told or [cell.seen for cell in cells] == [cell.seen for cell in expected], about
+        assert not [words for words in told if words.startswith("AgentMagicError")], (about, told)
+        assert damaged_path.read_bytes() == data, about

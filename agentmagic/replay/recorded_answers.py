@@ -24,6 +24,8 @@ TEXT_TYPES = ("text", "reasoning")
 """The types of parts whose text arrives in pieces."""
 USUAL_REASON = "stop"
 """The reason why an answer ended, if its document has none."""
+_FLAGS = ("cut", "last", "refused", "unknown")
+"""Fields of a `ModelFinished` that a document has only if they are true."""
 _WORD = re.compile(r"\S+\s*|\s+")
 
 
@@ -52,11 +54,8 @@ class Answer:
                 self._parts[index] = blank_secrets(part)
             case ModelFinished():
                 self._end = {"reason": event.reason} if event.reason != USUAL_REASON else {}
-                self._end |= {"cut": True} if event.cut else {}
                 self._end |= {} if event.once else {"once": False}
-                self._end |= {"last": True} if event.last else {}
-                self._end |= {"refused": True} if event.refused else {}
-                self._end |= {"unknown": True} if event.unknown else {}
+                self._end |= {name: True for name in _FLAGS if getattr(event, name)}
                 self._end["usage"] = usage_list(event.usage)
 
     def fail(self, error: BaseException, name: str) -> None:
@@ -151,7 +150,7 @@ def model_events(answer: Json, restore: Callable[[Any], Any]) -> Iterator[ModelE
             yield PartFinished(place, part)
     if "usage" in answer:
         reason, once = answer.get("reason", USUAL_REASON), answer.get("once", True)
-        flags = {name: answer.get(name, False) for name in ("cut", "last", "refused", "unknown")}
+        flags = {name: answer.get(name, False) for name in _FLAGS}
         yield ModelFinished(usage_of(answer["usage"]), reason, once=once, **flags)
 
 
