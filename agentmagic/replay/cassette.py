@@ -515,7 +515,7 @@ def _is_cut_off(document: Json) -> bool:
         return not document.keys() & {"usage", "stopped"}
     if kind_of(document) == "map":
         return "keys" not in document
-    return isinstance(document.get(_END), str) and "seconds" not in document
+    return kind_of(document) == _END and not document.keys() & {"seconds", "check"}
 
 
 def prompt_parts(head: Mapping[str, Any]) -> list[Json]:

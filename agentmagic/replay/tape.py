@@ -48,6 +48,7 @@ from agentmagic.replay.bound_values import recorded_changes
 from agentmagic.replay.cassette import prompt_parts
 from agentmagic.replay.comparison import ABSENT, Difference, Known, RequestRecords, compare_results, is_cosmetic
 from agentmagic.replay.exchange import Json, blank_secrets
+from agentmagic.replay.map_tape import RecordedModel
 from agentmagic.replay.player import COSMETIC, Player, Verdict, both_values, mismatch
 from agentmagic.replay.recorded_answers import Answer
 from agentmagic.replay.recorder import DIGEST, Calls, Place, TurnRecorder
@@ -471,14 +472,13 @@ class TurnTape:
         return mismatch(player.cassette, player.take, count, [difference])
 
 
-class TapedModel:
+class TapedModel(RecordedModel):
     """The model in a recorded or replayed turn. `real` is the live model, or None if the recording answers."""
 
     def __init__(self, tape: TurnTape, real: Model | None) -> None:
         head = {} if tape.player is None else tape.player.take.head
-        self.name = tape.name if real is None else real.name
+        super().__init__(tape.name if real is None else real.name, head)
         self.base_url = head.get("address") if real is None else address_of(real)
-        self._left_out = cast("Sequence[str]", head.get("left out", ()))
         self._advice = str(head.get("advice", ""))
         self._tape = tape
         self.real = real
@@ -487,7 +487,7 @@ class TapedModel:
         """Return the names of the settings that the model honours, or honoured in the recording."""
         if self.real is not None:
             return honoured_settings(self.real, settings).given
-        return [name for name in settings.given if name not in self._left_out]
+        return super().honours(settings)
 
     def hosts(self, tool: HostedTool) -> bool:
         """Return whether the provider runs a hosted tool itself, or did so in the recording."""
@@ -527,9 +527,6 @@ class TapedModel:
     async def rest(self, seconds: float) -> None:
         """Wait before a failed request is sent again."""
         await self._tape.rest(seconds)
-
-    async def aclose(self) -> None:
-        """Do nothing: the session closes the model."""
 
 
 class _PreparedModel(TapedModel):
