@@ -223,7 +223,10 @@ class Player:
             await self.stop()
 
     def _seconds_of(self, number: int) -> float:
-        """Return the seconds of the running step that are left for the answer to a request: those of no wait."""
+        """Return how long the answer to a request takes: the seconds of the running step, without its waits.
+
+        The first answer of a step takes all of them.
+        """
         if not self._seconds or self._is_paced:
             return 0
         self._is_paced = True
