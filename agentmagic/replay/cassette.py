@@ -267,8 +267,9 @@ class Cassette:
         if now is not None and (text := self._text()):  # a full disk may have taken no more than the file's name
             self._load(text)
             self._put_in_order()
-            if self.version < VERSION:
-                self._upgrade()
+            for take in self._file_takes if self.version < VERSION else ():
+                with suppress(CassetteError):  # a take that cannot be read is left as it is
+                    take.upgrade()
         self.state = now
 
     def _text(self) -> str:
@@ -334,18 +335,6 @@ class Cassette:
             last[take.session] = take
             if not self.is_tidy:  # two takes can have the same key: it then stands for the later one
                 takes_by_key[take.key] = take
-
-    def _upgrade(self) -> None:
-        """Turn the takes of an older format into takes of the present one. A take that cannot be read is left."""
-        new_keys: dict[str, str] = {}
-        for take in self._file_takes:
-            old_key = take.key
-            with suppress(CassetteError):
-                take.upgrade()
-            new_keys[old_key] = take.key
-        for take in self._file_takes:
-            if "instead" in take.mark:
-                take.mark["instead"] = [new_keys.get(key, key) for key in take.mark["instead"]]
 
     def _check_version(self, text: str) -> None:
         first = next((piece for piece in _SEPARATOR.split(text) if piece.strip()), "")
