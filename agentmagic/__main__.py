@@ -101,6 +101,7 @@ def _add_cassette(commands: Any) -> None:
         ("diff", "print how a cassette differs from an older one", 2, _diff),
         ("verify", "check that a cassette is whole, unedited and without secrets", 1, _verify),
         ("scrub", "blank the secrets that the environment knows in a cassette", 1, _scrub),
+        ("upgrade", "write cassettes of an older format in the present one", "+", _upgrade),
     ):
         action = actions.add_parser(name, help=about)
         action.add_argument("file", type=Path, nargs=files)
@@ -263,6 +264,15 @@ def _scrub(options: Any) -> int:
     (cassette,) = _cassettes(options.file)
     count = plural(report.scrub(cassette), "document")
     _print([f"Secrets were blanked in {count} of {cassette.path.name}."])
+    return 0
+
+
+def _upgrade(options: Any) -> int:
+    from agentmagic.replay import recording
+
+    for cassette in _cassettes(options.file):
+        words = "was written in the present format" if recording.upgrade(cassette) else "has the present format"
+        _print([f"{cassette.path.name} {words}."])
     return 0
 
 

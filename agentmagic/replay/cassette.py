@@ -20,11 +20,10 @@ from weakref import WeakValueDictionary
 from agentmagic.errors import CassetteError
 from agentmagic.plain_files import read_plain, write_failure
 from agentmagic.platforms import move_over
-from agentmagic.replay import checks, documents
-from agentmagic.replay.exchange import Chain, Json, kind_of, short_digest
-from agentmagic.replay.shorthand import SOURCES, Shorthand
+from agentmagic.replay import checks, documents, old_tapes
+from agentmagic.replay.exchange import SAME, SAME_TOOLS, Chain, Json, kind_of, short_digest
 
-VERSION = 2
+VERSION = 3
 OLDEST = 1
 """The oldest format version that can be read."""
 LARGEST_INLINE = 8 * 1024
@@ -63,7 +62,6 @@ class Take:
         self.comparable_prompt: Json | None = None
         self._where = where
         self._documents: list[Json] | None = None if self.texts else []
-        self._shorthand = Shorthand()
         self._check = checks.digest_of(head)
 
     @property
@@ -90,14 +88,15 @@ class Take:
     def documents(self) -> list[Json]:
         """The turn's documents after the first one. Raises CassetteError if one cannot be read or is missing."""
         if self._documents is None:
-            read = [documents.read(text, f"{self.where}:") for text in self.texts]
+            read = self._read()
             if read and _is_cut_off(read[-1]):
                 read.pop()
-            short = Shorthand()
-            whole = [document for short_form in read for document in short.expand(short_form)]
-            checks.check(whole, self.where)
-            self._documents = whole
+            checks.check(read, self.where)
+            self._documents = read
         return self._documents
+
+    def _read(self) -> list[Json]:
+        return [documents.read(text, f"{self.where}:") for text in self.texts]
 
     @cached_property
     def key(self) -> str:
@@ -112,15 +111,23 @@ class Take:
 
     def replace(self, new_documents: Sequence[Json], head: Json | None = None) -> None:
         """Replace the documents of this recorded turn. If it was edited by hand, it still counts as edited."""
-        intact = False
-        with suppress(CassetteError):
-            intact = not self.edits
+        old = checks.digests_of((self.head, *self.documents))
         self.head = self.head if head is None else head
-        if intact and new_documents and "check" in new_documents[-1]:
-            check = "".join(map(checks.digest_of, (self.head, *new_documents)))
+        if new_documents and (check := new_documents[-1].get("check")):
+            check = checks.renewed(check, old, checks.digests_of((self.head, *new_documents)))
             new_documents = [*new_documents[:-1], {**new_documents[-1], "check": check}]
-        self._documents, short = list(new_documents), Shorthand()
-        self.texts = [_piece(document) for document in map(short.shorten, new_documents) if document]
+        self._write(new_documents)
+        self._documents = list(new_documents)
+
+    def upgrade(self) -> None:
+        """Turn the documents, which are those of an older format, into documents of the present format.
+
+        Raises CassetteError if one of them cannot be read.
+        """
+        self._write(old_tapes.upgraded(self.head, self._read()))
+
+    def _write(self, new_documents: Iterable[Json]) -> None:
+        self.texts, self._documents = list(map(_piece, new_documents)), None
         self.__dict__.pop("key", None)
 
     def append(self, text: str) -> None:
@@ -130,15 +137,12 @@ class Take:
         self.__dict__.pop("key", None)
 
     def add(self, document: Json) -> str:
-        """Add a document. Return the text to append to the file, or "" if a reader can compute the document."""
+        """Add a document. Return the text to append to the file."""
         self._check += checks.digest_of(document)
         if kind_of(document) == _END:
             document = {**document, "check": self._check}
-        short = self._shorthand.shorten(document)
         self.documents.append(document)
-        if short is None:
-            return ""
-        self.texts.append(_piece(short))
+        self.texts.append(_piece(document))
         return documents.SEPARATOR + self.texts[-1]
 
     def text(self, before: "Take | None" = None) -> Iterator[str]:
@@ -183,6 +187,7 @@ class Cassette:
         self.takes: list[Take] = []
         self.blobs = Blobs()
         self.is_tidy = True
+        self.version = VERSION
         self.state: tuple[int, ...] | None = None
         """The state of the file when it was last read, or last written by a recording."""
         self._file_takes: list[Take] = []
@@ -226,6 +231,8 @@ class Cassette:
         Raises CassetteError for a request that refers to a message, part or tool that is missing.
         """
         chain.begin(prompt_parts(take.head))
+        if not any(kind_of(document) == "sources" for document in take.documents):
+            yield SAME_TOOLS, {"sources": chain.sources}
         for document in take.documents:
             try:
                 whole = chain.feed(document)
@@ -239,7 +246,7 @@ class Cassette:
         """Return a turn's recorded tool lists, one per toolset. If they did not change, an earlier turn has them."""
         while take is not None:
             for document in reversed(take.documents):
-                if "sources" in document and document["sources"] != SOURCES["sources"]:
+                if "sources" in document and document["sources"] != SAME:
                     return cast("Sequence[Json]", document["sources"])
             take = take.base
         return ()
@@ -260,6 +267,9 @@ class Cassette:
         if now is not None and (text := self._text()):  # a full disk may have taken no more than the file's name
             self._load(text)
             self._put_in_order()
+            for take in self._file_takes if self.version < VERSION else ():
+                with suppress(CassetteError):  # a take that cannot be read is left as it is
+                    take.upgrade()
         self.state = now
 
     def _text(self) -> str:
@@ -344,6 +354,7 @@ class Cassette:
         if version < OLDEST:
             message = f"{self.path} has the format {version} of an older agentmagic. Record it again."
             raise CassetteError(message)
+        self.version = version
 
     def _add_blob(self, document: Json, where: str) -> None:
         match document:
@@ -403,7 +414,8 @@ class Cassette:
                 del chains[take.session]
                 continue
             chain.begin(prompt_parts(take.head))
-            differences = list(map(chain.difference, take.documents, whole[take]))
+            pairs = [chain.difference(document, request) for document, request in whole[take]]
+            differences = [document for document in pairs if document != SAME_TOOLS]
             if (take.base is not before or before in changed_takes) and differences != take.documents:
                 take.replace(differences)
                 changed_takes.add(take)
@@ -416,15 +428,15 @@ class Cassette:
             yield last.get(take.session), take
             last[take.session] = take
 
-    def _whole_requests(self, sessions: Collection[str]) -> dict[Take, list[Json]]:
-        """Return the complete requests (not differences) of each recorded turn of these sessions."""
-        requests: dict[Take, list[Json]] = {}
+    def _whole_requests(self, sessions: Collection[str]) -> dict[Take, list[tuple[Json, Json]]]:
+        """Return what `requests` yields for each recorded turn of these sessions, with its complete requests."""
+        requests: dict[Take, list[tuple[Json, Json]]] = {}
         chains: dict[Take | None, Chain] = {}
         for take in self._file_takes:
             if take.session in sessions:
                 with suppress(CassetteError):
                     chain = chains.pop(take.base, None) or self.chain_to(take.base)
-                    requests[take] = [whole for _, whole in self.requests(take, chain)]
+                    requests[take] = list(self.requests(take, chain))
                     chains[take] = chain
         return requests
 
@@ -489,10 +501,10 @@ def _with_bytes(value: Any, change: Callable[[str], str]) -> Any:
 def _is_cut_off(document: Json) -> bool:
     """Return whether the last document of a file lacks its last key, because the file was cut off."""
     if kind_of(document) == "answer":
-        return ("chunks" if document.keys() & {"error", "stopped"} else "usage") not in document
+        return not document.keys() & {"usage", "stopped"}
     if kind_of(document) == "map":
         return "keys" not in document
-    return isinstance(document.get(_END), str) and "seconds" not in document
+    return kind_of(document) == _END and not document.keys() & {"seconds", "check"}
 
 
 def prompt_parts(head: Mapping[str, Any]) -> list[Json]:

@@ -7,7 +7,7 @@ by hand. Each request has a longer digest of all that the model gets: prompts, t
 import json
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, cast, get_args
@@ -15,7 +15,7 @@ from typing import Any, cast, get_args
 from agentmagic.errors import CassetteError
 from agentmagic.messages import ResultStatus
 from agentmagic.replay.comparison import LONGEST, Difference, record_line
-from agentmagic.replay.exchange import AGENT, SAME, Json, kind_of, tool_def
+from agentmagic.replay.exchange import AGENT, SAME, Json, kind_of, parts_of, tool_def, with_numbers
 from agentmagic.secrets import redact
 from agentmagic.text import clip
 
@@ -24,14 +24,14 @@ _QUOTES = " A text that looks like a number, or is true, false or null, needs qu
 DIGITS = 2
 """Characters of one digest in a `check`, 6 bits each."""
 MOST_COUNTS = 8
-"""The largest number of counts that `chunks.usage_list` writes."""
+"""The largest number of counts that `recorded_answers.usage_list` writes."""
 
 ANSWERS = ("yes", "no", "always", "nobody")
 """The possible answers to a request for approval; "nobody" if no user answered."""
 _RANGES = re.compile(r"\d{1,9}(?:-\d{1,9})?(?: \d{1,9}(?:-\d{1,9})?)*", re.ASCII)
-_UNCHECKED = ("seconds", "steps", "ms", "check")
-_PIECES = ("chunks", "written", "withdrawn")
-"""The fields of an answer that record in which pieces its texts arrived."""
+UNCHECKED = ("seconds", "steps", "check")
+_STREAMED = ("written", "withdrawn")
+"""The fields of an answer that say how its texts arrived."""
 
 Test = Callable[[Any], bool]
 
@@ -127,7 +127,7 @@ def _aside(value: Any) -> bool:
             return False
 
 
-_TEXT, _BOOL, _DICT, _LIST, _RUNS = _is(str), _is(bool), _is(dict), _is(list), _is(str, int)
+_TEXT, _BOOL, _DICT, _LIST = _is(str), _is(bool), _is(dict), _is(list)
 _NUMBER = _is(int, float, bool)
 _CALL = _mapping(type=_TEXT, name=_TEXT, id=_TEXT, arguments=_DICT, provider_data_=_any)
 _BOUNDS: dict[str, Test] = {"name": _TEXT, "domains_": _list(_TEXT), "max_uses_": _count}
@@ -189,8 +189,7 @@ _FORMS: dict[str, dict[str, Test]] = {
         "hosted_": _list(_mapping(**_BOUNDS, missing_=_BOOL)),
     },
     "request": {
-        "request": _count,
-        "digest": _TEXT,
+        "request": _TEXT,
         "instructions_": _or_null(_TEXT),
         "tools_": _or_null(_LIST),
         "tool_choice_": _or_null(_TEXT),
@@ -203,10 +202,11 @@ _FORMS: dict[str, dict[str, Test]] = {
         "messages_": _list(_mapping(role=_TEXT, parts=_LIST, interrupted_=_BOOL)),
     },
     "answer": {
-        "answer": _count,
-        "parts": _list(_part),
+        "answer": lambda value: _TEXT(value) or _list(_part)(value),
+        "to_": _count,
         "written_": _dict(_TEXT),
         "withdrawn_": _list(_count),
+        "open_": _list(_count),
         "reason_": _TEXT,
         "cut_": _BOOL,
         "once_": _BOOL,
@@ -214,10 +214,8 @@ _FORMS: dict[str, dict[str, Test]] = {
         "refused_": _BOOL,
         "unknown_": _BOOL,
         "error_": _ERROR,
-        "stopped_": _BOOL,
-        "ms_": _RUNS,
-        "chunks_": _RUNS,
         "usage_": _counts,
+        "stopped_": _BOOL,
     },
     "wait": {"wait": _seconds},
     "approval": {
@@ -284,7 +282,7 @@ def check(documents: Sequence[Json], where: str) -> None:
         if kind not in _FORMS:
             raise CassetteError(f"{where}: {kind!r:.60} is no document of a take. {MEND}")
         if (name := _bad_field(document, _FORMS[kind])) is not None:
-            quotes = _QUOTES if (kind, name) == ("answer", "parts") else ""
+            quotes = _QUOTES if (kind, name) == ("answer", "answer") else ""
             raise CassetteError(f"{where}, {kind}: {name!r:.60} is missing or has another form.{quotes} {MEND}")
     if (problem := next(_order_problems(documents), "")) != "":
         raise CassetteError(f"{where}: {problem}. A document was lost, doubled or moved. {MEND}")
@@ -293,14 +291,10 @@ def check(documents: Sequence[Json], where: str) -> None:
 def _order_problems(documents: Sequence[Json]) -> Iterator[str]:
     """Yield a message for each document of a recorded turn that is missing, doubled or out of order."""
     kinds = [kind_of(document) for document in documents]
-    requests = [item["request"] for item in documents if kind_of(item) == "request"]
-    if requests != list(range(1, len(requests) + 1)):
-        yield f"its requests have the numbers {requests!r:.60}"
     request_count, answer_numbers = 0, set[int]()
-    for document, kind in zip(documents, kinds, strict=True):
+    for (number, _), kind in zip(with_numbers(documents), kinds, strict=True):
         request_count += kind == "request"
         if kind == "answer":
-            number = document["answer"]
             if number in answer_numbers or not 0 < number <= request_count:
                 yield f"answer {number} has no request before it, or is there twice"
             answer_numbers.add(number)
@@ -312,7 +306,7 @@ def _order_problems(documents: Sequence[Json]) -> Iterator[str]:
     if "map" in kinds:  # a map (one prompt for many rows) has row outcomes in place of answers
         return
     # Without an `end` document, the last request may lack its answer, because the process may have been killed.
-    missing = set(range(1, len(requests) + (kinds[-1:] == ["end"]))) - answer_numbers
+    missing = set(range(1, request_count + (kinds[-1:] == ["end"]))) - answer_numbers
     yield from (f"request {number} has no answer" for number in sorted(missing))
 
 
@@ -336,20 +330,45 @@ def digest_of(document: Json) -> str:
     """
     if kind_of(document) == AGENT:
         return digest_of(document["document"])
-    fields = {name: value for name, value in document.items() if name not in _UNCHECKED}
+    fields = {name: value for name, value in document.items() if name not in UNCHECKED}
     if kind_of(document) in ("request", "sources") or fields == {"end": "answer"}:
         return ""
     if kind_of(document) == "rows":
-        return "".join(map(_digest, document["rows"].split("\n")))
+        return "".join(map(digest, document["rows"].split("\n")))
     if kind_of(document) != "answer":
-        return _digest(fields)
-    parts: list[Json] = fields["parts"]
-    texts = {name: fields.pop(name) for name in _PIECES if name in fields}
-    fields["parts"] = [{name: value for name, value in part.items() if name != "text"} for part in parts]
-    return _digest(fields) + _digest([texts, *(part.get("text") for part in parts)])
+        return digest(fields)
+    return digest_of_answer(fields, "answer", parts_of(document), _STREAMED)
 
 
-def _digest(data: Any) -> str:
+def digests_of(documents: Iterable[Json]) -> str:
+    """Return the digests of documents, one after the other, as the `check` of a turn has them."""
+    return "".join(map(digest_of, documents))
+
+
+def renewed(check: str, old: str, new: str) -> str:
+    """Return the `check` of a turn whose documents had the digests `old` and now have the digests `new`.
+
+    The digest of a document that was edited by hand before is kept, so that it still differs.
+    """
+    if len({len(check), len(old), len(new)}) > 1:  # documents were lost or added: `edits` says so
+        return check
+    digests = zip(*map(_pieces, (check, old, new)), strict=True)
+    return "".join(now if recorded == before else recorded for recorded, before, now in digests)
+
+
+def digest_of_answer(fields: Json, name: str, parts: Sequence[Json], streamed: Collection[str]) -> str:
+    """Return a digest of an answer's `fields`, then one of its texts: those of the `parts`, and the `streamed` fields.
+
+    `name` is the field that has the parts.
+    """
+    whole = {key: value for key, value in fields.items() if key not in streamed}
+    whole[name] = [{key: value for key, value in part.items() if key != "text"} for part in parts]
+    texts = {key: fields[key] for key in streamed if key in fields}
+    return digest(whole) + digest([texts, *(part.get("text") for part in parts)])
+
+
+def digest(data: Any) -> str:
+    """Return the digest of JSON data, as a `check` has it."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), default=int)
     return urlsafe_b64encode(blake2b(text.encode(), digest_size=3).digest()).decode()[:DIGITS]
 
@@ -362,17 +381,17 @@ def edits(head: Json, documents: Sequence[Json], where: str) -> list[Edit]:
     old_digests: str = documents[-1].get("check", "") if documents else ""
     if not old_digests:
         return []
-    pairs = [(document, digest_of(document)) for document in (head, *documents)]
-    now = "".join(digest for _, digest in pairs)
+    pairs = [(number, one, digest_of(one)) for number, one in with_numbers((head, *documents))]
+    now = "".join(new_digest for *_, new_digest in pairs)
     if len(now) != len(old_digests):
         raise CassetteError(f"{where}: the recording lacks a document, or has one more than was written. {MEND}")
     if now != old_digests and sorted(_pieces(now)) == sorted(_pieces(old_digests)):
         raise CassetteError(f"{where}: the recording has its documents in another order than was written. {MEND}")
     result: list[Edit] = []
-    for document, digest in pairs:
-        before, old_digests = old_digests[: len(digest)], old_digests[len(digest) :]
-        if before != digest:
-            result.append(_edit(document, before))
+    for number, document, new_digest in pairs:
+        before, old_digests = old_digests[: len(new_digest)], old_digests[len(new_digest) :]
+        if before != new_digest:
+            result.append(_edit(document, before, number))
     return result
 
 
@@ -380,28 +399,33 @@ def _pieces(digests: str) -> list[str]:
     return [digests[start : start + DIGITS] for start in range(0, len(digests), DIGITS)]
 
 
-def _edit(document: Json, digest: str) -> Edit:
-    """Return how a document was edited. Approvals show the recorded value, others only the recorded `digest`."""
+def _edit(document: Json, old_digest: str, number: int) -> Edit:
+    """Return how a document was edited. Approvals show the recorded value, others only the recorded digest.
+
+    `number` is that of the document's request.
+    """
     if kind_of(document) == AGENT:
-        return replace(_edit(document["document"], digest), step=document["step"])
+        return replace(_edit(document["document"], old_digest, number), step=document["step"])
     kind, name = kind_of(document), document[kind_of(document)]
-    before, field = f"(digest {digest})", kind
-    after: Any = {field: value for field, value in document.items() if field not in (*_UNCHECKED, "step", "call")}
+    before, field = f"(digest {old_digest})", kind
+    after: Any = {field: value for field, value in document.items() if field not in (*UNCHECKED, "step", "call")}
     match kind:
         case "answer":
-            after = " ".join(str(part.get("text", part.get("arguments", ""))) for part in document["parts"])
+            after = " ".join(str(part.get("text", part.get("arguments", ""))) for part in parts_of(document))
         case "approval":
             field, after = f"approvals.{name}", document["answer"]
-            before = next((answer for answer in ANSWERS if digest_of({**document, "answer": answer}) == digest), before)
+            before = next(
+                (answer for answer in ANSWERS if digest_of({**document, "answer": answer}) == old_digest), before
+            )
         case "result" | "inner":
             field, after = f"results.{name}", document.get("text", after)
         case "rows":
-            pairs = zip(name.split("\n"), _pieces(digest), strict=True)
-            after, before = next((line, before) for line, before in pairs if _digest(line) != before)
+            pairs = zip(name.split("\n"), _pieces(old_digest), strict=True)
+            after, before = next((line, before) for line, before in pairs if digest(line) != before)
             field, before = f"rows.{json.loads(after).get('row', '')}", f"(digest {before})"
         case _:
             pass
-    step = document.get("step", name if kind == "answer" else 1)
+    step = document.get("step", number if kind == "answer" else 1)
     after = clip(redact(after if isinstance(after, str) else record_line(after)), LONGEST)
-    is_minor = kind == "answer" and digest_of(document)[:DIGITS] == digest[:DIGITS]
+    is_minor = kind == "answer" and digest_of(document)[:DIGITS] == old_digest[:DIGITS]
     return Edit(step, Difference("edited", redact(field), before, after), is_minor)

@@ -5,7 +5,8 @@ Secrets are blanked before anything is compared or hashed, both in a recording a
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from operator import is_
 from typing import Any, Generic, TypeVar, cast
@@ -21,6 +22,8 @@ Json = dict[str, Any]
 AGENT = "agent"
 """The kind of a document that contains a document of an agent tool's turn, and names the call of that tool."""
 SAME = "same"
+SAME_TOOLS: Json = {"sources": SAME}
+"""This document is not written: a turn without a list of tools has the list of the turn before."""
 MOST_SIDE_MESSAGES = 2
 """Maximum number of messages in a side request, which asks for a summary or for a check of a task result."""
 
@@ -55,9 +58,29 @@ def tool_def(data: Mapping[str, Any]) -> ToolDef:
     return ToolDef(**fields)
 
 
+def parts_of(answer: Mapping[str, Any]) -> list[Json]:
+    """Return the parts in the document of a model's answer. A text stands for one part with this text."""
+    content = answer["answer"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
 def calls_of(answer: Mapping[str, Any]) -> list[Json]:
     """Return the tool calls in the document of a model's answer."""
-    return [part for part in answer.get("parts", ()) if part["type"] == "tool_call"]
+    return [part for part in parts_of(answer) if part["type"] == "tool_call"]
+
+
+def with_numbers(documents: Iterable[Json]) -> Iterator[tuple[int, Json]]:
+    """Yield each document with the number of its request. An answer belongs to the request `to`, or to the last one.
+
+    The requests of an agent that was called as a tool have numbers of their own.
+    """
+    counts = Counter[str]()
+    for document in documents:
+        inner, call = document, ""
+        while kind_of(inner) == AGENT and isinstance(inner.get("document"), dict):
+            inner, call = inner["document"], f"{call} {inner.get('step')}.{inner.get('call')}"
+        counts[call] += kind_of(inner) == "request"
+        yield inner.get("to", counts[call]), document
 
 
 def call_of(result: Mapping[str, Any], calls: Sequence[Json]) -> Json:
@@ -171,8 +194,9 @@ class Chain:
         self._aside = False
         self._tail: list[Json] = []
         self._answers: dict[int, Json] = {}
+        self._requests = 0
         self._results = 0
-        self._sources: list[Json] = []
+        self.sources: list[Json] = []
 
     def begin(self, prompt: Sequence[Json]) -> None:
         """Begin a turn. Its requests can refer to message parts of this turn and the turn before, not to older ones."""
@@ -182,7 +206,7 @@ class Chain:
             self._add(name, part)
         for index, part in enumerate(prompt):
             self._add(f"=prompt {index}", part)
-        self._results = 0
+        self._requests = self._results = 0
         self._settle()
         self._tail.append({"role": "user", "parts": list(prompt)})
 
@@ -191,25 +215,25 @@ class Chain:
 
         The text SAME stands for the lists of the turn before.
         """
-        self._sources = self._sources if isinstance(sources, str) else list(sources)
-        self._tools = {tool["name"]: tool for source in self._sources for tool in source.get("tools", ())}
-        return self._sources
+        self.sources = self.sources if isinstance(sources, str) else list(sources)
+        self._tools = {tool["name"]: tool for source in self.sources for tool in source.get("tools", ())}
+        return self.sources
 
     def encode_tools(self, sources: Sequence[Json]) -> list[Json] | str:
         """Set the turn's tool lists, one per toolset. Return what to write: the lists, or SAME if nothing changed."""
-        same = list(sources) == self._sources
+        same = list(sources) == self.sources
         self.list_tools(sources)
         return SAME if same else list(sources)
 
     def add_answer(self, answer: Json) -> None:
         """Add the document of the answer to the last request."""
-        parts = cast("list[Json]", answer.get("parts", []))
+        parts, number = parts_of(answer), answer.get("to", self._requests)
         self.calls = calls_of(answer)
         if not self._aside and not (answer.keys() & {"error", "stopped"}):
             self._settle()
             self._tail.append({"role": "assistant", "parts": parts})
         for index, part in enumerate(parts):
-            self._add(f"=answer {answer['answer']}.{index}", part)
+            self._add(f"=answer {number}.{index}", part)
 
     def add_result(self, result: Json) -> None:
         """Add the document of a tool call's result."""
@@ -255,8 +279,8 @@ class Chain:
         match document:
             case {"sources": _}:
                 return {**document, "sources": self.encode_tools(whole["sources"])}
-            case {"request": number, "digest": digest}:
-                return {"request": number, "digest": digest, **self.encode(whole)}
+            case {"request": digest}:
+                return {"request": digest, **self.encode(whole)}
             case _:
                 self.feed(document)
                 return document
@@ -307,6 +331,7 @@ class Chain:
         return [*self._messages[:keep], *new]
 
     def _take(self, fields: Json, messages: list[Json], keep: int) -> None:
+        self._requests += 1
         self._fields = fields
         # A short request without earlier messages, such as one for a summary, is not part of the conversation.
         self._aside = not keep and len(messages) <= MOST_SIDE_MESSAGES and bool(self._messages)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from agentmagic.replay import checks
 from agentmagic.replay.cassette import Take
 from agentmagic.replay.exchange import AGENT, Json, kind_of
+from agentmagic.replay.recorder import Place, place_of
 
 
 def take_inside(take: Take, call: Json) -> Take | None:
@@ -15,7 +16,7 @@ def take_inside(take: Take, call: Json) -> Take | None:
     of_call = [
         document["document"]
         for document in take.documents
-        if kind_of(document) == AGENT and _place(document) == _place(call)
+        if kind_of(document) == AGENT and place_of(document) == place_of(call)
     ]
     if not of_call:
         return None
@@ -29,7 +30,7 @@ def take_inside(take: Take, call: Json) -> Take | None:
 
 def inner_takes(take: Take) -> list[Take]:
     """Return the recorded turns of all agents called as tools in a turn. Raises CassetteError if one is invalid."""
-    firsts = {str(_place(one)): one for one in reversed(take.documents) if kind_of(one) == AGENT}
+    firsts = {place_of(one): one for one in reversed(take.documents) if kind_of(one) == AGENT}
     takes = [take_inside(take, one) for one in reversed(firsts.values())]
     return [one for one in takes if one is not None]
 
@@ -39,10 +40,10 @@ def with_inner(take: Take, change: Callable[[Take], Sequence[Json]]) -> list[Jso
 
     Raises CassetteError if the turn of an agent is invalid.
     """
-    rest: dict[str, Iterator[Json]] = {}
+    rest: dict[Place, Iterator[Json]] = {}
     documents: list[Json] = []
     for document in take.documents:
-        place = str(_place(document)) if kind_of(document) == AGENT else ""
+        place = place_of(document) if kind_of(document) == AGENT else ()
         if place and place not in rest:  # do not change the first document of an agent's turn
             inner = take_inside(take, document)
             rest[place] = iter(() if inner is None else change(inner))
@@ -50,8 +51,3 @@ def with_inner(take: Take, change: Callable[[Take], Sequence[Json]]) -> list[Jso
         else:
             documents.append({**document, "document": next(rest[place])} if place else document)
     return documents
-
-
-def _place(document: Json) -> tuple[object, object]:
-    """Return the raw values of `step` and `call` in a document. They identify the tool call that it belongs to."""
-    return document["step"], document["call"]

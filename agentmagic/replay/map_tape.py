@@ -21,10 +21,10 @@ from agentmagic.messages import ToolCall, ToolResult, Usage
 from agentmagic.providers.base import Model, ModelEvent, ModelSettings, Request
 from agentmagic.replay import unasked
 from agentmagic.replay.cassette import Cassette, Take
-from agentmagic.replay.chunks import usage_list, usage_of
 from agentmagic.replay.comparison import ABSENT, Difference, RequestRecords, compare
 from agentmagic.replay.exchange import Json, blank_secrets, kind_of, short_digest
 from agentmagic.replay.player import COSMETIC, Verdict, mismatch, records
+from agentmagic.replay.recorded_answers import usage_list, usage_of
 from agentmagic.replay.recorder import DIGEST, DIGITS, TurnRecorder
 from agentmagic.replay.taped_tools import on_tape_toolsets, real_tool
 from agentmagic.settings import Replay

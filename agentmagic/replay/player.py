@@ -5,7 +5,7 @@ from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain, repeat, takewhile
+from itertools import islice, takewhile
 from typing import Any, cast
 
 from agentmagic import errors
@@ -31,7 +31,6 @@ from agentmagic.providers.base import ModelEvent, ModelSettings, Request
 from agentmagic.replay.bound_values import REPLAY_MODEL, describe_lost, lost_variables, restore_variables
 from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.checks import MEND
-from agentmagic.replay.chunks import model_events, unroll, usage_of
 from agentmagic.replay.comparison import ABSENT, Difference, Known, RequestRecord, RequestRecords, compare, record_line
 from agentmagic.replay.exchange import (
     Json,
@@ -45,6 +44,7 @@ from agentmagic.replay.exchange import (
 )
 from agentmagic.replay.inner_calls import InnerCalls
 from agentmagic.replay.inner_takes import inner_takes
+from agentmagic.replay.recorded_answers import model_events, usage_of
 from agentmagic.replay.recorder import DIGEST, Place, place_of
 from agentmagic.serialization import from_json, same_json
 from agentmagic.text import clip, single_line
@@ -98,13 +98,13 @@ class Player:
             self._sort(document)
         self.halt: Callable[[], object] = lambda: None
         self._seconds = deque(cast("list[float]", self._end.get("steps", [])))
+        self._is_paced = False
+        """Whether an answer of the running step has got the seconds of the step."""
 
     def _sort(self, document: Json) -> None:  # noqa: C901  (one arm for each kind of document)
         match document:
-            case {"request": int(), "digest": str()}:
+            case {"request": str()}:
                 self.requests.append(document)
-            case {"answer": int() as number}:
-                self._answers[number] = document
             case {"wait": int() | float() as seconds}:
                 self._waits[len(self.requests)] = seconds
             case {"approval": _}:
@@ -122,6 +122,8 @@ class Player:
                 self._sort_outside(document)
             case {"end": str()}:
                 self._end = document
+            case {"answer": _}:
+                self._answers[document.get("to", len(self.requests))] = document
             case _:
                 pass
 
@@ -139,33 +141,35 @@ class Player:
 
     def find(
         self, new_record: RequestRecord, number: int, known: Known | None = None
-    ) -> tuple[Json | None, tuple[Difference, ...]]:
-        """Return an equal recorded request, or else the next one not played, and its differences from the new one.
+    ) -> tuple[int | None, tuple[Difference, ...]]:
+        """Return the number of an equal recorded request, or else of the next one not played, and its differences.
 
-        The request is None if none is left. `known` differences are left out. If only digests differ, it was edited.
+        The number is None if none is left. `known` differences are left out. If only digests differ, it was edited.
         """
-        remaining = [request for request in self.requests if request["request"] not in self._played_numbers]
-        digest = new_record.digest[:DIGEST]
-        match = next((request for request in remaining if request["digest"] == digest), None)
+        remaining = [one for one in range(1, len(self.requests) + 1) if one not in self._played_numbers]
+        match = next((one for one in remaining if self.digest(one) == new_record.digest[:DIGEST]), None)
         if match is not None:
-            return self._play(match), ()
+            self._played_numbers.add(match)
+            return match, ()
         if not remaining:
             if not self.take.ended:
                 raise CassetteError(self.break_message)
             there = f"{len(self.requests)} requests"
             return None, (Difference("order", "requests", there, f"request {number}"),)
-        old_record = next(record for document, record in records(self.cassette, self.take) if document is remaining[0])
-        return self._play(remaining[0]), compare(old_record, new_record, known)
+        self._played_numbers.add(remaining[0])
+        old_records = (record for _, record in records(self.cassette, self.take))
+        return remaining[0], compare(next(islice(old_records, remaining[0] - 1, None)), new_record, known)
 
-    def _play(self, request: Json) -> Json:
-        self._played_numbers.add(request["request"])
-        return request
+    def digest(self, number: int) -> str:
+        """Return the recorded digest of a request."""
+        return self.requests[number - 1]["request"]
 
-    def before(self, request: Json | None) -> list[tuple[Json, Json]]:
+    def before(self, number: int | None) -> list[tuple[Json, Json]]:
         """Return the recorded documents before a request, each with what `Chain.feed` returns for it."""
         pairs: list[tuple[Json, Json]] = []
+        request = None if number is None else self.requests[number - 1 : number]
         for document, whole in self.cassette.requests(self.take, self.cassette.chain_to(self.take.base)):
-            if document is request or "end" in document:
+            if "end" in document or (request and document is request[0]):
                 break
             pairs.append((document, whole))
         return pairs
@@ -195,9 +199,8 @@ class Player:
         """The number of recorded requests that were not played."""
         return len(self.requests) - len(self._played_numbers)
 
-    async def events(self, request: Json) -> AsyncIterator[ModelEvent]:
+    async def events(self, number: int) -> AsyncIterator[ModelEvent]:
         """Yield the events of the answer to a recorded request. If the answer ended with an error, raise the error."""
-        number = request["request"]
         answer = self._answers.get(number)
         if answer is None:
             if self.take.ended:
@@ -205,19 +208,30 @@ class Player:
             raise CassetteError(self.break_message)
         try:
             events = list(model_events(answer, self.cassette.restore))
-            pauses = [int(word) / 1000 for word in unroll(answer.get("ms", "")) if self.timed]
             failure = self._error(answer["error"], self._waits.get(number)) if "error" in answer else None
         except (ValueError, KeyError, TypeError, IndexError) as error:
             where = f"{self.cassette.path.name}: answer {number} to {self.take.prompt!r:.60}"
             message = f"{where} cannot be read: {_brief(error)}. Undo the edit, or record it again."
             raise CassetteError(message) from None
-        for event, pause in zip(events, chain(pauses, repeat(0)), strict=False):
+        pause = self._seconds_of(number) / len(events) if self.timed and events and failure is None else 0
+        for event in events:
             await asyncio.sleep(pause)  # also for 0 seconds, so that the turn can be cancelled
             yield event
         if failure is not None:
             raise failure
-        if "stopped" in answer:
+        if answer.get("stopped"):
             await self.stop()
+
+    def _seconds_of(self, number: int) -> float:
+        """Return how long the answer to a request takes: the seconds of the running step, without its waits.
+
+        The first answer of a step takes all of them.
+        """
+        if not self._seconds or self._is_paced:
+            return 0
+        self._is_paced = True
+        failed = takewhile(lambda one: "error" in self._answers.get(one, ()), range(number - 1, 0, -1))
+        return max(self._seconds[0] - sum(self._waits.get(one, 0) for one in failed), 0)
 
     def _error(self, data: Mapping[str, Any], wait: float | None) -> ProviderError:
         kind: Any = getattr(errors, data["kind"], None)
@@ -421,6 +435,7 @@ class Player:
         """Return an event of the replay with its recorded duration. The end of a tool call gets the recorded result."""
         match event:
             case StepFinished() if self._seconds:
+                self._is_paced = False
                 return replace(event, seconds=self._seconds.popleft())
             case TurnFinished(result=result) if "seconds" in self._end:
                 return TurnFinished(replace(result, seconds=self._end["seconds"]))
@@ -473,11 +488,11 @@ def records(cassette: Cassette, take: Take) -> Iterator[tuple[Json, RequestRecor
     """Yield each recorded request of a turn, with its `RequestRecord`. Raises CassetteError for a bad request."""
     make_record, values = RequestRecords(), tuple(map(record_line, take.head.get("values", ())))
     for document, whole in cassette.requests(take, cassette.chain_to(take.base)):
-        if "request" in document:
+        if kind_of(document) == "request":
             try:
                 request = request_of(whole, cassette.restore)
             except (ValueError, KeyError, TypeError) as error:
-                message = f"{cassette.path.name}: request {document['request']} of {take.prompt!r:.60} "
+                message = f"{cassette.path.name}: request {document['request']!r:.20} of {take.prompt!r:.60} "
                 raise CassetteError(f"{message}cannot be read: {_brief(error)}. Record it again.") from None
             yield document, replace(make_record(request, str(take.head.get("model", ""))), values=values)
 

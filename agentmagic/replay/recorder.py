@@ -30,7 +30,16 @@ from agentmagic.events import (
 from agentmagic.messages import HostedTool, ToolCall
 from agentmagic.providers.base import Request
 from agentmagic.replay.cassette import Take, prompt_parts
-from agentmagic.replay.exchange import AGENT, Chain, Json, blank_secrets, call_of, definition, hosted_tool
+from agentmagic.replay.exchange import (
+    AGENT,
+    SAME_TOOLS,
+    Chain,
+    Json,
+    blank_secrets,
+    call_of,
+    definition,
+    hosted_tool,
+)
 from agentmagic.secrets import redact
 from agentmagic.serialization import same_json
 from agentmagic.tools.base import Tool
@@ -121,11 +130,13 @@ class TurnRecorder:
         """Write a request as its difference to the previous request, and return its number."""
         self._requests += 1
         difference = self._chain.encode(self._recording.encoder.request(request))
-        self.write({"request": self._requests, "digest": digest, **difference})
+        self.write({"request": digest, **difference})
         return self._requests
 
-    def answer(self, document: Json) -> None:
-        """Write the document of the model's answer to a request."""
+    def answer(self, number: int, document: Json) -> None:
+        """Write the document of the model's answer to the request with this number."""
+        if number != self._requests:
+            document = {"answer": document["answer"], "to": number} | document
         document = self._recording.blobs.keep(document)
         self._chain.add_answer(document)
         self.write(document)
@@ -248,7 +259,7 @@ class TurnRecorder:
 
     def write(self, document: Json) -> None:
         """Write a document. Raises CassetteError if it fails. Later calls then do nothing, so that the turn can end."""
-        if self._has_failed:
+        if self._has_failed or document == SAME_TOOLS:
             return
         try:
             self._recording.append(self.take, document)

@@ -15,7 +15,7 @@ from agentmagic.errors import CassetteError
 from agentmagic.history.journal import FOLDER, append, make_folder
 from agentmagic.plain_files import FileLock, open_number, open_plain
 from agentmagic.replay import documents
-from agentmagic.replay.cassette import GOES_ON, HEAD, MARK, Blobs, Cassette, Take, named_blobs, place, state_of
+from agentmagic.replay.cassette import GOES_ON, HEAD, MARK, VERSION, Blobs, Cassette, Take, named_blobs, place, state_of
 from agentmagic.replay.exchange import Chain, Encoder, Json
 
 LONGEST_WAIT = 20.0
@@ -23,8 +23,6 @@ LONGEST_WAIT = 20.0
 _files_to_tidy: set[Path] = set()
 """Cassette files with appended documents. They are sorted when the process ends, if not before."""
 _FLAGS = os.O_RDWR | os.O_APPEND
-_SEPARATOR = b"---\n"
-"""The line between two documents. A file that ends with it was cut off."""
 
 
 class Recording(Cassette):
@@ -71,10 +69,10 @@ class Recording(Cassette):
 
     def append(self, take: Take, document: Json) -> None:
         """Add a document to a turn being recorded, and to the file. Raises CassetteError if it cannot be written."""
-        if text := take.add(document):
-            with write_lock(self):
-                self._mend()
-                self._append(text, goes_on=take.mark["id"])
+        text = take.add(document)
+        with write_lock(self):
+            self._mend()
+            self._append(text, goes_on=take.mark["id"])
 
     def settle(self, take: Take) -> None:
         """Move a finished turn to its place among the other recorded turns."""
@@ -87,7 +85,7 @@ class Recording(Cassette):
             tidy(self.path)
 
     def _make(self) -> None:
-        """Create the cassette file if it does not exist."""
+        """Create the cassette file if it does not exist. If it has an older format, write it in the present one."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             number = open_number(self.path, _FLAGS | os.O_CREAT, 0o666)
@@ -96,9 +94,14 @@ class Recording(Cassette):
                     append(number, HEAD.encode())
             finally:
                 os.close(number)
+            with open_plain(self.path) as file:
+                is_present = file.read(len(HEAD)) == HEAD.encode()
         except OSError as error:
             raise self.unwritable(error) from error
-        self._mend()
+        if is_present:
+            self._mend()
+        else:
+            _put_in_order(self.path, always=True)
 
     def _mend(self) -> None:
         """Remove the last document from the file if it was cut off: a process that recorded it may have been killed."""
@@ -106,11 +109,11 @@ class Recording(Cassette):
             if self._last and state_of(self.path.stat()) == self.state:  # a document of ours is the last
                 return
             with open_plain(self.path) as file:
-                file.seek(max(file.seek(0, os.SEEK_END) - len(_SEPARATOR), 0))
+                file.seek(max(file.seek(0, os.SEEK_END) - len(documents.SEPARATOR), 0))
                 ends = file.read()
         except OSError as error:
             raise self.unwritable(error) from error
-        if not ends.endswith(b"\n") or ends == _SEPARATOR:
+        if not ends.endswith(b"\n") or ends == documents.SEPARATOR.encode():  # the file was cut off
             _put_in_order(self.path, always=True)
 
     def _append(self, text: str, *, goes_on: str) -> None:
@@ -148,6 +151,21 @@ def tidy(path: Path) -> None:
     with write_lock(Cassette(path)):
         _put_in_order(path)
     _files_to_tidy.discard(path)
+
+
+def upgrade(cassette: Cassette) -> bool:
+    """Write a cassette file of an older format in the present one. Return False if it had the present one.
+
+    Raises CassetteError if a document cannot be read, or if the file cannot be written.
+    """
+    with write_lock(cassette):
+        cassette.refresh()
+        for take in cassette.takes:
+            _ = take.edits
+        if cassette.version == VERSION:
+            return False
+        cassette.save()
+    return True
 
 
 @atexit.register

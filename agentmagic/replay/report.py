@@ -12,7 +12,7 @@ from agentmagic.errors import CassetteError
 from agentmagic.replay.cassette import Cassette, Take
 from agentmagic.replay.checks import MEND
 from agentmagic.replay.comparison import compare
-from agentmagic.replay.exchange import AGENT, Json, kind_of
+from agentmagic.replay.exchange import AGENT, Json, kind_of, parts_of, with_numbers
 from agentmagic.replay.inner_takes import with_inner
 from agentmagic.replay.map_tape import rows_of_take
 from agentmagic.replay.player import all_records, records
@@ -35,21 +35,21 @@ def describe(cassette: Cassette) -> Iterator[str]:
     for number, take in enumerate(cassette.takes, 1):
         session = f" ({take.session})" if take.session else ""
         yield _cut(f"{number}{session}, {take.head.get('model', '')}: {take.prompt}")
-        for document in take.documents:
-            yield from (f"    {_cut(line)}" for line in _lines(document))
+        for request, document in with_numbers(take.documents):
+            yield from (f"    {_cut(line)}" for line in _lines(document, request))
 
 
-def _lines(document: Json) -> Iterator[str]:  # noqa: C901  (one arm for each kind of document)
+def _lines(document: Json, number: int) -> Iterator[str]:  # noqa: C901  (one arm for each kind of document)
     match document:
-        case {"answer": number, "parts": list()}:
-            for part in cast("list[Json]", document["parts"]):
+        case {"answer": _} if kind_of(document) == "answer":
+            for part in parts_of(document):
                 content = (
                     f"{part['name']}({part['arguments']})" if part["type"] == "tool_call" else part.get("text", "")
                 )
                 yield f"{number}. {part['type'].replace('_', ' ')}: {content}"
         case {"agent": str() as name, "document": dict()} if kind_of(document) == AGENT:
             inner = cast("Json", document["document"])
-            lines = [f"asked: {inner['turn']}"] if kind_of(inner) == "turn" else _lines(inner)
+            lines = [f"asked: {inner['turn']}"] if kind_of(inner) == "turn" else _lines(inner, number)
             yield from (f"      {name} {line}" for line in lines)
         case {"inner": name}:
             yield f"      {name}({document.get('arguments')}) returned: {_result_text(document)}"
@@ -109,7 +109,10 @@ def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterato
             continue
         for change in compare(one, other):
             yield f"request {number}: {change.field} ({change.cause}): {change.before!r} became {change.after!r}"
-    answers = ([list(_lines(one)) for one in take.documents if kind_of(one) == "answer"] for take in (before, after))
+    answers = (
+        [list(_lines(one, number)) for number, one in with_numbers(take.documents) if kind_of(one) == "answer"]
+        for take in (before, after)
+    )
     for one, other in zip(*answers, strict=False):
         if one != other:
             yield f"answer: {' '.join(one)!r} became {' '.join(other)!r}"
@@ -140,9 +143,8 @@ def problems(cassette: Cassette) -> Iterator[str]:
                 edited = True  # later requests contain the edit, so their digests differ too: do not report them
                 field, after = edit.difference.field, edit.difference.after
                 yield f"{where}, step {edit.step}: {field} was edited to {after}. {MEND}"
-            for document, record in () if edited else all_records(cassette, take):
-                if document["digest"] != record.digest[:DIGEST]:
-                    request = document["request"]
+            for request, (document, record) in enumerate(() if edited else all_records(cassette, take), 1):
+                if document["request"] != record.digest[:DIGEST]:
                     yield f"{where}: request {request} is not what was sent. {MEND}"
             if not take.ended:
                 yield f"{where}: the recording breaks off. Record it again."
@@ -168,8 +170,6 @@ def scrub(cassette: Cassette) -> int:
             before = [take.head, *take.documents]
             head, *clean = [cast("Json", _clean(document)) for document in before]
             count += sum(one != other for one, other in zip(before, [head, *clean], strict=True))
-            for document, old in zip(clean, take.documents, strict=True):
-                _forget_pieces(document, old)
             take.replace(clean, head)
         for take in cassette.takes if count else ():
             take.replace(_with_digests(cassette, take))
@@ -178,20 +178,11 @@ def scrub(cassette: Cassette) -> int:
     return count
 
 
-def _forget_pieces(document: Json, old: Json) -> None:
-    """If the text of an answer has changed, remove the fields that say in which pieces it arrived."""
-    if kind_of(document) == AGENT:
-        _forget_pieces(document["document"], old["document"])
-    elif document != old and kind_of(document) == "answer":
-        document.pop("written", None)
-        document.pop("chunks", None)
-
-
 def _with_digests(cassette: Cassette, take: Take) -> list[Json]:
     """Return the documents of a recorded turn, with the digest of each request computed again."""
-    digests = {document["request"]: record.digest[:DIGEST] for document, record in records(cassette, take)}
+    digests = iter([record.digest[:DIGEST] for _, record in records(cassette, take)])
     documents = with_inner(take, lambda inner: _with_digests(cassette, inner))
-    return [one | ({"digest": digests[one["request"]]} if "request" in one else {}) for one in documents]
+    return [one | ({"request": next(digests)} if kind_of(one) == "request" else {}) for one in documents]
 
 
 def _clean(value: Any) -> Any:

@@ -46,10 +46,11 @@ from agentmagic.replay import unasked
 from agentmagic.replay.agent_tape import ask_agent
 from agentmagic.replay.bound_values import recorded_changes
 from agentmagic.replay.cassette import prompt_parts
-from agentmagic.replay.chunks import Answer
 from agentmagic.replay.comparison import ABSENT, Difference, Known, RequestRecords, compare_results, is_cosmetic
 from agentmagic.replay.exchange import Json, blank_secrets
+from agentmagic.replay.map_tape import RecordedModel
 from agentmagic.replay.player import COSMETIC, Player, Verdict, both_values, mismatch
+from agentmagic.replay.recorded_answers import Answer
 from agentmagic.replay.recorder import DIGEST, Calls, Place, TurnRecorder
 from agentmagic.replay.taped_tools import on_tape_toolsets, real_tool
 from agentmagic.secrets import redact
@@ -178,7 +179,7 @@ class TurnTape:
             return answer is not False  # True if the tool was not recorded: then the replay fails and names the tool
         here = hosts(self.real(), tool)
         if here and self.recorder is None:
-            self._fork(next(iter(self.player.requests), None))  # go live before the user is asked to approve it
+            self._fork(1)  # go live before the user is asked to approve it
         return here
 
     async def stream(self, request: Request) -> "AsyncIterator[ModelEvent]":
@@ -197,8 +198,8 @@ class TurnTape:
             async for event in stream:
                 yield event
 
-    def _find(self, request: Request, number: int) -> Json | None:
-        """Return the recorded request to play, or None to send the request to the model. Raises ReplayMismatch."""
+    def _find(self, request: Request, number: int) -> int | None:
+        """Return the number of the request to play, or None to send it to the model. Raises ReplayMismatch."""
         if self.player is None or self.recorder is not None:
             return None
         if number == 1:
@@ -207,7 +208,7 @@ class TurnTape:
             return None
         prompt, record = self.prompt, self.records(request, self.name, self.values)
         match, differences = self.player.find(record, number, self.known.of(request, self.player.take.prompt, prompt))
-        if match is not None and not differences and match["digest"] != record.digest[:DIGEST]:
+        if match is not None and not differences and self.player.digest(match) != record.digest[:DIGEST]:
             self._warn_of_edited_request(match)
         others = [gap for gap in differences if gap.cause != COSMETIC]
         if self.mode == "replay-model" and match is not None and {gap.cause for gap in others} == {"tool result"}:
@@ -242,15 +243,15 @@ class TurnTape:
                     Notice("warning", f"{where} {both_values(edit.difference)} It is played as it stands.")
                 )
         elif self.mode == "auto":
-            self._fork(next(iter(player.requests), None))
+            self._fork(1)
         else:
             differences = [edit.difference for edit in edits]
             raise mismatch(player.cassette, player.take, edits[0].step, differences, self.prompt)
 
-    def _warn_of_edited_request(self, request: Json) -> None:
-        """Warn once that a recording without `check` digests was edited. The digest of `request` shows this."""
+    def _warn_of_edited_request(self, number: int) -> None:
+        """Warn once that a recording without `check` digests was edited. The digest of a request shows this."""
         if not self.known.edited:
-            where = f"Cell {clip(self.prompt, 60)!r}, step {request['request']}: the recording was edited"
+            where = f"Cell {clip(self.prompt, 60)!r}, step {number}: the recording was edited"
             message = f"{where}, in an answer or a result before this request. It is played as it stands."
             self.notices.append(Notice("warning", message))
         self.known.edited = True
@@ -273,10 +274,10 @@ class TurnTape:
             )
             self.notices.append(Notice("warning", f"{where} {both_values(difference)} {GOES_ON}"))
 
-    def _fork(self, request: Json | None) -> None:
+    def _fork(self, number: int | None) -> None:
         """Use the live model from this request on. Record the turn again: first copy what is recorded before it."""
         assert self.player is not None  # noqa: S101  (only what is played can fork)
-        self._go_live(self.player.before(request))
+        self._go_live(self.player.before(number))
 
     def _go_live(self, before: Sequence[tuple[Json, Json]]) -> None:
         """Use the live model from now on, and record the turn again: first copy the documents in `before`."""
@@ -289,7 +290,8 @@ class TurnTape:
         recorder = self.recorder
         assert recorder is not None  # noqa: S101  (the caller has looked)
         recorder.tools([self.sources[index] for index in sorted(self.sources)], self.chosen_tools, self.hosted_tools)
-        answer = Answer(recorder.request(request, self.records(request, self.name, self.values).digest[:DIGEST]))
+        number = recorder.request(request, self.records(request, self.name, self.values).digest[:DIGEST])
+        answer = Answer()
         try:
             async with aclosing(cast("AsyncGenerator[ModelEvent]", model.stream(request))) as stream:
                 async for event in stream:
@@ -305,7 +307,7 @@ class TurnTape:
             answer.fail(error, model.name)
             raise
         finally:
-            recorder.answer(answer.document())
+            recorder.answer(number, answer.document())
 
     async def rest(self, seconds: float) -> None:
         """Wait before a failed request is sent again. A replay waits only if it runs at the recorded speed."""
@@ -473,14 +475,13 @@ class TurnTape:
         return mismatch(player.cassette, player.take, count, [difference])
 
 
-class TapedModel:
+class TapedModel(RecordedModel):
     """The model in a recorded or replayed turn. `real` is the live model, or None if the recording answers."""
 
     def __init__(self, tape: TurnTape, real: Model | None) -> None:
         head = {} if tape.player is None else tape.player.take.head
-        self.name = tape.name if real is None else real.name
+        super().__init__(tape.name if real is None else real.name, head)
         self.base_url = head.get("address") if real is None else address_of(real)
-        self._left_out = cast("Sequence[str]", head.get("left out", ()))
         self._advice = str(head.get("advice", ""))
         self._tape = tape
         self.real = real
@@ -489,7 +490,7 @@ class TapedModel:
         """Return the names of the settings that the model honours, or honoured in the recording."""
         if self.real is not None:
             return honoured_settings(self.real, settings).given
-        return [name for name in settings.given if name not in self._left_out]
+        return super().honours(settings)
 
     def hosts(self, tool: HostedTool) -> bool:
         """Return whether the provider runs a hosted tool itself, or did so in the recording."""
@@ -529,9 +530,6 @@ class TapedModel:
     async def rest(self, seconds: float) -> None:
         """Wait before a failed request is sent again."""
         await self._tape.rest(seconds)
-
-    async def aclose(self) -> None:
-        """Do nothing: the session closes the model."""
 
 
 class _PreparedModel(TapedModel):

@@ -6,7 +6,7 @@ import pytest
 
 from agentmagic import Agent, Policy, Rule, Session, Text, ToolResult, register_secret
 from agentmagic.errors import ReplayMismatch
-from agentmagic.events import InnerEvent, PartFinished, PartStarted, innermost
+from agentmagic.events import InnerEvent, PartFinished, PartStarted, innermost, without_deltas
 from agentmagic.host import begin_cell
 from agentmagic.messages import ToolCall, Usage
 from agentmagic.providers.base import ModelFinished
@@ -150,8 +150,8 @@ def test_what_the_user_answered_to_the_agent_is_played(path):
     recorded = under_way.wait()
     session.close()
     result, _ = played(path, asking(), "replay")
-    kinds = [event.type for event in inside(recorded)]
-    assert [event.type for event in inside(result)] == kinds
+    kinds = [event.type for event in without_deltas(inside(recorded))]
+    assert [event.type for event in without_deltas(inside(result))] == kinds
     assert "approval_given" in kinds
 
 
@@ -225,6 +225,8 @@ def test_a_secret_is_scrubbed_inside_too(path):
 def test_a_damaged_recording_of_an_agent_is_told(path):
     played(path, agent(), "record")
     text = path.read_text()
-    path.write_text(re.sub(r"---\nagent: scout\nstep: 1\ncall: 0\ndocument:\n  answer: 1\n(.*\n)+?(?=---)", "", text))
+    path.write_text(
+        re.sub(r"---\nagent: scout\nstep: 1\ncall: 0\ndocument:\n  answer:.*\n(.*\n)+?(?=---)", "", text, count=1)
+    )
     with pytest.raises(Exception, match=r"lacks a document|was lost|has no answer"):
         played(path, frozen(Shop()), "replay")
