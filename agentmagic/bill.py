@@ -1,31 +1,30 @@
-"""What models cost: the ledger of paid requests, the budgets for a day or a month, and reports on saved sessions.
+"""What models cost: the ledger of paid requests, and reports on it.
 
 The ledger is one file a month in the user's state folder. All kernels of the user append to it, one line for each
-request that cost something, whether the session is saved or not. A cost report (`FolderBill`) is computed from the
-journals, the files of saved sessions, in a folder.
+request that cost something, whether the session is saved or not. Budgets and cost reports are computed from it.
 """
 
 import json
 import os
+import re
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from agentmagic import settings
-from agentmagic.classroom import class_settings, own_folder, windows_folder
+from agentmagic.classroom import class_settings, own_folder, own_notebook, windows_folder
 from agentmagic.errors import UsageError, describe
-from agentmagic.history.journal import FOLDER, append
-from agentmagic.history.paid_turns import Journals, day_of
+from agentmagic.history.journal import append
 from agentmagic.log import logger
 from agentmagic.messages import Usage
-from agentmagic.plain_files import FileLock, open_number, open_plain, read_plain
-from agentmagic.text import sanitize, single_line
+from agentmagic.plain_files import FileLock, open_number, open_plain
 
 Period = Literal["day", "month"]
 DAILY, MONTHLY = "AGENTMAGIC_DAILY_BUDGET", "AGENTMAGIC_MONTHLY_BUDGET"
@@ -33,13 +32,20 @@ DAILY, MONTHLY = "AGENTMAGIC_DAILY_BUDGET", "AGENTMAGIC_MONTHLY_BUDGET"
 PATIENCE = 1.0
 """Seconds to wait while another kernel locks the ledger. Writing a line takes less than a millisecond."""
 PIECE = 2**20
-"""Bytes of the ledger that are read at a time, or most characters that are read of a notebook.json."""
+"""Bytes of a too long line that are read at a time."""
+MOST_FILES = 120
+"""Ledgers that are read of a user, the newest first: those of ten years."""
+MOST_BYTES = 64 * 2**20
+"""Bytes that are read of a user's ledgers. A request takes about 250 bytes."""
+LARGEST_COST = 1_000_000.0
+"""US dollars. A line with a larger cost was not written by agentmagic, and is skipped."""
 LONGEST_LINE = 4_000
-"""Bytes. The ledger never writes a longer line, so a longer line is skipped."""
+"""Bytes. agentmagic never writes a longer line to the ledger, so a longer line is skipped."""
 MOST_TOKENS = 10**12
 """Tokens of a request. No model takes as many, so a larger number in the ledger is not counted."""
-LONGEST_NAME = 500
-"""Characters of the name of a folder, session or model in the ledger."""
+LONGEST_NAME = 900
+"""Bytes of JSON of the name of a folder, notebook, session or model in the ledger: four of them fit into a line."""
+_LEDGER = re.compile(r"ledger-[0-9]{4}-[0-9]{2}\.jsonl")
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT
 _OWNER_ONLY = 0o600
 STATE_FOLDER = Path("Library/Application Support" if sys.platform == "darwin" else ".local/state") / "agentmagic"
@@ -47,15 +53,52 @@ STATE_FOLDER = Path("Library/Application Support" if sys.platform == "darwin" el
 
 
 @dataclass(frozen=True, slots=True)
-class CostSum:
-    """The cost of several requests in US dollars, and the number of requests whose price is unknown."""
+class Spending:
+    """What requests have used: tokens of input and output, of these from the provider's cache, and cost in US dollars.
 
+    `failures` counts turns that ended in an error or ran out of time, `unpriced` requests of unknown price.
+    """
+
+    requests: int = 0
+    tokens: int = 0
+    cached: int = 0
     cost: float = 0.0
+    failures: int = 0
     unpriced: int = 0
 
-    def __add__(self, other: "CostSum") -> "CostSum":
-        """Return the sum of both costs and of both numbers."""
-        return CostSum(self.cost + other.cost, self.unpriced + other.unpriced)
+    def __add__(self, other: "Spending") -> "Spending":
+        """Return the sum, field by field."""
+        return Spending(
+            self.requests + other.requests,
+            self.tokens + other.tokens,
+            self.cached + other.cached,
+            self.cost + other.cost,
+            self.failures + other.failures,
+            self.unpriced + other.unpriced,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The session to which the ledger charges requests: its name, or that of its file, and its conversation's id.
+
+    `name` is the name of the agent that sends the requests, for traces. Lines of the ledger have `session`.
+    """
+
+    name: str = ""
+    conversation: str = ""
+    session: str = ""
+
+    def pay(self, model: str, usage: Usage) -> None:
+        """Record the cost of one model request in the ledger, charged to this session."""
+        if usage.cost == 0:
+            ledger().pay_nothing(usage)
+        else:
+            ledger().pay(work_folder(), self.session, model, usage, own_notebook())
+
+    def fail(self, model: str) -> None:
+        """Record in the ledger that a turn of this session failed."""
+        ledger().fail(work_folder(), self.session, model, own_notebook())
 
 
 class PaidRequests:
@@ -76,7 +119,7 @@ class PaidRequests:
         self._path: Path | None = None
         self._locked: tuple[Path, FileLock] | None = None
         self._read_to = 0
-        self._sums: dict[tuple[str, str], CostSum] = {}
+        self._sums: dict[tuple[str, str], Spending] = {}
         self._unwritten: list[bytes] = []
 
     @staticmethod
@@ -90,33 +133,44 @@ class PaidRequests:
         folder = own_state_folder() if _has_policy_budget() else user_state_path("agentmagic", appauthor=False)
         return folder / f"ledger-{today()[:7]}.jsonl"
 
-    def pay(self, folder: str, session: str, model: str, usage: Usage) -> None:
-        """Count one sent request, and write it to the ledger file before returning, unless the request was free.
+    def pay(self, folder: str, session: str, model: str, usage: Usage, notebook: str = "") -> None:
+        """Count one sent request, and write it to the ledger file before returning.
 
         If the file cannot be written, the attribute `problem` says why. The next call of `pay` or `costs` tries again.
         """
+        counts = {"tokens_in": usage.input_tokens, "cached": usage.cached_tokens, "tokens_out": usage.output_tokens}
         with self._guard:
             self.here += usage
-            if usage.cost == 0:
-                return
-            line: dict[str, Any] = {"time": int(time.time()), "folder": folder, "session": session, "model": model}
-            line = {key: value[:LONGEST_NAME] if isinstance(value, str) else value for key, value in line.items()}
-            line |= {"tokens_in": usage.input_tokens, "cached": usage.cached_tokens, "tokens_out": usage.output_tokens}
-            self._unwritten.append(json.dumps(line | {"cost": usage.cost}).encode() + b"\n")
-            self._write()
+            self._add(folder, notebook, session, model, {**counts, "cost": usage.cost})
 
-    def costs(self, period: Period, folder: str | None = None) -> CostSum:
+    def pay_nothing(self, usage: Usage) -> None:
+        """Count one sent request that was free. It has no line in the ledger file."""
+        with self._guard:
+            self.here += usage
+
+    def fail(self, folder: str, session: str, model: str, notebook: str = "") -> None:
+        """Write to the ledger file that a turn failed. Its requests have lines of their own."""
+        with self._guard:
+            self._add(folder, notebook, session, model, {"failed": True, "cost": 0})
+
+    def _add(self, folder: str, notebook: str, session: str, model: str, figures: Mapping[str, Any]) -> None:
+        names = {"folder": folder, "notebook": notebook, "session": session, "model": model}
+        line = {"time": int(time.time()), **{key: ledger_name(name) for key, name in names.items()}, **figures}
+        self._unwritten.append(json.dumps(line).encode() + b"\n")
+        self._write()
+
+    def costs(self, period: Period, folder: str | None = None) -> Spending:
         """Return today's or this month's costs of the requests from one folder, or from all folders if it is None."""
-        day = today()
+        day, name = today(), None if folder is None else ledger_name(folder)
         with self._guard:
             self._write()
             self._catch_up()
             costs = (
                 cost
                 for (when, where), cost in self._sums.items()
-                if (period == "month" or when == day) and folder in (None, where)
+                if (period == "month" or when == day) and name in (None, where)
             )
-            return sum(costs, CostSum())
+            return sum(costs, Spending())
 
     def _write(self) -> None:
         if not self._unwritten:
@@ -158,20 +212,15 @@ class PaidRequests:
         if size == self._read_to:
             return
         try:
-            with open_plain(path) as file:
+            with open_plain(path, None) as file:
                 file.seek(self._read_to)
-                while lines := _whole_lines(file.read(PIECE)):
-                    self._read_to += len(lines)
-                    for line in lines.splitlines():
-                        self._add_line(line)
-                    file.seek(self._read_to)
+                for length, line in read_lines(file, size - self._read_to):
+                    self._read_to += length
+                    if line is not None:
+                        key = line.day, line.folder
+                        self._sums[key] = self._sums.get(key, Spending()) + line.spending
         except OSError as error:
             self.problem = f"The ledger {path} cannot be read ({error.strerror})"
-
-    def _add_line(self, line: bytes) -> None:
-        if (entry := parse_line(line)) is not None:
-            place = entry.day, entry.folder
-            self._sums[place] = self._sums.get(place, CostSum()) + entry.cost
 
 
 def _has_policy_budget() -> bool:
@@ -206,7 +255,8 @@ def today() -> str:
 
 
 def _day(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime(seconds)) if _has_policy_budget() else day_of(seconds)
+    clock = time.gmtime if _has_policy_budget() else time.localtime
+    return time.strftime("%Y-%m-%d", clock(seconds))
 
 
 def _last_byte(number: int, size: int) -> bytes:
@@ -214,23 +264,41 @@ def _last_byte(number: int, size: int) -> bytes:
     return os.read(number, 1)
 
 
-def _whole_lines(read: bytes) -> bytes:
-    """Return the data up to its last line end. A whole piece (PIECE bytes) without a line end is returned as it is.
-
-    A line of that length cannot be a ledger line, and the parser skips it later.
-    """
-    end = read.rfind(b"\n") + 1
-    return read[:end] if end or len(read) < PIECE else read
+def ledger_name(name: str) -> str:
+    """Return a name as the lines of the ledger have it. A long one is shortened; a digest tells it from others."""
+    if len(json.dumps(name)) <= LONGEST_NAME:
+        return name
+    beginning = name[: (LONGEST_NAME - 50) // 12]  # in JSON, a character takes at most 12 bytes
+    return f"{beginning}...{sha256(json.dumps(name).encode()).hexdigest()[:32]}"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerLine:
-    """A paid request in the ledger. `folder` is that of the notebook or script, `tokens` those of input and output."""
+    """A paid request in the ledger, or a failed turn. `folder` is that of the notebook or script."""
 
     day: str
     folder: str
-    cost: CostSum
-    tokens: int
+    notebook: str
+    session: str
+    model: str
+    spending: Spending
+
+
+def read_lines(file: BinaryIO, most: int) -> Iterator[tuple[int, LedgerLine | None]]:
+    """Yield the size of each whole line of an open ledger, with its content, or None if it has another format.
+
+    Reading stops after `most` bytes. A last line without an end is left out: it may still be written.
+    """
+    read = 0
+    while read < most and (data := file.readline(LONGEST_LINE + 1)):
+        size, is_whole = len(data), data.endswith(b"\n")
+        while size > LONGEST_LINE and not is_whole and read + size < most:
+            size += len(tail := file.readline(PIECE))
+            is_whole = tail.endswith(b"\n") or not tail
+        if size <= LONGEST_LINE and not is_whole:
+            return
+        read += size
+        yield size, parse_line(data)
 
 
 def parse_line(line: bytes) -> LedgerLine | None:
@@ -239,42 +307,59 @@ def parse_line(line: bytes) -> LedgerLine | None:
         return None
     try:
         match entry := json.loads(line):
-            case {"time": int() as seconds, "folder": str() as folder, "cost": int() | float() as cost} if (
-                0 <= cost < float("inf")
+            case {"time": int() as seconds, "folder": str() as folder, "cost": int() | float() | None as cost} if (
+                cost is None or 0 <= cost <= LARGEST_COST
             ):
-                return LedgerLine(_day(seconds), folder, CostSum(float(cost)), _tokens(entry))
-            case {"time": int() as seconds, "folder": str() as folder, "cost": None}:
-                return LedgerLine(_day(seconds), folder, CostSum(0.0, 1), _tokens(entry))
+                words = (entry.get(name) for name in ("notebook", "session", "model"))
+                notebook, session, model = (word if isinstance(word, str) else "" for word in words)
+                return LedgerLine(_day(seconds), folder, notebook, session, model, _spending(entry, cost))
             case _:
                 return None
     except (ValueError, OverflowError, OSError, RecursionError):
         return None
 
 
-def _tokens(entry: Mapping[str, Any]) -> int:
-    counts = (entry.get(name) for name in ("tokens_in", "tokens_out"))
-    return sum(count for count in counts if isinstance(count, int) and 0 <= count < MOST_TOKENS)
+def _spending(entry: Mapping[str, Any], cost: float | None) -> Spending:
+    failed = entry.get("failed") is True
+    counts = (entry.get(name) for name in ("tokens_in", "tokens_out", "cached"))
+    given, said, cached = (count if isinstance(count, int) and 0 <= count < MOST_TOKENS else 0 for count in counts)
+    return Spending(int(not failed), given + said, cached, float(cost or 0.0), int(failed), int(cost is None))
+
+
+@dataclass(slots=True)
+class Ledgers:
+    """Reads the ledgers in a state folder, and counts the lines and files that were not read.
+
+    `bad_lines` have another format, `refused` files may not be read, and `left_out` files are beyond the bounds.
+    """
+
+    bad_lines: int = 0
+    refused: int = 0
+    left_out: int = 0
+
+    def lines(self, names: Iterable[str], open_ledger: Callable[[str], BinaryIO]) -> Iterator[LedgerLine]:
+        """Yield the lines of the ledgers among files, the newest ledger first. `open_ledger` opens one, or OSError."""
+        files, left = sorted(filter(_LEDGER.fullmatch, names), reverse=True), MOST_BYTES
+        for position, name in enumerate(files):
+            if left <= 0 or position >= MOST_FILES:
+                self.left_out += len(files) - position
+                return
+            try:
+                with open_ledger(name) as file:
+                    for size, line in read_lines(file, left):
+                        left -= size
+                        self.bad_lines += line is None
+                        if line is not None:
+                            yield line
+            except OSError:
+                self.refused += 1
+        self.left_out += left <= 0
 
 
 @cache
 def ledger() -> PaidRequests:
     """Return this process's ledger, the record of paid requests."""
     return PaidRequests()
-
-
-# -- accounts --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """The session to which the ledger (the record of costs) charges requests: its name and its conversation's id."""
-
-    name: str = ""
-    conversation: str = ""
-
-    def pay(self, model: str, usage: Usage) -> None:
-        """Record the cost of one model request in the ledger, charged to this session."""
-        ledger().pay(work_folder(), self.name, model, usage)
 
 
 def work_folder() -> str:
@@ -297,23 +382,30 @@ def dollars(variable: str) -> float | None:
 
 # -- the bill of a folder --------------------------------------------------------------------------
 
-COLUMNS = ("day", "notebook", "session", "model", "requests", "tokens", "cached", "cost", "failures")
+GROUPS = ("day", "notebook", "session", "model")
+COLUMNS = (*GROUPS, "requests", "tokens", "cached", "cost", "failures")
 
 
 @dataclass(frozen=True, slots=True)
 class FolderBill:
-    """The cost report on a folder's saved sessions. Each row is for one day, notebook, session and model.
+    """The cost report on a folder, computed from the ledger. `spendings` are by day, notebook, session and model.
 
-    In a row, `cost` is in US dollars, or None if the price of a request is unknown; `failures` counts turns that ended
-    in an error, ran out of time, or were cut off with their kernel. `files` counts the journals that were read,
-    `damaged` the lines that could not be read, and `left_out` the journals that were skipped because there were too
-    many files or bytes.
+    `damaged` counts the lines of the ledger that could not be read, and `left_out` the months that were skipped because
+    there were too many files or bytes.
     """
 
-    rows: tuple[Mapping[str, Any], ...]
-    files: int
+    spendings: Mapping[tuple[str, ...], Spending]
     damaged: int
     left_out: int
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The report's rows. `cost` is in US dollars, or None if the price of a request is unknown."""
+        return [
+            dict(zip(COLUMNS, (*key, one.requests, one.tokens, one.cached, cost, one.failures), strict=True))
+            for key, one in sorted(self.spendings.items())
+            for cost in [None if one.unpriced else one.cost]
+        ]
 
     @property
     def frame(self) -> Any:
@@ -321,87 +413,46 @@ class FolderBill:
         try:
             pd: Any = import_module("pandas")
         except ImportError:
-            return [dict(row) for row in self.rows]
-        frame = pd.DataFrame(list(self.rows), columns=list(COLUMNS))
-        frame.attrs |= {"files": self.files, "damaged": self.damaged, "left_out": self.left_out}
+            return self.rows
+        frame = pd.DataFrame(self.rows, columns=list(COLUMNS))
+        frame.attrs |= {"damaged": self.damaged, "left_out": self.left_out}
         return frame
 
-    def sums(self, *names: str) -> dict[tuple[str, ...], "UsedTogether"]:
-        """Group the rows by the named columns. Return the total usage of each group, sorted by the groups' values."""
-        totals: dict[tuple[str, ...], UsedTogether] = {}
-        for row in self.rows:
-            key = tuple(str(row[name]) for name in names)
-            totals[key] = totals.get(key, UsedTogether()) + UsedTogether.of(row)
+    def sums(self, *names: str) -> dict[tuple[str, ...], Spending]:
+        """Group the rows by the named columns. Return the spending of each group, sorted by the groups' values."""
+        totals: dict[tuple[str, ...], Spending] = {}
+        for values, spending in self.spendings.items():
+            key = tuple(values[GROUPS.index(name)] for name in names)
+            totals[key] = totals.get(key, Spending()) + spending
         return dict(sorted(totals.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class UsedTogether:
-    """The total usage in several rows of a `FolderBill`. `unpriced` counts requests in rows whose `cost` is None."""
-
-    requests: int = 0
-    tokens: int = 0
-    cached: int = 0
-    cost: float = 0.0
-    failures: int = 0
-    unpriced: int = 0
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Self:
-        """Return the usage in one row of a `FolderBill`."""
-        figures = (row["requests"], row["tokens"], row["cached"], row["cost"] or 0.0, row["failures"])
-        return cls(*figures, row["requests"] if row["cost"] is None else 0)
-
-    def __add__(self, other: "UsedTogether") -> "UsedTogether":
-        """Return the sum, field by field."""
-        return UsedTogether(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
-
-
 def usage(folder: str | os.PathLike[str] | None = None) -> Any:
-    """Return the usage of all saved sessions of a folder as a data frame, or as a list of dicts without pandas.
+    """Return what the sessions of a folder have paid for, as a data frame, or as a list of dicts without pandas.
 
-    `folder` is by default the notebook's folder, or the folder where the script began. The usage is read from the
-    journals in it and in its `.agentmagic` folder; nothing is written. There is a row for each day, notebook, session
-    and model, with `requests`, `tokens`, `cached`, `cost` (US dollars, missing if a price is unknown) and `failures`.
-    Replayed turns are left out. Sessions that are not saved have no journal and no row, although budgets count them.
+    `folder` is by default the notebook's folder, or the folder where the script began. The figures are read from your
+    ledger on this machine; nothing is written. There is a row for each day, notebook, session and model, with
+    `requests`, `tokens`, `cached`, `cost` (US dollars, missing if a price is unknown) and `failures`. Requests that
+    cost nothing are left out, and so are replayed turns.
 
     Raises UsageError if the folder does not exist.
     """
     bill = folder_bill(folder)
     if bill.damaged:
-        logger.warning("%s lines of the journals could not be read, and are left out", bill.damaged)
+        logger.warning("%s lines of the ledger could not be read, and are left out", bill.damaged)
     return bill.frame
 
 
 def folder_bill(folder: str | os.PathLike[str] | None = None) -> FolderBill:
-    """Return the cost report on the saved sessions of a folder, with how many files were read, damaged or left out."""
+    """Return the cost report on a folder, with how many lines were damaged, and how many months left out."""
     place = own_folder() if folder is None else settings.path_of(folder)
     if place is None or not place.is_dir():
         raise UsageError(f"There is no folder {place or ''}, so there is no bill of it. Name one: usage(FOLDER).")
-    journals = Journals()
-    totals: dict[tuple[str, ...], tuple[Usage, int]] = {}
-    names: dict[Path, str] = {}
-    for path, turn in journals.turns(place):
-        notebook = names.setdefault(path.parent, _notebook(place, path.parent))
-        key = (turn.day, notebook, path.stem, turn.model)
-        before, failures = totals.get(key, (Usage(), 0))
-        totals[key] = before + turn.usage, failures + turn.failed
-    rows = (_row(key, total, failures) for key, (total, failures) in sorted(totals.items()))
-    filled_rows = tuple(row for row in rows if row["requests"] or row["failures"])
-    return FolderBill(filled_rows, journals.files, journals.damaged_lines, journals.skipped_files)
-
-
-def _row(key: tuple[str, ...], total: Usage, failures: int) -> Mapping[str, Any]:
-    figures = (total.requests, total.input_tokens + total.output_tokens, total.cached_tokens, total.cost, failures)
-    return dict(zip(COLUMNS, (*key, *figures), strict=True))
-
-
-def _notebook(folder: Path, place: Path) -> str:
-    """Return the name of the notebook whose saved conversations are in the folder `place`, or "" if none exists."""
-    if place.parent.name != FOLDER or place == folder:
-        return ""
-    try:
-        name = json.loads(read_plain(place / "notebook.json")).get("name")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        name = None
-    return single_line(sanitize(name), 100) if isinstance(name, str) and name else f"{place.name}.ipynb"
+    here = {ledger_name(str(path)) for path in (place.absolute(), place.resolve())}
+    state, reading, spendings = PaidRequests.path().parent, Ledgers(), dict[tuple[str, ...], Spending]()
+    names = [file.name for file in state.iterdir()] if state.is_dir() else []
+    for line in reading.lines(names, lambda name: open_plain(state / name, None)):
+        if line.folder in here:
+            key = line.day, line.notebook, line.session, line.model
+            spendings[key] = spendings.get(key, Spending()) + line.spending
+    return FolderBill(spendings, reading.bad_lines, reading.left_out + reading.refused)

@@ -284,13 +284,28 @@ def notebook_of(variables: Mapping[str, Any]) -> Path | None:
     return next((path for path in paths if path.is_file()), paths[0] if paths else None)
 
 
+def _own_notebook() -> Path | None:
+    shell = _shell()
+    return notebook_of({} if shell is None else shell.user_ns)
+
+
+def own_notebook() -> str:
+    """Return the name of this kernel's notebook according to the front end, or "" if it says none."""
+    notebook = _own_notebook()
+    return "" if notebook is None else notebook.name
+
+
+def _shell() -> Any:
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+
+
 def _start_folders() -> Iterator[Path]:
     """Yield the folders where the search for settings files starts: the kernel's or script's, then the notebook's."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = _shell()
     began = _FOLDER if shell is None else Path(shell.starting_dir)
     if began is not None:
         yield began
-    if (notebook := notebook_of({} if shell is None else shell.user_ns)) is not None:
+    if (notebook := _own_notebook()) is not None:
         yield notebook.parent
 
 

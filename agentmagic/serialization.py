@@ -11,7 +11,6 @@ without the shape of a record is skipped, and unknown fields are ignored.
 
 import base64
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
@@ -401,20 +400,9 @@ def encode_record(record: Any) -> bytes:
     return line
 
 
-_STAMP = re.compile(rb',"time":(\d{1,12})(,"replayed":true)?\}\n?$')
-"""Matches the stamp at the end of the line that begins a turn: time and replay mark, which are not fields."""
-
-
-def add_stamp(line: bytes, seconds: int, *, replayed: bool) -> bytes:
-    """Return a journal line with a stamp: the time in seconds since 1970, and a mark if its turn was replayed."""
-    mark = b',"replayed":true' if replayed else b""
-    return line[:-2] + b',"time":%d' % seconds + mark + b"}\n"
-
-
-def stamp_of(line: bytes) -> tuple[int | None, bool]:
-    """Return the time in a journal line's stamp (None without a stamp), and whether the line is from a replay."""
-    match = _STAMP.search(line, max(0, len(line) - 60))
-    return (None, False) if match is None else (int(match[1]), match[2] is not None)
+def add_stamp(line: bytes, seconds: int) -> bytes:
+    """Return a journal line with the time in seconds since 1970, which is not a field."""
+    return line[:-2] + b',"time":%d' % seconds + b"}\n"
 
 
 def decode_record(line: bytes) -> Record | None:

@@ -73,7 +73,7 @@ from agentmagic.prompt.attachments import Attacher
 from agentmagic.providers.base import KINDS, Model, is_played
 from agentmagic.providers.catalog import ModelInfo
 from agentmagic.providers.outside import display_name, is_outside
-from agentmagic.providers.registry import address_of, full_name, info
+from agentmagic.providers.registry import address_of, full_name, info, is_free
 from agentmagic.providers.traffic import Traffic
 from agentmagic.replay.deck import Deck
 from agentmagic.replay.map_tape import MapTape
@@ -522,7 +522,9 @@ class Session:
 
     def _account(self) -> Account:
         """Return the account of this session, under which the ledger (the record of all costs) lists its requests."""
-        return Account(self.name, self._conversation)
+        journal = self.history.journal
+        name = self.name or ("" if journal is None else journal.path.stem)
+        return Account(self.name, self._conversation, name)
 
     def _count(self, usage: Usage) -> None:
         """Count this usage towards the session's caps. A replayed turn counts with its recorded usage."""
@@ -1088,8 +1090,6 @@ class Session:
         if keep is not None:
             self.history.cut(keep)
             self._tell_cut()
-        if (journal := self.history.journal) is not None:
-            journal.replays, journal.was_replayed = not is_paid, partial(is_played, turn.model)
         outcome = await self._connections.with_loop(run(turn, channel))
         self.history.add(channel.events, outcome.result.history_delta)
         is_mismatch = isinstance(outcome.error, ReplayMismatch) and not outcome.result.final_text
@@ -1097,6 +1097,8 @@ class Session:
         self.traffic.keep(self.turns[-1], turn.traffic)
         self.history.changes.store_variables(outcome.changes)
         self._count(outcome.result.usage)
+        if is_paid and outcome.result.stop_reason in ("error", "timeout") and _may_cost(turn, outcome.result.usage):
+            turn.account.fail(turn.model.name)
         self._last_tools = outcome.tools or self._last_tools
         while self._early_decisions:
             self._record_decision(self._early_decisions.popleft())
@@ -1180,6 +1182,12 @@ def _size_of(event: Event) -> int:
             return event.usage.input_tokens + event.usage.output_tokens
         case _:
             return 0
+
+
+def _may_cost(turn: TurnContext, usage: Usage) -> bool:
+    """Return whether a turn could cost something: no call of an MCP client, no replay, no model that costs nothing."""
+    is_free_turn = is_free(turn.model.name) and usage.cost == 0  # an agent with a loop of its own reports its cost
+    return not (turn.caller or is_played(turn.model) or is_free_turn)
 
 
 def _meter(of: str, max_cost: float | None, max_tokens: int | None, spent: Usage = NOTHING) -> Meter:

@@ -4,68 +4,50 @@ Users can put anything into their home folders, and root may read everything. So
 to it, and if it is a regular file that belongs to the user. Nothing is written.
 """
 
+import errno
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from agentmagic.bill import (
-    LONGEST_LINE,
-    STATE_FOLDER,
-    CostSum,
-    LedgerLine,
-    PaidRequests,
-    parse_line,
-    today,
-)
+from agentmagic.bill import STATE_FOLDER, LedgerLine, Ledgers, PaidRequests, Spending, today
 from agentmagic.display import words
 from agentmagic.display.printout import PrintedLine, PrintedRows, Printout, note, printout
 from agentmagic.errors import UsageError
 from agentmagic.plain_files import open_plain
 from agentmagic.text import exact, plural, single_line
 
-MOST_FILES = 120
-"""Ledgers that are read of a user, the newest first: those of ten years."""
-MOST_BYTES = 64 * 2**20
-"""Bytes that are read of a user's ledgers. A request takes about 250 bytes."""
-LARGEST_COST = 1_000_000.0
-"""US dollars. A line with a larger cost was not written by agentmagic, and is skipped."""
 LONGEST_NAME = 40
 """Characters of a user's name that are shown."""
 COUNTED = "Counted are paid requests, also of sessions that were not saved. Users can change their own ledgers."
-_LEDGER = re.compile(r"ledger-[0-9]{4}-[0-9]{2}\.jsonl")
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
 @dataclass(slots=True)
 class UserCosts:
-    """The paid requests of one user, or of all: their number, their tokens, and their cost in three periods."""
+    """What one user has spent, or all, in three periods."""
 
-    requests: int = 0
-    tokens: int = 0
-    today: CostSum = field(default_factory=CostSum)
-    month: CostSum = field(default_factory=CostSum)
-    whole: CostSum = field(default_factory=CostSum)
+    today: Spending = field(default_factory=Spending)
+    month: Spending = field(default_factory=Spending)
+    whole: Spending = field(default_factory=Spending)
 
     def add(self, line: LedgerLine, day: str) -> None:
-        """Add a paid request. `day` is today."""
-        self.requests += 1
-        self.tokens += line.tokens
-        self.whole += line.cost
+        """Add a line of a ledger. `day` is today."""
+        self.whole += line.spending
         if line.day[:7] == day[:7]:
-            self.month += line.cost
+            self.month += line.spending
         if line.day == day:
-            self.today += line.cost
+            self.today += line.spending
 
     @property
     def cells(self) -> tuple[str, ...]:
         """The figures, as the table shows them."""
-        periods = (self.today, self.month, self.whole)
-        return (f"{self.requests:,}", f"{self.tokens:,}", *(words.costs(one.cost, one.unpriced) for one in periods))
+        costs = (words.costs(one.cost, one.unpriced) for one in (self.today, self.month, self.whole))
+        return (f"{self.whole.requests:,}", f"{self.whole.tokens:,}", *costs)
 
 
 @dataclass(slots=True)
@@ -108,32 +90,22 @@ class HomeLedgers:
 
     def read_folder(self, name: str, number: int, owner: int) -> None:
         """Read the ledgers in an open folder, of which `number` is the descriptor. Raises OSError for the folder."""
-        files = sorted(filter(_LEDGER.fullmatch, os.listdir(number)), reverse=True)
-        left, refused = MOST_BYTES, False
-        for file in files[:MOST_FILES]:
-            try:
-                with open_plain(file, None, follow=False, folder=number) as ledger:
-                    # A hard link can lead to a file of another user.
-                    is_own = os.fstat(ledger.fileno()).st_uid == owner
-                    left -= self._read_ledger(name, ledger, left) if is_own else 0
-                    refused |= not is_own
-            except OSError:
-                refused = True
-        self.refused_homes += refused
-        self.cut_homes += len(files) > MOST_FILES or left <= 0
-
-    def _read_ledger(self, name: str, ledger: BinaryIO, most: int) -> int:
-        """Add the lines of a ledger, up to `most` bytes. Return how many bytes were read."""
-        read = 0
-        while read < most and (data := ledger.readline(LONGEST_LINE + 1)):
-            read += len(data)
-            line = parse_line(data)
-            if line is None or line.cost.cost > LARGEST_COST:
-                self.bad_lines += 1
-                continue
+        reading = Ledgers()
+        for line in reading.lines(os.listdir(number), partial(_open_own, number, owner)):
             for costs in (self.users.setdefault(name, UserCosts()), self.total):
                 costs.add(line, self.day)
-        return read
+        self.refused_homes += reading.refused > 0
+        self.cut_homes += reading.left_out > 0
+        self.bad_lines += reading.bad_lines
+
+
+def _open_own(folder: int, owner: int, name: str) -> BinaryIO:
+    """Open a ledger of its owner. Raises OSError for another file: a hard link can lead to a file of another user."""
+    file = open_plain(name, None, follow=False, folder=folder)
+    if os.fstat(file.fileno()).st_uid != owner:
+        file.close()
+        raise PermissionError(errno.EACCES, "it belongs to another user", name)
+    return file
 
 
 def report(homes: str | os.PathLike[str] | None = None) -> Printout:

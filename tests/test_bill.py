@@ -1,5 +1,6 @@
 """The ledger of paid requests, the budgets of days and months, and the bill of a folder."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,17 +10,27 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentmagic import Agent, ModelSettings, ScriptedModel, Session, UsageError, classroom, register_model, usage
+from agentmagic import (
+    Agent,
+    ModelSettings,
+    ProviderError,
+    RetrySettings,
+    ScriptedModel,
+    Session,
+    UsageError,
+    classroom,
+    register_model,
+    usage,
+)
 from agentmagic.bill import DAILY, MONTHLY, PaidRequests, folder_bill, ledger, own_state_folder, today
 from agentmagic.events import Notice
-from agentmagic.history import paid_turns
 from agentmagic.loop.budgets import period_meters
 from agentmagic.messages import Usage
 from agentmagic.providers import catalog
-from agentmagic.testing import run
+from agentmagic.testing import Faulty, run
 from tests.mapping.models import MODEL as ROWS_MODEL
 from tests.mapping.models import RowModel
-from tests.turns import StallsAfter, texts
+from tests.turns import StallsAfter, calls, texts
 
 MODEL = "paid:model"
 DOLLAR = Usage(input_tokens=1_000, cached_tokens=400, output_tokens=100, requests=1, cost=1.0)
@@ -309,32 +320,61 @@ def test_what_was_spent_today_counts_in_another_time_zone_too(policy, go_to, tmp
 # -- the bill of a folder --------------------------------------------------------------------------
 
 
-def test_the_bill_reads_all_journals_of_a_folder_each_turn_once(folder):
+def test_the_bill_has_what_this_folder_paid_for_saved_or_not_in_every_month(folder, tmp_path, monkeypatch):
     pd = pytest.importorskip("pandas")
-    notebook = folder / ".agentmagic" / "analysis"
-    notebook.mkdir(parents=True)
-    (notebook / "notebook.json").write_text('{"name": "analysis.ipynb"}', encoding="utf-8")
-    first, second = session(100, 200, path=notebook / "agent.jsonl"), session(50, path=folder / "script.jsonl")
-    run(first, "One")
-    run(first, "Two")
-    run(second, "Three")
-    first.save(folder / "copy.jsonl")
-    first.close()
-    second.close()
-    (folder / "data.jsonl").write_text('{"rows": 1}\n', encoding="utf-8")
-    with (folder / "script.jsonl").open("ab") as file:
-        file.write(b'{"type":"turn_finished","result":7}\n{"type":"turn_st')
+    long_ago = time.mktime((2020, 2, 3, 12, 0, 0, 0, 0, -1))
+    with monkeypatch.context() as then:
+        then.setattr(time, "time", lambda: long_ago)
+        PaidRequests().pay(str(folder), "agent", MODEL, DOLLAR, "analysis.ipynb")
+    saved, unsaved = session(100, 200, path=folder / "script.jsonl"), session(50)
+    run(saved, "One")
+    run(saved, "Two")
+    run(unsaved, "Three")
+    saved.save(folder / "copy.jsonl")
+    saved.close()
+    PaidRequests().pay(str(tmp_path), "agent", MODEL, DOLLAR)
+    with PaidRequests.path().open("ab") as file:
+        file.write(b'{"time": 17}\n{"time":')
     frame = usage()
     assert isinstance(frame, pd.DataFrame)
-    today = time.strftime("%Y-%m-%d")
     figures = frame.drop(columns=["tokens", "cost"]).to_dict("records")
-    shared = {"day": today, "model": MODEL, "cached": 0, "failures": 0}
-    assert figures == [
-        shared | {"notebook": "", "session": "script", "requests": 1},
-        shared | {"notebook": "analysis.ipynb", "session": "agent", "requests": 2},
-    ]
-    assert frame["cost"].sum() == pytest.approx(0.35)
-    assert frame.attrs == {"files": 3, "damaged": 2, "left_out": 0}
+    now = {"day": today(), "notebook": "", "model": MODEL, "cached": 0, "failures": 0}
+    earlier = {"day": "2020-02-03", "notebook": "analysis.ipynb", "session": "agent", "cached": 400, "requests": 1}
+    assert figures == [now | earlier, now | {"session": "", "requests": 1}, now | {"session": "script", "requests": 2}]
+    assert frame["cost"].sum() == pytest.approx(1.35)
+    assert frame.attrs == {"damaged": 1, "left_out": 0}
+
+
+def test_lines_of_an_older_version_are_read(folder):
+    line = {"time": int(time.time()), "folder": str(folder), "session": "agent", "model": MODEL, "cost": 0.5}
+    PaidRequests.path().parent.mkdir(parents=True)
+    old = [json.dumps(one) for one in (line | {"tokens_in": 90, "cached": 40, "tokens_out": 10}, line)]
+    PaidRequests.path().write_text("".join(f"{one}\n" for one in old), encoding="utf-8")
+    (row,) = folder_bill().rows
+    assert row == {"day": today(), "notebook": "", "session": "agent", "model": MODEL, "requests": 2} | {
+        "tokens": 100,
+        "cached": 40,
+        "cost": 1.0,
+        "failures": 0,
+    }
+    assert ledger().costs("day", str(folder)).cost == 1.0
+
+
+@pytest.mark.parametrize("letter", ["a", "\u00e4", "\U0001f600", "\udcff"])
+def test_a_request_in_a_folder_with_a_long_path_is_counted_for_this_folder_alone(letter):
+    here, there = (f"/{letter * 3_000}/{name}" for name in ("here", "there"))
+    for folder in (here, there):
+        PaidRequests().pay(folder, letter * 3_000, letter * 3_000, DOLLAR, letter * 3_000)
+    assert PaidRequests().costs("day", here).cost == PaidRequests().costs("day", there).cost == 1.0
+    assert PaidRequests().costs("month").cost == 2.0
+
+
+def test_the_requests_of_an_agent_that_is_asked_are_those_of_the_session(folder):
+    scout = Agent(Paid(["word " * 99])).as_tool("scout", "Finds.")
+    talk = Session(Agent(Paid([calls(("scout", {"prompt": "Find it."})), "Done."]), tools=[scout]), path="talk.jsonl")
+    run(talk, "One")
+    talk.close()
+    assert [(row["session"], row["requests"]) for row in folder_bill().rows] == [("talk", 3)]
 
 
 def test_an_auto_turn_that_nothing_was_asked_for_is_not_billed(folder):
@@ -343,16 +383,6 @@ def test_an_auto_turn_that_nothing_was_asked_for_is_not_billed(folder):
         run(talk, "Say it")
         talk.close()
     assert [row["session"] for row in folder_bill().rows] == ["record"]
-
-
-def test_data_beside_the_notebook_is_no_journal(folder, monkeypatch):
-    talk = session(100, path=folder / "talk.jsonl")
-    run(talk, "Say it")
-    talk.close()
-    monkeypatch.setattr(paid_turns, "MOST_BYTES", 2 * (folder / "talk.jsonl").stat().st_size)
-    (folder / "train.jsonl").write_text('{"text": "a"}\n' * 10_000)
-    bill = folder_bill()
-    assert (len(bill.rows), bill.files, bill.left_out) == (1, 1, 0)
 
 
 def test_without_pandas_the_bill_is_a_list_of_rows(folder, monkeypatch):
@@ -366,25 +396,18 @@ def test_without_pandas_the_bill_is_a_list_of_rows(folder, monkeypatch):
         usage(folder / "nowhere")
 
 
-def test_a_turn_that_its_kernel_cut_off_counts_with_what_it_had_used(folder):
-    talk = session(100, 100, path=folder / "talk.jsonl")
-    run(talk, "One")
-    talk.close()
-    lines = (folder / "talk.jsonl").read_bytes().splitlines(keepends=True)
-    cut = [line for line in lines if not line.startswith(b'{"type":"turn_finished"')]
-    (folder / "talk.jsonl").write_bytes(b"".join([*cut, *lines[1:]]))
-    (row,) = folder_bill().rows
-    assert (row["requests"], row["cost"], row["failures"]) == (2, pytest.approx(0.2), 1)
+def test_a_request_has_the_name_of_its_notebook(folder, monkeypatch):
+    monkeypatch.setenv("JPY_SESSION_NAME", str(folder / "analysis.ipynb"))
+    run(session(10), "One")
+    assert [row["notebook"] for row in folder_bill(folder).rows] == ["analysis.ipynb"]
 
 
-def test_a_journal_of_an_older_version_has_the_day_of_its_file(folder):
-    talk = session(100, path=folder / "talk.jsonl")
-    run(talk, "One")
-    talk.close()
-    text = (folder / "talk.jsonl").read_bytes()
-    stamp = text.index(b',"time":')
-    (folder / "talk.jsonl").write_bytes(text[:stamp] + text[text.index(b"}", stamp) :])
-    long_ago = time.mktime((2020, 2, 3, 12, 0, 0, 0, 0, -1))
-    os.utime(folder / "talk.jsonl", (long_ago, long_ago))
-    assert [row["day"] for row in folder_bill().rows] == ["2020-02-03"]
-    assert Session.load(folder / "talk.jsonl", Agent(Paid([]))).turns[0].prompt.text == "One"
+def test_turns_that_fail_are_counted_and_those_of_free_models_are_not(folder):
+    for name, failures in ((MODEL, 1), ("scripted:script", 0)):
+        model = Faulty(ProviderError("No."))
+        model.name = name
+        run(Session(Agent(model, retry=RetrySettings(tries=1))), "One")
+        assert sum(row["failures"] for row in folder_bill().rows) == failures
+        PaidRequests.path().unlink(missing_ok=True)
+    run(session(10), "One")
+    assert [(row["requests"], row["failures"]) for row in folder_bill().rows] == [(1, 0)]

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from agentmagic.__main__ import main
-from agentmagic.bill import STATE_FOLDER, PaidRequests
+from agentmagic.bill import MOST_FILES, STATE_FOLDER, PaidRequests
 from agentmagic.errors import UsageError
 from agentmagic.messages import Usage
-from agentmagic.user_costs import MOST_FILES, report
+from agentmagic.user_costs import report
 
 pytestmark = pytest.mark.posix
 
@@ -152,7 +152,7 @@ def test_lines_that_are_none_of_ours_are_counted_and_what_is_too_much_is_said(ho
     table, notes = rows(homes)
     assert [cell.strip() for cell in table["eve"]] == ["1", "10", "$1.00", "$1.00", "$1.00"]
     assert "lines could not be read" in notes
-    monkeypatch.setattr("agentmagic.user_costs.MOST_BYTES", 100)
+    monkeypatch.setattr("agentmagic.bill.MOST_BYTES", 100)
     assert "homes had more ledgers than are read: the oldest are missing." in rows(homes)[1]
 
 

@@ -59,8 +59,7 @@ class Journal:
     If the file cannot be written, `write`, `resume` and `close` do not raise. Instead, `problem` is set to a text that
     explains the reason, and `tell` is called once with it, in any thread. Then nothing more is written, and
     the conversation continues in memory. `taken` is True if another kernel or session writes the file. `begun` is True
-    if the file contains this conversation. `replays` is True if later turns cost nothing, because they are replayed
-    from a cassette. For a turn that has ended, `was_replayed` returns whether it was replayed.
+    if the file contains this conversation.
     """
 
     def __init__(self, path: Path, *, tell: Callable[[str], None]) -> None:
@@ -68,8 +67,6 @@ class Journal:
         self.problem = ""
         self.taken = False
         self.begun = False
-        self.replays = False
-        self.was_replayed: Callable[[], bool] = bool
         self._tell = tell
         self._lock: FileLock | None = None
         self._file: _File | None = None
@@ -91,9 +88,7 @@ class Journal:
             return
         line = self._line(record)
         if line and isinstance(record, TurnStarted):
-            line = add_stamp(line, int(time.time()), replayed=self.replays)
-        elif line and isinstance(record, TurnFinished) and self.was_replayed():
-            line = add_stamp(line, int(time.time()), replayed=True)
+            line = add_stamp(line, int(time.time()))
         try:
             with self._guard:
                 if self.problem:  # another thread failed while this one waited for the lock

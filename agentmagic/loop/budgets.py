@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from agentmagic.bill import DAILY, MONTHLY, CostSum, Period, dollars, ledger, today, work_folder
+from agentmagic.bill import DAILY, MONTHLY, Period, Spending, dollars, ledger, today, work_folder
 from agentmagic.classroom import class_settings
 from agentmagic.messages import Usage
 from agentmagic.providers.base import Request
@@ -146,7 +146,7 @@ class PeriodMeter(Meter):
         remaining = max(0.0, self._limit - total.cost)
         return f"${remaining:.2f} of ${self._limit:.2f} are left {self._when} ({self.of}){_unpriced_note(total)}"
 
-    def _costs(self) -> CostSum:
+    def _costs(self) -> Spending:
         return ledger().costs(self.period, self.folder)
 
     @property
@@ -183,7 +183,7 @@ class Reservations(Protocol):
         ...
 
 
-def _unpriced_note(total: CostSum) -> str:
+def _unpriced_note(total: Spending) -> str:
     return f"; not in it: {plural(total.unpriced, 'request')} of unknown price" if total.unpriced else ""
 
 

@@ -213,7 +213,7 @@ class AgentCommands:
             bool, Arg("--all", "what each user of this machine has paid, for an administrator")
         ] = False,
     ) -> Printout:
-        """Show what the saved sessions of this folder have used, and what is left of the budgets."""
+        """Show what the sessions of this folder have paid for, and what is left of the budgets."""
         if all_users:
             from agentmagic import user_costs  # loaded only for an administrator
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_args
 from agentmagic import settings
 from agentmagic.acp.agents import list_installed
 from agentmagic.approval.policy import LEVELS, PolicyLike, policy_of
-from agentmagic.bill import FolderBill, UsedTogether
+from agentmagic.bill import FolderBill, Spending
 from agentmagic.classroom import class_settings
 from agentmagic.context.project_files import FileKind
 from agentmagic.context.request_view import tokens_of_text
@@ -242,31 +242,27 @@ def stats(session: Session) -> Printout:
     return printout([PrintedRows([*rows, whole], "table", head, left=0)]) if rows else note(NO_TURNS)
 
 
-def bill(folder_usage: FolderBill, columns: Sequence[str], caps: Sequence[PeriodMeter]) -> Printout:
-    """Return the cost report of a folder's saved sessions: a table with sums, notes on unread data, budgets left."""
+def bill(folder_usage: FolderBill, columns: Sequence[str], meters: Sequence[PeriodMeter]) -> Printout:
+    """Return the cost report of a folder: a table with sums, notes on unread data, and what is left of the budgets."""
     sums = folder_usage.sums(*columns)
     if not sums:
-        return note("\n".join(["No saved session of this folder has asked a model yet.", *map(str, caps)]))
+        return note("\n".join(["No session of this folder has paid for a request yet.", *map(str, meters)]))
     head = (*columns, "requests", "tokens", "cached", "cost", "failures")
-    whole = sum((figures for figures in sums.values()), UsedTogether())
+    whole = sum(sums.values(), Spending())
     last = ("all", *("" for _ in columns[1:]))
-    rows = [(*map(sanitize, key), *_usage_cells(figures)) for key, figures in (*sums.items(), (last, whole))]
-    notes = [
-        f"Read from {plural(folder_usage.files, 'journal')} of this folder. Sessions that are not saved are in none."
-    ]
+    rows = [(*map(sanitize, key), *_spending_cells(figures)) for key, figures in (*sums.items(), (last, whole))]
+    notes = ["Counted are paid requests in your ledger on this machine, also of sessions that were not saved."]
     if whole.unpriced:
         notes.append(f"The price of {plural(whole.unpriced, 'request')} is unknown, and not in the cost.")
     if folder_usage.damaged:
         notes.append(f"{plural(folder_usage.damaged, 'line')} could not be read, and what stood there is missing.")
     if folder_usage.left_out:
-        notes.append(
-            f"{plural(folder_usage.left_out, 'journal')} beyond the bounds were not read: those written first."
-        )
+        notes.append(f"{plural(folder_usage.left_out, 'month')} of the ledger were not read: the oldest are missing.")
     table = PrintedRows(rows, "table", head, left=len(columns))
-    return printout([table], [*(PrintedLine(line, "quiet") for line in notes), *map(str, caps)])
+    return printout([table], [*(PrintedLine(line, "quiet") for line in notes), *map(str, meters)])
 
 
-def _usage_cells(figures: UsedTogether) -> tuple[str, ...]:
+def _spending_cells(figures: Spending) -> tuple[str, ...]:
     counts = (figures.requests, figures.tokens, figures.cached)
     return (*(f"{count:,}" for count in counts), costs(figures.cost, figures.unpriced), f"{figures.failures:,}")
 
