@@ -17,7 +17,7 @@ from agentmagic.messages import Media, Text
 from agentmagic.prompt.attachments import UNKNOWN, Attacher, Attachment
 from agentmagic.runtime.exits import CodeExit, contained_exits, describe_exit
 from agentmagic.text import did_you_mean, single_line
-from agentmagic.undo.program import SHELL_NAMES, is_of_shell
+from agentmagic.undo.own import SHELL_NAMES, is_of_shell
 
 LONGEST_EXPRESSION = 500
 """Maximum number of characters of an expression in braces. Limits the search for the closing brace."""

@@ -1,17 +1,17 @@
 """States of NumPy arrays, for undo: their form (shape, type ...), and a copy or digest of their memory.
 
-The module `object_states` explains states.
+The module `object_states` explains states. Arrow and polars can use the memory of an array too, so the data of Arrow,
+and the objects that share memory, are found here.
 """
 
-import pickle
 import sys
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Collection, Iterator
 from hashlib import sha1
+from itertools import accumulate
 from typing import Any
 
-from agentmagic.undo.object_states import MemoryBlock, ObjectState, Randomness, with_attributes
-
-Maker = Callable[[Any], ObjectState | None]
+from agentmagic.undo.object_states import Fields, Fixed, MemoryBlock, ObjectState, with_attributes
 
 LONGEST = 1_000_000
 """Largest number of elements. An array of objects with more elements is not watched."""
@@ -41,14 +41,9 @@ class _OwnedArray(_ArrayView):
 
     copy: Any = None
 
-    @property
-    def array(self) -> Any:
-        """The array that gives access to the memory."""
-        return self.thing
-
     def restore(self) -> None:
         """Write the copy into the array."""
-        array = self.array
+        array = self.thing
         try:
             _set_writeable(array, True)
         except ValueError:
@@ -91,22 +86,19 @@ class Memory(_OwnedArray):
     def keep(self, *, copy: bool) -> None:
         """Store a copy of the memory or, if `copy` is False, only a digest of it."""
         if copy:
-            self.copy = self.array.copy(order="K")
+            self.copy = self.thing.copy(order="K")
             if self.copy.dtype.names is not None:
-                _copy(self.array, self.copy)
+                _copy(self.thing, self.copy)
         else:
-            self.digest = _digest(self.array)
+            self.digest = _digest(self.thing)
 
     def is_unchanged(self) -> bool:
         """Return whether the form is the same and, if a copy or digest of the content is stored, the content too."""
-        if self._form() != self.data:
+        if form_of(self.thing) != self.data:
             return False
         if self.copy is not None:
-            return _equal(self.array, self.copy)
-        return self.digest is None or _digest(self.array) == self.digest
-
-    def _form(self) -> tuple[Any, ...]:
-        return form_of(self.thing)
+            return _equal(self.thing, self.copy)
+        return self.digest is None or _digest(self.thing) == self.digest
 
     def same(self, other: ObjectState) -> bool:
         """Return whether both states have the same form and digest. If a digest is missing, only compare the form.
@@ -130,52 +122,23 @@ class Memory(_OwnedArray):
 
     def writable_memory(self) -> tuple[MemoryBlock, ...]:
         """Return the address and size of the memory."""
-        return ((self.data[0], self.array.nbytes),)
+        return ((self.data[0], self.thing.nbytes),)
 
 
-class _FieldNames(ObjectState):
-    """The state of the data type of a record array; `data` are its field names, which code can change in place."""
+class _FieldNames(Fields):
+    """The state of the data type of a record array, whose field names code can change in place."""
 
-    def restore(self) -> None:
-        _restore_field_names(self.thing, self.data)
-
-
-def numpy_maker(kind: type[Any]) -> Maker | None:
-    """Return the function that makes states of arrays, random generators or data types, or None for another type."""
-    numbers = sys.modules["numpy"]
-    if issubclass(kind, numbers.ndarray):
-        return _array
-    if issubclass(kind, (numbers.random.Generator, numbers.random.RandomState, numbers.random.BitGenerator)):
-        return lambda thing: RandomNumbers(thing, _sources(thing), pickle.dumps(_state_of(thing)))
-    if issubclass(kind, numbers.dtype):
-        return lambda thing: _FieldNames(thing, data=thing.names)
-    return None
+    @staticmethod
+    def read(thing: Any) -> dict[str, Any]:
+        return {"names": thing.names}
 
 
-class RandomNumbers(Randomness):
-    """The state of a random number generator of NumPy."""
-
-    def set_state(self, state: Any) -> None:
-        """Set the generator to an earlier state, so that it draws the same numbers again."""
-        if hasattr(self.thing, "set_state"):
-            self.thing.set_state(state)
-        else:
-            getattr(self.thing, "bit_generator", self.thing).state = state
+dtype_state = _FieldNames.of
+"""Makes the state of a NumPy data type."""
 
 
-def _sources(generator: Any) -> tuple[Any, ...]:
-    """Return the bit generator of a random number generator, which several generators can share."""
-    source = getattr(generator, "_bit_generator", None)
-    return () if source is None else (source,)
-
-
-def _state_of(generator: Any) -> Any:
-    if hasattr(generator, "get_state"):
-        return generator.get_state(legacy=False)
-    return getattr(generator, "bit_generator", generator).state
-
-
-def _array(thing: Any) -> ObjectState:
+def array_state(thing: Any) -> ObjectState:
+    """Return the state of a NumPy array, for undo."""
     ndarray = sys.modules["numpy"].ndarray
     if type(thing) is ndarray:
         return _content(thing, thing)
@@ -187,12 +150,11 @@ def _content(thing: Any, plain: Any) -> ObjectState:
     form, owner = form_of(plain), _base_of(thing)
     is_view = isinstance(owner, sys.modules["numpy"].ndarray)
     base = () if owner is None else (owner,)
-    if not plain.dtype.hasobject and plain.dtype.kind != "T":
-        return _ArrayView(plain, base, form) if is_view else Memory(plain, base, form)
-    if plain.dtype != object:
+    holds_objects = plain.dtype.hasobject or plain.dtype.kind == "T"
+    if holds_objects and plain.dtype != object:
         return ObjectState(thing, problem=f"it holds an array of {plain.dtype}, which cannot be kept")
-    if is_view:
-        return _ArrayView(plain, base, form)
+    if is_view or not holds_objects:
+        return (_ArrayView if is_view else Memory)(plain, base, form)
     if plain.size > LONGEST:
         return ObjectState(thing, problem=f"it holds an array of more than {LONGEST:,} objects")
     state = _OwnedArray(plain, tuple(plain.ravel(order="K").tolist()), form)
@@ -247,3 +209,73 @@ def _bytes(array: Any) -> Any:
 def _digest(array: Any) -> bytes:
     """Return the SHA-1 digest of an array's memory."""
     return sha1(_bytes(array), usedforsecurity=False).digest()
+
+
+# -- memory that objects share ------------------------------------------------------------------------------
+
+
+class _ArrowData(Fixed):
+    """The state of an array or a table of Arrow, which is never changed, so that undo keeps a reference to it.
+
+    But it can use the memory of a NumPy array. If code writes to this array, the data of Arrow change with it.
+    """
+
+    def readable_memory(self) -> Collection[MemoryBlock]:
+        return arrow_memory(self.thing)
+
+
+def arrow_state(thing: Any) -> ObjectState:
+    """Return the state of a pyarrow object that holds data."""
+    if getattr(thing, "is_mutable", False) and thing.size:  # a buffer: its memory is that of an array over it
+        return Fixed(thing, (sys.modules["numpy"].frombuffer(thing, "u1"),))
+    # An array of an extension type can have a class that the user wrote, with attributes.
+    return with_attributes(thing, _ArrowData(thing)) if type(thing).__dictoffset__ else _ArrowData(thing)
+
+
+def arrow_memory(thing: Any) -> list[MemoryBlock]:
+    """Return the addresses and sizes of the memory that Arrow arrays or tables use."""
+    if hasattr(thing, "address"):
+        return [(thing.address, thing.size)]
+    if hasattr(thing, "columns"):
+        return [place for column in thing.columns for place in arrow_memory(column)]
+    if hasattr(thing, "chunks"):
+        return [place for chunk in thing.chunks for place in arrow_memory(chunk)]
+    if hasattr(thing, "buffers"):
+        places = [(buffer.address, buffer.size) for buffer in thing.buffers() if buffer is not None]
+        return places + arrow_memory(getattr(thing, "dictionary", None))
+    return []
+
+
+def memory_writers(states: Collection[ObjectState]) -> dict[int, list[int]]:
+    """Return, for the id of an object, the ids of other objects that can write to the memory that it uses."""
+    blocks = sorted(
+        (start, start + size, id(state.thing)) for state in states for start, size in state.writable_memory() if size
+    )
+    starts = [start for start, _, _ in blocks]
+    furthest = list(accumulate((end for _, end, _ in blocks), max))
+
+    def owners(start: int, end: int) -> Iterator[int]:
+        place = bisect_right(starts, end - 1) - 1
+        while place >= 0 and furthest[place] > start:
+            if blocks[place][1] > start:
+                yield blocks[place][2]
+            place -= 1
+
+    sharers: dict[int, list[int]] = {}
+    for state in states if blocks else ():
+        ids = {
+            owner_id
+            for start, size in (*state.writable_memory(), *_readable_memory(state))
+            if size
+            for owner_id in owners(start, start + size)
+        }
+        if ids := ids - {id(state.thing)}:
+            sharers[id(state.thing)] = list(ids)
+    return sharers
+
+
+def _readable_memory(state: ObjectState) -> Collection[MemoryBlock]:
+    try:
+        return state.readable_memory()
+    except Exception:  # noqa: BLE001  (a library may not give a column of every type to Arrow)
+        return ()

@@ -11,36 +11,30 @@ from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
 from typing import Any, cast
 
 from agentmagic.text import word_set
-from agentmagic.undo.object_states import HEAP_TYPE, UNSET, NoCopy, ObjectState, dict_of
+from agentmagic.undo.object_states import HEAP_TYPE, UNSET, Fields, Named, NoCopy, ObjectState, dict_of
 from agentmagic.undo.own import OUTSIDE, is_own
 
 _ABC: Any = import_module("_abc")
 """The C module of `abc`, which stores the classes registered with abstract classes."""
 
 
-class _Definition(ObjectState):
+class _FunctionState(Fields):
     """The state of a function: the attributes that code can change. Closure variables have a `_CellState` each."""
 
-    def is_unchanged(self) -> bool:
-        return all(getattr(self.thing, name) is value for name, value in zip(_OF_FUNCTION, self.refs, strict=False))
-
-    def restore(self) -> None:
-        for name, value in zip(_OF_FUNCTION, self.refs, strict=False):
-            if getattr(self.thing, name) is not value:
-                setattr(self.thing, name, value)
+    @staticmethod
+    def read(thing: Any) -> dict[str, Any]:
+        return {name: getattr(thing, name) for name in ("__code__", "__defaults__", "__kwdefaults__", "__dict__")}
 
 
-_OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
-
-
-class _CellState(ObjectState):
+class _CellState(Fields):
     """The state of a closure cell: one variable of a function that inner functions use."""
 
-    def restore(self) -> None:
-        if self.refs:
-            self.thing.cell_contents = self.refs[0]
-        else:
-            del self.thing.cell_contents
+    @staticmethod
+    def read(thing: CellType) -> dict[str, Any]:
+        try:
+            return {"cell_contents": thing.cell_contents}
+        except ValueError:  # the closure cell is empty
+            return {}
 
 
 class _Cache(NoCopy):
@@ -58,37 +52,67 @@ class _Cache(NoCopy):
         self.thing.cache_clear()
 
 
-class _Names(ObjectState):
-    """The state of a class or module of the user: `refs` are the values of its attributes.
+class _Attributed(Named):
+    """The state of a class or module. Its attributes are set without running code of the user."""
 
-    `data` has the names of the attributes and, for an abstract class, the classes that are registered with it.
-    """
+    def put(self, name: str, value: Any) -> None:
+        self._kind.__setattr__(self.thing, name, value)
+
+    def drop(self, name: str) -> None:
+        self._kind.__delattr__(self.thing, name)
+
+    @property
+    def _kind(self) -> Any:
+        return type if isinstance(self.thing, type) else ModuleType
+
+
+class _Own(_Attributed):
+    """The state of a class or module of the user. `classes` are those that are registered with an abstract class."""
+
+    classes: tuple[type[Any], ...] = ()
+
+    @staticmethod
+    def read(thing: Any) -> dict[str, Any]:
+        attributes = _namespace_of(thing)
+        if isinstance(thing, type):
+            return {name: value for name, value in attributes.items() if name not in _OF_CLASS}
+        package = cast("str", thing.__name__)
+        return {
+            name: value
+            for name, value in attributes.items()
+            # The import of a submodule, which undo does not take back, binds the submodule in its package.
+            if name not in _OF_MODULE and not (value is not None and sys.modules.get(f"{package}.{name}") is value)
+        }
+
+    @classmethod
+    def of(cls, thing: Any, *others: Any) -> ObjectState:
+        state = cast("_Own", super().of(thing, *others))
+        state.classes = _registered_classes(thing)
+        return state
 
     def same(self, other: ObjectState) -> bool:
-        return _pairs(self) == _pairs(other) and self.data[1] == other.data[1]
+        return super().same(other) and isinstance(other, _Own) and self.classes == other.classes
 
     def restore(self) -> None:
-        names, classes = self.data
-        now = _own_names(self.thing)
-        for name in now.keys() - set(names):
-            _delete(self.thing, name)
-        for name, value in zip(names, self.refs, strict=False):
-            if now.get(name, UNSET) is not value:
-                _set(self.thing, name, value)
-        if classes != _registered_classes(self.thing):
+        super().restore()
+        if self.classes != _registered_classes(self.thing):
             _ABC._reset_registry(self.thing)  # noqa: SLF001  (the registry of an abstract class has no other door)
             _ABC._reset_caches(self.thing)  # noqa: SLF001
-            for registered_class in classes:
+            for registered_class in self.classes:
                 self.thing.register(registered_class)
 
 
-def _pairs(state: ObjectState) -> set[tuple[str, int]]:
-    names: tuple[str, ...] = state.data[0]
-    return set(zip(names, map(id, state.refs), strict=True))
+class _OfPackage(_Attributed):
+    """The state of a class or module of a package: attributes that a notebook may replace."""
 
-
-class _PackageNames(ObjectState):
-    """The state of a class or module of a package: attributes that a notebook may replace. `data` are their names."""
+    @staticmethod
+    def read(thing: Any) -> dict[str, Any]:
+        internal_names = _OF_INTERPRETER.get(thing.__name__, ())
+        return {
+            name: value
+            for name, value in _namespace_of(thing).items()
+            if _is_public(name, value) and name not in internal_names
+        }
 
     @property
     def inner(self) -> Collection[Any]:
@@ -96,18 +120,12 @@ class _PackageNames(ObjectState):
             return ()
         return [value for value in self.refs if isinstance(value, type) and value.__flags__ & HEAP_TYPE]
 
-    def same(self, other: ObjectState) -> bool:
-        return not self._differences(other)
-
-    def _differences(self, other: ObjectState) -> dict[str, Any]:
-        """Return the earlier values of attributes that differ in `other`: `UNSET` for those that only `other` has."""
-        before = dict(zip(self.data, self.refs, strict=True))
-        after = dict(zip(other.data, other.refs, strict=True))
-        if before == after:  # fast, because dict equality checks identity first
-            return {}
-        differences = {name: value for name, value in before.items() if after.get(name, UNSET) is not value}
-        differences |= {name: UNSET for name, value in after.items() if name not in before and self._is_new(value)}
-        return {name: value for name, value in differences.items() if not _is_of_packages(after.get(name))}
+    def differences(self, now: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in super().differences(now).items()
+            if not _is_of_packages(now.get(name)) and (value is not UNSET or self._is_new(now[name]))
+        }
 
     def _is_new(self, value: Any) -> bool:
         """Return whether the user, not a package at its first use, has made a new attribute with this value."""
@@ -115,14 +133,6 @@ class _PackageNames(ObjectState):
             return _is_users(value)
         packages = (str(one.__module__).partition(".")[0] for one in (self.thing, value))
         return _is_users(value) or len(set(packages)) > 1  # a package adds only functions of its own to its classes
-
-    def restore(self) -> None:
-        now = _package_names(self.thing)
-        for name, value in self._differences(now).items():
-            if value is UNSET:
-                _delete(self.thing, name)
-            else:
-                _set(self.thing, name, value)
 
 
 def _is_of_packages(value: Any) -> bool:
@@ -132,19 +142,6 @@ def _is_of_packages(value: Any) -> bool:
     """
     is_function = type(value) is FunctionType
     return isinstance(value, ModuleType) or (is_function and value.__module__.partition(".")[0] in OUTSIDE)
-
-
-def _set(thing: Any, name: str, value: Any) -> None:
-    _kind_of(thing).__setattr__(thing, name, value)
-
-
-def _delete(thing: Any, name: str) -> None:
-    _kind_of(thing).__delattr__(thing, name)
-
-
-def _kind_of(thing: Any) -> Any:
-    """Return the built-in type that can set the attributes of a class or module without running user code."""
-    return type if isinstance(thing, type) else ModuleType
 
 
 def _is_users(value: Any) -> bool:
@@ -162,15 +159,11 @@ def _is_users(value: Any) -> bool:
 
 def function_state(thing: FunctionType) -> ObjectState:
     """Return the state of a function, for undo."""
-    return _Definition(thing, (*(getattr(thing, name) for name in _OF_FUNCTION), *(thing.__closure__ or ())))
+    return _FunctionState.of(thing, *(thing.__closure__ or ()))
 
 
-def cell_state(thing: CellType) -> ObjectState:
-    """Return the state of a closure cell: one variable of a function that inner functions use."""
-    try:
-        return _CellState(thing, (thing.cell_contents,))
-    except ValueError:  # the closure cell is empty
-        return _CellState(thing)
+cell_state = _CellState.of
+"""Makes the state of a closure cell."""
 
 
 def cache_state(thing: Any) -> ObjectState:
@@ -182,30 +175,12 @@ def class_state(thing: type[Any]) -> ObjectState | None:
     """Return the state of a class, or None for a class written in C."""
     if not thing.__flags__ & HEAP_TYPE:
         return None
-    return _names(thing) if is_own(thing.__module__) else _package_names(thing)
+    return (_Own if is_own(thing.__module__) else _OfPackage).of(thing)
 
 
 def module_state(thing: ModuleType) -> ObjectState | None:
     """Return the state of a module: all attributes of the user's, and those of a package that code can replace."""
-    return _names(thing) if is_own(thing.__name__) else _package_names(thing)
-
-
-def _names(thing: Any) -> ObjectState:
-    attributes = _own_names(thing)
-    return _Names(thing, tuple(attributes.values()), (tuple(attributes), _registered_classes(thing)))
-
-
-def _own_names(thing: Any) -> dict[str, Any]:
-    attributes = _namespace_of(thing)
-    if isinstance(thing, type):
-        return {name: value for name, value in attributes.items() if name not in _OF_CLASS}
-    package = cast("str", thing.__name__)
-    return {
-        name: value
-        for name, value in attributes.items()
-        # The import of a submodule, which undo does not take back, binds the submodule in its package.
-        if name not in _OF_MODULE and not (value is not None and sys.modules.get(f"{package}.{name}") is value)
-    }
+    return (_Own if is_own(thing.__name__) else _OfPackage).of(thing)
 
 
 def _namespace_of(thing: Any) -> dict[str, Any]:
@@ -224,16 +199,6 @@ def _registered_classes(thing: Any) -> tuple[type[Any], ...]:
         return ()
     classes: list[type[Any] | None] = [reference() for reference in _ABC._get_dump(thing)[0]]  # noqa: SLF001
     return tuple(sorted(filter(None, classes), key=id))
-
-
-def _package_names(thing: Any) -> ObjectState:
-    internal_names = _OF_INTERPRETER.get(thing.__name__, ())
-    attributes = {
-        name: value
-        for name, value in _namespace_of(thing).items()
-        if _is_public(name, value) and name not in internal_names
-    }
-    return _PackageNames(thing, tuple(attributes.values()), tuple(attributes))
 
 
 _OF_INTERPRETER = {

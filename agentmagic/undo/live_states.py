@@ -1,9 +1,10 @@
-"""Makes the states (`ObjectState`) of files, locks, generators, widgets, loggers, exceptions, and unknown types.
+"""Makes the states (`ObjectState`) of rare kinds: files, locks, generators, widgets, loggers, exceptions, objects of C.
 
-For most of these objects, undo can only check whether they changed. A changed object is reported and left alone.
+For many of these objects, undo can only check whether they changed. A changed object is reported and left alone.
 """
 
 import pickle
+import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from hashlib import sha1
@@ -15,9 +16,20 @@ from types import GeneratorType
 from typing import Any, cast
 
 from agentmagic.text import a_type
-from agentmagic.undo.object_states import UNSET, Fixed, NoCopy, ObjectState, Randomness, dict_of
+from agentmagic.undo.array_states import form_of
+from agentmagic.undo.object_states import (
+    HEAP_TYPE,
+    UNSET,
+    Fields,
+    Fixed,
+    Named,
+    NoCopy,
+    ObjectState,
+    dict_of,
+    with_attributes,
+)
 from agentmagic.undo.own import is_own
-from agentmagic.undo.package_states import put_variables, settings_of
+from agentmagic.undo.package_states import settings_of
 
 LARGEST_PICKLE = 2**20
 """Largest pickle, in bytes, that is made of an object of an unknown type."""
@@ -30,11 +42,12 @@ class _FilePosition(NoCopy):
         return "it holds a file that was read, written or closed"
 
 
-class _Exception(ObjectState):
-    """The state of an exception: its arguments, its attributes, its cause and its context."""
+class _Exception(Fields):
+    """The state of an exception: its arguments, its cause and its context."""
 
-    def restore(self) -> None:
-        self.thing.args, _, self.thing.__cause__, self.thing.__context__ = self.refs[:4]
+    @staticmethod
+    def read(thing: BaseException) -> dict[str, Any]:
+        return {"args": thing.args, "__cause__": thing.__cause__, "__context__": thing.__context__}
 
 
 class _MemoryFile(ObjectState):
@@ -48,60 +61,58 @@ class _MemoryFile(ObjectState):
         self.thing.seek(position)
 
 
-class _Logger(ObjectState):
-    """The state of a logger: its attributes, except its place in the logger hierarchy. `data` are their names."""
+class _Logger(Named):
+    """The state of a logger: its attributes, except its place in the logger hierarchy."""
+
+    @staticmethod
+    def read(thing: Any) -> dict[str, Any]:
+        return {name: value for name, value in dict_of(thing).items() if name not in ("parent", "manager", "_cache")}
 
     def restore(self) -> None:
-        attributes = dict_of(self.thing)
-        for name in _logger_names(self.thing) - set(self.data):
-            del attributes[name]
-        attributes.update(zip(self.data, self.refs, strict=True))
+        super().restore()
         self.thing.manager._clear_cache()  # noqa: SLF001  (as `setLevel` does)
 
 
-class _Environment(ObjectState):
-    """The state of `os.environ`: the environment variables of the process."""
+class _Settings(Named):
+    """The state of an `RcParams` of matplotlib that a variable holds. The first figure can add settings to it."""
 
-    def restore(self) -> None:
-        put_variables(self.thing, self.data)
+    @staticmethod
+    def read(thing: Any) -> dict[str, Any]:
+        return settings_of(thing)
+
+    def differences(self, now: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in super().differences(now).items() if name in self.parts and name in now}
+
+    def put(self, name: str, value: Any) -> None:
+        dict[str, Any].__setitem__(self.thing, name, value)
 
 
-class _Traits(ObjectState):
-    """The state of a widget: its traits, and its other attributes; `data` are the names of both.
+class _Traits(Named):
+    """The state of a widget: its traits, and its other attributes, without those that it manages itself.
 
     Restoring a trait also updates the widget in the browser.
     """
 
-    def same(self, other: ObjectState) -> bool:
-        """Return whether both states have equal traits and attributes. An unset trait counts as its default value."""
-        return self.data[1] == other.data[1] and not self._differences(_by_name(other))
+    @staticmethod
+    def read(thing: Any) -> dict[str, Any]:
+        parts = thing._trait_values | dict_of(thing)  # noqa: SLF001  (reading a trait could run code of its class)
+        return {name: value for name, value in parts.items() if name not in _OF_WIDGET and not name.startswith("_")}
 
-    def _differences(self, now: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the earlier values of the traits and attributes that are different in `now`."""
-        before = _by_name(self)
-        differences = {name: value for name, value in before.items() if now.get(name, UNSET) is not value}
-        new = now.keys() - before.keys()
-        defaults = {name: self.thing.trait_defaults(name) for name in new if self.thing.has_trait(name)}
-        return differences | {name: value for name, value in defaults.items() if now[name] != value}
+    def differences(self, now: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the earlier values of the parts that are different in `now`. An unset trait has its default value."""
+        found = super().differences(now)
+        unset = [name for name, value in found.items() if value is UNSET and self.thing.has_trait(name)]
+        found |= {name: self.thing.trait_defaults(name) for name in unset}
+        return {name: value for name, value in found.items() if name not in unset or now[name] != value}
 
-    def restore(self) -> None:
-        attributes, names = dict_of(self.thing), self.data[1]
-        for name in _attributes_of(self.thing).keys() - set(names):
-            del attributes[name]
-        for name, value in self._differences(_by_name(_traits(self.thing))).items():
-            if name in names:
-                attributes[name] = value
-            else:
-                self.thing.set_trait(name, value)
+    def put(self, name: str, value: Any) -> None:
+        if self.thing.has_trait(name):
+            self.thing.set_trait(name, value)
+        else:
+            super().put(name, value)
 
 
-def _by_name(state: ObjectState) -> dict[str, Any]:
-    names: list[str] = [*state.data[0], *state.data[1]]
-    return dict(zip(names, state.refs, strict=True))
-
-
-class _Pickled(NoCopy):
-    """The state of an object of another library; `data` is a digest of its pickle, `refs` are the objects in it."""
+_OF_WIDGET = frozenset({"comm", "layout", "style", "keys", "log", "parent", "config"})
 
 
 class _Iterator(ObjectState):
@@ -154,19 +165,39 @@ def _generator(thing: Any) -> ObjectState:
     return NoCopy(thing, () if frame is None else tuple(frame.f_locals.values()), frame and frame.f_lasti)
 
 
-def _random(thing: Random) -> ObjectState:
-    return Randomness(thing, (dict_of(thing),), pickle.dumps(thing.getstate()))
+class _Random(ObjectState):
+    """The state of a random number generator of Python or NumPy; `data` is a pickle of its internal state."""
+
+    def restore(self) -> None:
+        """Restore the state of the generator, so that it draws the same numbers again."""
+        state = pickle.loads(self.data)  # noqa: S301  (made in this process, and never leaves it)
+        if isinstance(self.thing, Random):
+            self.thing.setstate(state)
+        elif hasattr(self.thing, "set_state"):
+            self.thing.set_state(state)
+        else:
+            getattr(self.thing, "bit_generator", self.thing).state = state
+
+
+def random_state(thing: Any) -> ObjectState:
+    """Return the state of a random number generator of Python or NumPy, for undo."""
+    if isinstance(thing, Random):
+        return _Random(thing, (dict_of(thing),), pickle.dumps(thing.getstate()))
+    source = getattr(thing, "_bit_generator", None)  # several generators can share one
+    is_old = hasattr(thing, "get_state")
+    state = thing.get_state(legacy=False) if is_old else getattr(thing, "bit_generator", thing).state
+    return _Random(thing, () if source is None else (source,), pickle.dumps(state))
 
 
 def exception_state(thing: BaseException) -> ObjectState:
     """Return the state of an exception, for undo."""
-    return _Exception(thing, (thing.args, thing.__dict__, thing.__cause__, thing.__context__))
+    return _Exception.of(thing)
 
 
 ROWS: dict[type[Any], Callable[[Any], ObjectState | None]] = {
     count: lambda thing: NoCopy(thing, data=repr(thing)),
     GeneratorType: _generator,
-    Random: _random,
+    Random: random_state,
     memoryview: lambda thing: Fixed(thing, (thing.obj,)),
     **dict.fromkeys(map(type, (iter([]), iter(()), iter(""), iter(range(0)))), _iterator),
     **dict.fromkeys((FileIO, TextIOWrapper, *_BUFFERED), file_state),
@@ -174,35 +205,7 @@ ROWS: dict[type[Any], Callable[[Any], ObjectState | None]] = {
 }
 
 
-def _logger(thing: Any) -> ObjectState:
-    names = tuple(sorted(_logger_names(thing)))
-    return _Logger(thing, tuple(dict_of(thing)[name] for name in names), names)
-
-
-def _logger_names(thing: Any) -> set[str]:
-    return set(dict_of(thing)) - {"parent", "manager", "_cache"}
-
-
-def _traits(thing: Any) -> ObjectState:
-    values = dict(thing._trait_values)  # noqa: SLF001  (reading a trait could run code of its class)
-    traits = {name: value for name, value in values.items() if name not in _OF_WIDGET and not name.startswith("_")}
-    attributes = _attributes_of(thing)
-    return _Traits(thing, (*traits.values(), *attributes.values()), (tuple(traits), tuple(attributes)))
-
-
-def _attributes_of(thing: Any) -> dict[str, Any]:
-    """Return the attributes of a widget, without those that it manages itself."""
-    return {name: value for name, value in dict_of(thing).items() if name not in _OF_WIDGET and name[0] != "_"}
-
-
-_OF_WIDGET = frozenset({"comm", "layout", "style", "keys", "log", "parent", "config"})
-
-
-def _environment(thing: Any) -> ObjectState:
-    return _Environment(thing, data=dict(thing))
-
-
-class _ThreadState(ObjectState):
+class _ThreadState(NoCopy):
     """The state of a thread of Python: its attributes, except those that change while it runs.
 
     `data` has the names of the attributes, and whether the thread was started. `others` are its function and arguments.
@@ -214,25 +217,16 @@ class _ThreadState(ObjectState):
     def inner(self) -> Collection[Any]:
         return (*self.refs, *self.others)
 
-    def restore(self) -> None:
-        attributes = dict_of(self.thing)
-        for name in _of_thread(self.thing).keys() - set(self.data[0]):
-            del attributes[name]
-        attributes.update(zip(self.data[0], self.refs, strict=True))
-
     def obstacle(self, now: ObjectState) -> str:
-        return "" if now.data[1] == self.data[1] else "it holds a thread that was started"
+        is_started = now.data[1] != self.data[1]
+        return "it holds a thread that was started" if is_started else super().obstacle(now)
 
 
 def _thread(thing: Any) -> ObjectState:
-    attributes = _of_thread(thing)
+    attributes = {name: value for name, value in dict_of(thing).items() if name not in _of_running()}
     state = _ThreadState(thing, tuple(attributes.values()), (tuple(attributes), thing._started.is_set()))  # noqa: SLF001
     state.others = tuple(value for name, value in dict_of(thing).items() if name in ("_target", "_args", "_kwargs"))
     return state
-
-
-def _of_thread(thread: Any) -> dict[str, Any]:
-    return {name: value for name, value in dict_of(thread).items() if name not in _of_running()}
 
 
 @cache
@@ -240,30 +234,11 @@ def _of_running() -> frozenset[str]:
     return frozenset(vars(Thread())) - {"_name", "_daemonic"}
 
 
-class _Settings(ObjectState):
-    """The state of an `RcParams` of matplotlib that a variable holds; `data` are the names of the settings."""
-
-    def same(self, other: ObjectState) -> bool:
-        names: tuple[str, ...] = self.data
-        now = dict[str, Any](zip(other.data, other.refs, strict=True))
-        return all(now.get(name, value) is value for name, value in zip(names, self.refs, strict=True))
-
-    def restore(self) -> None:
-        for name, value in zip(self.data, self.refs, strict=True):
-            dict[str, Any].__setitem__(self.thing, name, value)
-
-
-def _settings(thing: Any) -> ObjectState:
-    settings = settings_of(thing)
-    return _Settings(thing, tuple(settings.values()), tuple(settings))
-
-
 NAMED: dict[str, Callable[[Any], ObjectState | None]] = {
-    "logging.Logger": _logger,
-    "matplotlib.RcParams": _settings,
-    "os._Environ": _environment,
+    "logging.Logger": _Logger.of,
+    "matplotlib.RcParams": _Settings.of,
     "threading.Thread": _thread,
-    "traitlets.traitlets.HasTraits": _traits,
+    "traitlets.traitlets.HasTraits": _Traits.of,
     "_thread.lock": _lock,
     "_thread.RLock": _lock,
 }
@@ -281,7 +256,7 @@ def pickled_state(thing: Any) -> ObjectState:
         pickler.dump(thing)
     except Exception:  # noqa: BLE001  (most objects of C cannot be pickled)
         return unknown_state(thing)
-    return _Pickled(thing, tuple(pickler.inner), digest.sum.digest())
+    return NoCopy(thing, tuple(pickler.inner), digest.sum.digest())
 
 
 class _ShallowPickler(pickle.Pickler):
@@ -316,6 +291,65 @@ class _Digest:
             raise ValueError
         self.sum.update(data)
         return size
+
+
+class _Compiled(ObjectState):
+    """The state of an object written in C. `data` has the forms of its arrays, and a pickle of everything else.
+
+    `refs` are the arrays. They are not compared, because `__getstate__` returns new array objects each time.
+    """
+
+    pickle_state: Any = None
+
+    def same(self, other: ObjectState) -> bool:
+        return type(self) is type(other) and self.data == other.data
+
+    def obstacle(self, now: ObjectState) -> str:
+        return "" if self.pickle_state is not None and now.data[0] == self.data[0] else _problem(self.thing)
+
+    def restore(self) -> None:
+        """Restore the arrays and numbers of the object, such as the number of queries that a search tree counts."""
+        self.thing.__setstate__(self.pickle_state)
+
+
+def compiled_maker(kind: type[Any]) -> Callable[[Any], ObjectState] | None:
+    """Return the function that makes states of a scikit-learn type written in C, or None for another type.
+
+    The attributes of such an object, for example a tree of a forest, cannot be read, but `__getstate__` returns its
+    arrays for pickling. If the object works on these arrays, and they are no copies, they have states of their own.
+    """
+    c_class = next(base for base in kind.__mro__ if not base.__flags__ & HEAP_TYPE)
+    if c_class.__module__.partition(".")[0] != "sklearn":
+        return None
+    if kind is c_class:
+        return lambda thing: _compiled(thing, c_class)
+    return lambda thing: with_attributes(thing, _compiled(thing, c_class))
+
+
+def _compiled(thing: Any, c_class: type[Any]) -> ObjectState:
+    if getattr(c_class, "__getstate__", None) is getattr(object, "__getstate__", None):
+        return _Compiled(thing, data=((), pickle.dumps(thing)))
+    pickle_state = thing.__getstate__()
+    arrays, rest = _arrays_and_rest(pickle_state)
+    forms = list(map(form_of, arrays))
+    if forms != list(map(form_of, _arrays_and_rest(thing.__getstate__())[0])):
+        return ObjectState(thing, problem=_problem(thing))  # `__getstate__` returns copies, which undo cannot use
+    state = _Compiled(thing, tuple(arrays), (forms, pickle.dumps(rest)))
+    state.pickle_state = pickle_state
+    return state
+
+
+def _arrays_and_rest(pickle_state: Any) -> tuple[list[Any], list[Any]]:
+    """Split the pickle state of an object into its arrays and all other values."""
+    parts: list[Any] = list(pickle_state.values() if hasattr(pickle_state, "values") else pickle_state)
+    ndarray = sys.modules["numpy"].ndarray
+    return [part for part in parts if isinstance(part, ndarray)], [
+        part for part in parts if not isinstance(part, ndarray)
+    ]
+
+
+def _problem(thing: Any) -> str:
+    return f"it holds a {type(thing).__name__}, whose state cannot be kept"
 
 
 def unknown_state(thing: Any) -> ObjectState:

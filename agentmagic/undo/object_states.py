@@ -5,10 +5,9 @@ reach form a snapshot of the variables. Restoring changes the objects themselves
 still share it.
 """
 
-import pickle
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from ctypes import addressof, c_char
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +23,7 @@ MemoryBlock = tuple[int, int]
 MANY = 500
 """Least number of items for which a list or dict and the small containers in it share one state, a `Many`."""
 HEAP_TYPE = 1 << 9
+"""The flag of classes whose attributes can be set, Py_TPFLAGS_HEAPTYPE."""
 _POINTER = 8
 """Size in bytes of a slot, and of the pointers to `__dict__` and to the weak references, in an object."""
 UNSET: Any = object()
@@ -118,6 +118,75 @@ class NoCopy(ObjectState):
     def obstacle(self, now: ObjectState) -> str:  # noqa: ARG002  (that it changed is enough)
         """Return a text that says that the object was changed and cannot be restored."""
         return f"it holds {a_type(self.thing)}, which was changed and cannot be put back"
+
+
+class Named(ObjectState):
+    """The state of an object with named parts, such as attributes: `data` are the names, `refs` begin with the values.
+
+    Subclasses say which parts count (`read`), and how one is set and removed. These are attributes in the `__dict__`
+    of the object, if a subclass does not say otherwise.
+    """
+
+    @staticmethod
+    def read(thing: Any) -> dict[str, Any]:
+        """Return the present parts of an object by name."""
+        return dict_of(thing)
+
+    @classmethod
+    def of(cls, thing: Any, *others: Any) -> ObjectState:
+        """Return the state of an object. `others` are more objects inside it, which do not change."""
+        parts = cls.read(thing)
+        return cls(thing, (*parts.values(), *others), tuple(parts))
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The parts by name."""
+        return dict(zip(self.data, self.refs, strict=False))
+
+    def same(self, other: ObjectState) -> bool:
+        """Return whether all parts and others are the same objects in both states, in any order of the parts."""
+        if not isinstance(other, Named) or not identical(self.refs[len(self.data) :], other.refs[len(other.data) :]):
+            return False
+        return (self.data == other.data and self.same_refs(other)) or not self.differences(other.parts)
+
+    def differences(self, now: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the earlier values of the parts that are different in `now`: `UNSET` for those that only `now` has."""
+        before = self.parts
+        changed = {name: value for name, value in before.items() if now.get(name, UNSET) is not value}
+        return dict.fromkeys(now.keys() - before.keys(), UNSET) | changed
+
+    def restore(self) -> None:
+        """Set and remove the parts that are different now."""
+        for name, value in self.differences(self.read(self.thing)).items():
+            if value is UNSET:
+                self.drop(name)
+            else:
+                self.put(name, value)
+
+    def put(self, name: str, value: Any) -> None:
+        """Set a part of the object."""
+        dict_of(self.thing)[name] = value
+
+    def drop(self, name: str) -> None:
+        """Remove a part of the object."""
+        del dict_of(self.thing)[name]
+
+
+class Fields(Named):
+    """The state of an object written in C with attributes that code can set, such as a function or an exception."""
+
+    def is_unchanged(self) -> bool:
+        """Return whether all attributes are the same objects."""
+        parts = self.read(self.thing)
+        return tuple(parts) == self.data and all(map(is_, parts.values(), self.refs))
+
+    def put(self, name: str, value: Any) -> None:
+        """Set an attribute."""
+        setattr(self.thing, name, value)
+
+    def drop(self, name: str) -> None:
+        """Remove an attribute."""
+        delattr(self.thing, name)
 
 
 class _Items(ObjectState):
@@ -244,18 +313,6 @@ class _Attributes(ObjectState):
 
 
 _EMPTY = ObjectState(None)
-
-
-class Randomness(ObjectState):
-    """The state of a random number generator; `data` is a pickle of its internal state."""
-
-    def restore(self) -> None:
-        """Restore the state of the generator, so that it draws the same numbers again."""
-        self.set_state(pickle.loads(self.data))  # noqa: S301  (made in this process, and never leaves it)
-
-    def set_state(self, state: Any) -> None:
-        """Set the state of the generator."""
-        self.thing.setstate(state)
 
 
 class Many(ObjectState):

@@ -7,12 +7,18 @@ import sysconfig
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
-_OF_SHELL = re.compile(r"In|Out|exit|quit|open|get_ipython|_+|_i{1,3}|_i?\d+|_[iod]h|__\w+__")
+SHELL_NAMES = frozenset({
+    *("exit", "quit", "open", "get_ipython"),
+    *("__builtins__", "__builtin__", "__loader__", "__spec__", "__import__"),
+})  # fmt: skip
+"""Names of functions and interpreter objects that IPython and Python put into the namespace of a notebook."""
+_SHELL_MODULES = frozenset({"IPython", "ipykernel", "_sitebuiltins", "io", "_io"})
+"""Packages of the functions in SHELL_NAMES. IPython's `open` reports `io` as its module."""
+_OF_SHELL = re.compile(rf"{'|'.join(SHELL_NAMES)}|In|Out|_+|_i{{1,3}}|_i?\d+|_[iod]h|__\w+__")
 """Names that IPython and Python bind in a namespace."""
-
-
 OUTSIDE = frozenset({"agentmagic", "IPython", "ipykernel", "logging", "asyncio", "pathlib"}) | {
     *("concurrent", "distributed", "ipyparallel")  # executors, clients and clusters: their own threads change them
 }
@@ -23,6 +29,15 @@ def user_variables(namespace: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variables of the user: all names, except those that IPython or Python binds itself."""
     variables = dict(namespace)  # copied in one step, because other threads can bind variables
     return {name: value for name, value in variables.items() if type(name) is str and not _OF_SHELL.fullmatch(name)}
+
+
+def is_of_shell(name: str, value: object) -> bool:
+    """Return whether a name of SHELL_NAMES still has the value that IPython or Python gave it."""
+    if name not in SHELL_NAMES or name.startswith("__"):
+        return name in SHELL_NAMES
+    is_function = isinstance(value, (FunctionType, MethodType, BuiltinFunctionType))
+    modules = [value.__module__] if is_function else [base.__module__ for base in type(value).__mro__]
+    return any(str(module).partition(".")[0] in _SHELL_MODULES for module in modules)
 
 
 def is_own(module: str) -> bool:

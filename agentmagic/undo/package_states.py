@@ -22,25 +22,6 @@ CHANGED_SINCE = "it has been changed since"
 NOT_RESTORED = "it could not be put back wholly"
 FIRST_LOADED = "its package was first loaded while the program ran"
 
-Same = Callable[[Any, Any], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class PackageState:
-    """A row of the table: the state of one package, under a `name` for the user.
-
-    The state exists if `module` is loaded. `read` returns it as data that does not change later, and `put` sets it.
-    `set_by_imports` is True if packages set this state when they are first imported, and rely on it as long as they
-    are loaded. Such a change belongs to the import, which undo does not take back either. `same` compares two states.
-    """
-
-    name: str
-    module: str
-    read: Callable[[Any], Any]
-    put: Callable[[Any, Any], None]
-    set_by_imports: bool = False
-    same: Same = eq
-
 
 def loaded_module(name: str, finished: str = "") -> ModuleType | None:
     """Return a module, or None if it has not been loaded wholly. `finished` is a module whose code has just ended."""
@@ -66,9 +47,21 @@ def same_data(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _same_list(one: Any, other: Any) -> bool:
-    """Return whether two states that begin with a list have the same list object, and the same rest."""
-    return one[0] is other[0] and same_data(one[1:], other[1:])
+@dataclass(frozen=True, slots=True)
+class PackageState:
+    """A row of the table: the state of one package, under a `name` for the user.
+
+    The state exists if `module` is loaded. `read` returns it as data that does not change later, and `put` sets it.
+    `set_by_imports` is True if packages set this state when they are first imported, and rely on it as long as they
+    are loaded. Such a change belongs to the import, which undo does not take back either. `same` compares two states.
+    """
+
+    name: str
+    module: str
+    read: Callable[[Any], Any]
+    put: Callable[[Any, Any], None]
+    set_by_imports: bool = False
+    same: Callable[[Any, Any], bool] = eq
 
 
 # -- rows: each function gets the loaded module of its row -----------------------------------------------------
@@ -160,13 +153,13 @@ def _put_pandas_options(pandas: Any, options: Any) -> None:
 
 def _polars_options(polars: Any) -> Any:
     snapshot = getattr(sys.modules["polars.config"], "_snapshot_runtime_vars", dict)
-    environment = {name: value for name, value in os.environ.items() if name.startswith(_OF_POLARS)}
+    environment = {name: value for name, value in os.environ.items() if not _is_of_environment(name)}
     return polars.Config.save(), environment, snapshot()
 
 
 def _put_polars_options(polars: Any, state: Any) -> None:
     options, environment, runtime = state
-    put_variables(os.environ, environment, lambda name: name.startswith(_OF_POLARS))
+    _put_variables(environment, lambda name: not _is_of_environment(name))
     polars.Config.load(options)
     if runtime:
         sys.modules["polars.config"]._restore_runtime_vars(runtime)  # noqa: SLF001  (`load` leaves these out)
@@ -183,38 +176,39 @@ def _is_of_environment(name: str) -> bool:
 def _environment(_: Any) -> Any:
     variables = dict(os.environ)
     if "polars" in sys.modules:
-        variables = dict(filter(lambda item: not item[0].startswith(_OF_POLARS), variables.items()))
+        variables = {name: value for name, value in variables.items() if _is_of_environment(name)}
     return variables, time.tzname
 
 
 def _put_environment(_: Any, state: Any) -> None:
-    put_variables(os.environ, state[0], _is_of_environment)
+    _put_variables(state[0], _is_of_environment)
     if time.tzname != state[1]:
         time.tzset()  # reads the variable TZ
 
 
-def put_variables(
-    environment: Any, variables: Mapping[Any, Any], is_of_row: Callable[[Any], bool] | None = None
-) -> None:
-    """Set the environment variables in `os.environ` or `os.environb`; with `is_of_row`, only those of a row."""
-    for name in environment.keys() - variables.keys():
-        if is_of_row is None or is_of_row(name):
-            del environment[name]
-    environment.update({name: value for name, value in variables.items() if environment.get(name) != value})
+def _put_variables(variables: Mapping[str, Any], is_of_row: Callable[[str], bool]) -> None:
+    """Set the environment variables of a row."""
+    for name in os.environ.keys() - variables.keys():
+        if is_of_row(name):
+            del os.environ[name]
+    os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
+
+
+def _list_state(items: list[Any]) -> tuple[int, list[Any], tuple[Any, ...]]:
+    """Return which list it is, and what it holds."""
+    return id(items), items, tuple(items)
 
 
 def _put_path(module: Any, state: Any) -> None:
-    module.path = state[0]
-    module.path[:] = state[1]
+    _, module.path, module.path[:] = state
 
 
 def _filters(module: Any) -> Any:
-    return module.filters, tuple(module.filters), module.showwarning
+    return _list_state(module.filters), module.showwarning
 
 
 def _put_filters(module: Any, state: Any) -> None:
-    module.filters, items, function = state
-    module.filters[:] = items
+    (_, module.filters, module.filters[:]), function = state
     if (logs := cast("Any", sys.modules.get("logging"))) is not None:
         logs.captureWarnings(function is logs._showwarning)  # noqa: SLF001  (logging notes whether it is on)
     module.showwarning = function
@@ -269,31 +263,20 @@ def _put_decimal(decimal: Any, state: Any) -> None:
     context.traps.update(state[1])
 
 
-def _put_random(random: Any, state: Any) -> None:
-    random.setstate(state)
-
-
-def _put_numpy_printing(numpy: Any, options: Any) -> None:
-    numpy.set_printoptions(**options)
-
-
-def _put_sklearn(sklearn: Any, settings: Any) -> None:
-    sklearn.set_config(**settings)
-
-
-def _put_locale(locale: Any, name: Any) -> None:
-    locale.setlocale(locale.LC_ALL, name)
-
-
-def _put_recursion_limit(module: Any, limit: Any) -> None:
-    module.setrecursionlimit(limit)
-
-
 TABLE = (
-    PackageState("random numbers of Python", "random", lambda random: random.getstate(), _put_random),
+    PackageState(
+        "random numbers of Python",
+        "random",
+        lambda random: random.getstate(),
+        lambda random, state: random.setstate(state),
+    ),
     PackageState("random numbers of numpy", "numpy.random.mtrand", _numpy_random, _put_numpy_random),
     PackageState(
-        "print options of numpy", "numpy", lambda numpy: numpy.get_printoptions(), _put_numpy_printing, same=same_data
+        "print options of numpy",
+        "numpy",
+        lambda numpy: numpy.get_printoptions(),
+        lambda numpy, options: numpy.set_printoptions(**options),
+        same=same_data,
     ),
     PackageState("error settings of numpy", "numpy", _numpy_errors, _put_numpy_errors),
     PackageState(
@@ -302,16 +285,27 @@ TABLE = (
     PackageState("options of pandas", "pandas", _pandas_options, _put_pandas_options, same=same_data),
     PackageState("options of polars", "polars", _polars_options, _put_polars_options, same=same_data),
     PackageState(
-        "settings of scikit-learn", "sklearn", lambda sklearn: sklearn.get_config(), _put_sklearn, same=same_data
+        "settings of scikit-learn",
+        "sklearn",
+        lambda sklearn: sklearn.get_config(),
+        lambda sklearn, settings: sklearn.set_config(**settings),
+        same=same_data,
     ),
     PackageState("environment variables", "os", _environment, _put_environment, set_by_imports=True),
-    PackageState("sys.path", "sys", lambda sys: (sys.path, tuple(sys.path)), _put_path, True, _same_list),
-    PackageState("warning filters", "warnings", _filters, _put_filters, True, _same_list),
+    PackageState("sys.path", "sys", lambda sys: _list_state(sys.path), _put_path, set_by_imports=True, same=same_data),
+    PackageState("warning filters", "warnings", _filters, _put_filters, set_by_imports=True, same=same_data),
     PackageState("logging levels and handlers", "logging", _logging, _put_logging, set_by_imports=True),
     PackageState("decimal context", "decimal", _decimal, _put_decimal),
-    PackageState("locale", "locale", lambda locale: locale.setlocale(locale.LC_ALL), _put_locale),
+    PackageState(
+        "locale",
+        "locale",
+        lambda locale: locale.setlocale(locale.LC_ALL),
+        lambda locale, name: locale.setlocale(locale.LC_ALL, name),
+    ),
     PackageState("working folder", "os", lambda os: os.getcwd(), lambda os, path: os.chdir(path)),
-    PackageState("recursion limit", "sys", lambda sys: sys.getrecursionlimit(), _put_recursion_limit),
+    PackageState(
+        "recursion limit", "sys", lambda sys: sys.getrecursionlimit(), lambda sys, limit: sys.setrecursionlimit(limit)
+    ),
 )
 """All states of packages that undo watches. The page docs/explanation/undo.md lists their names."""
 _ROWS = {row.name: row for row in TABLE}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from agentmagic.errors import describe
 from agentmagic.log import logger
 from agentmagic.text import a_type
-from agentmagic.undo.arrow_states import memory_writers
+from agentmagic.undo.array_states import memory_writers
 from agentmagic.undo.live_states import unknown_state
 from agentmagic.undo.object_states import UNSET, Many, ObjectState
 from agentmagic.undo.own import is_own, user_variables
@@ -107,9 +107,9 @@ class Picture:
         """Copy the memory of arrays that have only a digest so far, up to `limit` bytes in all."""
         for object_id in ids:
             memory = cast("Memory | None", self.states[object_id].memory)
-            if memory is not None and memory.copy is None and memory.array.nbytes <= limit:
+            if memory is not None and memory.copy is None and memory.thing.nbytes <= limit:
                 memory.keep(copy=True)
-                limit -= memory.array.nbytes
+                limit -= memory.thing.nbytes
 
     def rebound_names(self, later: "Picture") -> set[str]:
         """Return the names that are bound to another object in a later snapshot, or that only one of the two has."""
@@ -308,7 +308,7 @@ class Camera:
         is_deep = self.everything or self.writes_past_copies
         for object_id in self._new:
             memory = cast("Memory", states[object_id].memory)
-            size = memory.array.nbytes
+            size = memory.thing.nbytes
             is_writable = object_id not in self._ids_behind_copies or size <= SMALL
             copy = is_writable and size <= limit
             if not (is_writable or is_deep or size <= SHIELDED):

@@ -11,42 +11,23 @@ import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import PurePath
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any, Literal, cast
+from types import CodeType
+from typing import TYPE_CHECKING, Any
 
-from agentmagic.runtime.exits import NAMES as EXITS
 from agentmagic.text import single_line, word_set
 from agentmagic.undo import data_types, risks
+from agentmagic.undo.ipython_lines import IPythonLines, try_parse
+from agentmagic.undo.own import SHELL_NAMES, is_of_shell
+from agentmagic.undo.scopes import TOOL_NAMESPACES, Scopes
 
 if TYPE_CHECKING:
     from agentmagic.undo.reads import OnlyReads
 
-TOOL_NAMESPACES = ("tools", "agent_tools")
-"""Names through which a program calls the tools of the turn as functions. A variable of the user hides its name."""
 READS = "It only reads."
 UNBOUNDED = "It only reads, but how long it takes is not known before: `{}`."
 LONGEST_EXPRESSION = 100
 """Characters shown of the expression that UNBOUNDED names."""
 AFTERWARDS = "When it has run, you see what it changed."
-
-SHELL_NAMES = frozenset({
-    *("exit", "quit", "open", "get_ipython"),
-    *("__builtins__", "__builtin__", "__loader__", "__spec__", "__import__"),
-})  # fmt: skip
-"""Names of functions and interpreter objects that IPython and Python put into the namespace of a notebook."""
-_SHELL_MODULES = frozenset({"IPython", "ipykernel", "_sitebuiltins", "io", "_io"})
-"""Packages of the functions in SHELL_NAMES. IPython's `open` reports `io` as its module."""
-
-
-def is_of_shell(name: str, value: object) -> bool:
-    """Return whether a name of SHELL_NAMES still has the value that IPython or Python gave it."""
-    if name not in SHELL_NAMES or name.startswith("__"):
-        return name in SHELL_NAMES
-    is_function = isinstance(value, (FunctionType, MethodType, BuiltinFunctionType))
-    modules = [value.__module__] if is_function else [base.__module__ for base in type(value).__mro__]
-    return any(str(module).partition(".")[0] in _SHELL_MODULES for module in modules)
-
 
 _DOORS = word_set(
     "exec eval query globals locals vars __import__ import_module reload run_path run_module getattr attrgetter "
@@ -64,13 +45,6 @@ _MUTATORS = word_set(
     "intersection_update symmetric_difference_update appendleft popleft extendleft rotate fill put"
 )
 """Methods of Python's and NumPy's containers that change the object."""
-
-_ESCAPED = re.compile(r"^(?P<margin>[ \t]*)(?:(?P<bound>[\w ,.\[\]'\"]+?)\s*=\s*)?(?P<mark>%%|%|!!|!)(?P<rest>.*)$")
-_CONTINUED = re.compile(r"^[ \t]*(?:[\w ,]+=\s*)?[%!](?:.*\\\n)+.*", re.MULTILINE)
-_HELP = re.compile(r"^[ \t]*(?:\?{1,2}\s*[\w.%*]+|[\w.%*]+\?{1,2})\s*;?$")
-_OPTIONS = re.compile(r"^(?:\s*-(?:[lsTD]\s+\S+|[-\w]+(?:\s+\d+)?)(?=\s|$))+")
-_INSERTED = re.compile(r"\$\w|\{")
-"""Marks a place in a shell line or magic where IPython inserts the value of an expression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +97,13 @@ def analyse(code: str, namespace: Mapping[str, Any] | None = None) -> Program:
     `namespace` is the one in which the program would run. `reading` is known only if the variables used are in
     `namespace`, and their types are those of Python or the data libraries. Without a namespace, no value is known.
     """
-    walk = _Walk(namespace or {})
-    reading = None
+    walk, reading = _Walk(namespace or {}), None
+    lines = IPythonLines(walk.record_risk)
     try:
-        tree = walk.parse(code)
+        tree = lines.parse(code)
+        walk.is_open |= lines.inserts
         walk.visit(tree)
-        is_quiet = not (walk.writes or walk.removes or walk.risks or walk.has_ipython_lines)
+        is_quiet = not (walk.writes or walk.removes or walk.risks or lines.found)
         if is_quiet:
             from agentmagic.undo.reads import reading_of  # late, because most turns run no program
 
@@ -169,16 +144,11 @@ def _is_door(name: str) -> bool:
     return name in _DOORS or bool(_HISTORY.fullmatch(name))
 
 
-Scope = Literal["function", "class", "comprehension"]
-
-
 @dataclass(slots=True)
-class _Walk:
+class _Walk(Scopes):
     """Visits the nodes of a program's syntax tree, as far as possible in the order in which they run."""
 
-    namespace: Mapping[str, Any]
     reads: set[str] = field(default_factory=set[str])
-    writes: set[str] = field(default_factory=set[str])
     removes: set[str] = field(default_factory=set[str])
     possible_names: set[str] = field(default_factory=set[str])
     """Names that the program may use, although this is not certain enough to be shown.
@@ -191,63 +161,9 @@ class _Walk:
     risks: dict[str, None] = field(default_factory=dict[str, None])
     is_open: bool = False
     """Whether the program could reach variables that it does not name."""
-    has_ipython_lines: bool = False
-    """Whether the program has IPython lines."""
-    _paths: dict[str, str] = field(default_factory=dict[str, str])
-    """The dotted paths of the objects that the program binds to names."""
-    _texts: dict[str, str | None] = field(default_factory=dict[str, str | None])
-    """The constant texts that the program binds to names; None for a name with several texts."""
-    _path_cache: dict[ast.AST | None, str] = field(default_factory=dict[ast.AST | None, str])
-    """Cache of `path`, by node."""
-    _star_modules: list[str] = field(default_factory=list[str])
-    _scopes: list[tuple[set[str], Scope]] = field(default_factory=list[tuple[set[str], Scope]])
-    """The local names of each enclosing function, class or comprehension, and which of these it is."""
-    _globals: set[str] = field(default_factory=set[str])
 
-    # -- lines of IPython ----------------------------------------------------------------------
-
-    def parse(self, code: str) -> ast.Module:
-        """Return the syntax tree of a program. IPython lines are replaced by Python, and their effects are recorded."""
-        try:
-            return ast.parse(code)
-        except SyntaxError:
-            head, _, body = code.lstrip().partition("\n")
-            if head.startswith("%%"):
-                line = self._to_python(1, head.removeprefix("%"), body)
-                is_python = head[2:].split(" ")[0] in (*risks.TIMERS, "capture")
-                return self.parse(f"{line}\n{body}" if is_python else "")
-            code = _CONTINUED.sub(lambda match: match[0].replace("\\\n", " ") + "\n" * match[0].count("\\\n"), code)
-            return ast.parse(
-                "\n".join(self._to_python(number, line) for number, line in enumerate(code.split("\n"), 1))
-            )
-
-    def _to_python(self, number: int, line: str, body: str = "") -> str:
-        """Return a Python line in place of an IPython line, and record what the IPython line does."""
-        if _HELP.match(line):
-            self.has_ipython_lines = True
-            return line[: len(line) - len(line.lstrip())] + "pass"
-        if (match := _ESCAPED.match(line)) is None:
-            return line
-        margin, target, mark, rest = match["margin"], match["bound"], match["mark"], match["rest"]
-        name, statement = rest.partition(" ")[0], _OPTIONS.sub("", rest.partition(" ")[2]).strip()
-        if mark == "%" and name == "capture" and statement.isidentifier():
-            return f"{margin}{statement} = None"
-        if mark == "%" and name in risks.TIMERS:
-            self.has_ipython_lines = True
-            if _try_parse(statement) is not None:
-                return f"{margin}{f'{target} = ' if target else ''}{statement or 'pass'}"
-            self._record_risk(number, "code", statement, "")
-        self._escape(number, mark, f"{rest}\n{body}" if body else rest)
-        return margin + (f"{target} = None" if target else "pass")
-
-    def _escape(self, number: int, mark: str, command: str) -> None:
-        self.has_ipython_lines = True
-        acts = [risks.of_shell(command)] if mark.startswith("!") else list(risks.of_magic(command))
-        self.is_open |= bool(_INSERTED.search(command))
-        for act, argument in acts:
-            self._record_risk(number, act, argument, command)
-
-    def _record_risk(self, line: int, act: str, argument: str | None, source: str) -> None:
+    def record_risk(self, line: int, act: str, argument: str | None, source: str) -> None:
+        """Record what a line does that the user should know, or which file it reads."""
         phrase = risks.phrase(act, argument, source)
         self.is_open |= act in risks.RUNS_CODE
         if act == risks.OPENS:
@@ -347,29 +263,17 @@ class _Walk:
                 if is_own or not (is_known or name in TOOL_NAMESPACES):
                     self.reads.update({name} - self.writes)
 
-    def is_exit(self, name: str) -> bool:
-        """Return whether a call of this name ends the program."""
-        is_own = is_of_shell(name, self.namespace[name]) if name in self.namespace else True
-        return name in EXITS and is_own and name not in self.writes and not self._is_local(name)
-
-    def _is_local(self, name: str) -> bool:
-        """Return whether a name is certainly a local name of an enclosing function or comprehension."""
-        return name not in self._globals and any(name in names for names, scope in self._scopes if scope != "class")
-
-    def _is_of_class(self, name: str) -> bool:
-        """Return whether an enclosing class body binds a name, which may be its own name or a global variable."""
-        return name not in self._globals and any(name in names for names, scope in self._scopes if scope == "class")
-
     def _part(self, node: ast.Attribute | ast.Subscript, *, called: bool = False) -> None:
         """Record that an attribute or an item is read, written or removed."""
         base, is_load = node.value, isinstance(node.ctx, ast.Load)
         key = self.text(node.slice) if isinstance(node, ast.Subscript) else node.attr
-        if isinstance(base, ast.Name) and base.id in TOOL_NAMESPACES and self._is_tool_namespace(base.id):
+        name = base.id if isinstance(base, ast.Name) else ""
+        if name in TOOL_NAMESPACES and self._is_free(name) and not self._is_local(name):
             self.calls.add(key or "?")
         elif self.path(base) in risks.ENVIRONMENT:
             self._callee(base)
             if isinstance(node, ast.Subscript) and is_load and (act := risks.of_environment(key)):
-                self._record_risk(node.lineno, *act, ast.unparse(node))
+                self.record_risk(node.lineno, *act, ast.unparse(node))
         else:
             self.visit(base)
         if isinstance(node, ast.Subscript):
@@ -392,27 +296,22 @@ class _Walk:
             case _:
                 self.visit(node)
 
-    def _is_tool_namespace(self, name: str) -> bool:
-        return name not in self.namespace and name not in self.writes and not self._is_local(name)
-
     def _mention(self, node: ast.Name | ast.Attribute | ast.Subscript) -> None:
         if act := risks.of_mention(self.path(node)):
-            self._record_risk(node.lineno, *act, ast.unparse(node))
+            self.record_risk(node.lineno, *act, ast.unparse(node))
 
     def _write(self, base: ast.expr) -> None:
         """Record a change to an object, under the name of the variable through which the program reaches it."""
-        while isinstance(base, (ast.Attribute, ast.Subscript)):
-            base = base.value
-        if isinstance(base, ast.Name) and not self._is_local(base.id) and not self._is_builtin(base.id):
+        base = _root(base)
+        if not isinstance(base, ast.Name) or (self._is_free(base.id) and hasattr(builtins, base.id)):
+            return
+        if not self._is_local(base.id):
             (self.possible_names if self._is_of_class(base.id) else self.writes).add(base.id)
-
-    def _is_builtin(self, name: str) -> bool:
-        return hasattr(builtins, name) and name not in self.namespace and name not in self.writes
 
     def _call(self, node: ast.Call) -> None:
         func, path = node.func, self.path(node.func)
         for act, argument in risks.ProgramCall(path, node, self.path, self.text).acts():
-            self._record_risk(node.lineno, act, argument, ast.unparse(node))
+            self.record_risk(node.lineno, act, argument, ast.unparse(node))
         self._callee(func)
         self._all([*node.args, *node.keywords])
         first_text = self.text(node.args[0]) if node.args else None
@@ -420,7 +319,7 @@ class _Walk:
             case ast.Name(id="getattr") if len(node.args) > 1:
                 attribute = self.text(node.args[1])
                 self.is_open |= attribute is None or attribute in _DOORS
-            case ast.Name(id="eval" | "exec") if path == func.id and (tree := _try_parse(first_text or "")):
+            case ast.Name(id="eval" | "exec") if path == func.id and (tree := try_parse(first_text or "")):
                 self.visit(tree)
             case ast.Attribute(attr="eval" | "query"):
                 self.is_open |= first_text is None or "@" in first_text or path == "pandas.eval"
@@ -438,8 +337,7 @@ class _Walk:
         """Return whether a method certainly changes its object: a changing method of a container, or `inplace=True`."""
         if any(keyword.arg == "inplace" and ast.unparse(keyword.value) == "True" for keyword in node.keywords):
             return True
-        while isinstance(base, (ast.Attribute, ast.Subscript)):
-            base = base.value
+        base = _root(base)
         value = self.namespace.get(base.id) if isinstance(base, ast.Name) else None
         return method in _MUTATORS and data_types.is_container(value)
 
@@ -460,164 +358,27 @@ class _Walk:
             else:
                 self._bind(name)
             if (act := risks.of_mention(self._paths[name])) and act[0] == "ends":
-                self._record_risk(node.lineno, *act, f"from {module} import {alias.name}")
-
-    # -- what expressions stand for ------------------------------------------------------------
-
-    def path(self, node: ast.AST | None) -> str:
-        """Return the dotted path of the object that an expression stands for, such as `os.remove`.
-
-        The path is "" if unknown.
-        """
-        if (path := self._path_cache.get(node)) is None:
-            path = self._path_cache[node] = self._resolve_path(node)
-        return path
-
-    def _resolve_path(self, node: ast.AST | None) -> str:  # noqa: C901, PLR0911  (one arm for each kind)
-        match node:
-            case ast.Name(id=name):
-                return self._path_of_name(name)
-            case ast.Attribute(attr="parent" | "absolute" | "resolve"):
-                return self.path(node.value)
-            case ast.Attribute():
-                return f"{self.path(node.value)}.{node.attr}"
-            case ast.NamedExpr() | ast.Await():
-                return self.path(node.value)
-            case ast.BinOp(op=ast.Div()):
-                return base if (base := self.path(node.left)).endswith("Path()") else ""
-            case ast.Subscript(value=ast.Attribute(attr="modules", value=ast.Name(id="sys"))):
-                return self.text(node.slice) or ""
-            case ast.Subscript(value=ast.Attribute(attr="__dict__", value=of) | ast.Call(ast.Name(id="vars"), [of])):
-                return f"{self.path(of)}.{self.text(node.slice) or ''}"
-            case ast.Call(ast.Name(id="getattr"), [of, name, *_]):
-                return f"{self.path(of)}.{self.text(name) or ''}"
-            case ast.Call(ast.Name(id="__import__") | ast.Attribute(attr="import_module"), [name, *_]):
-                return self.text(name) or ""
-            case ast.Call():
-                path = self.path(node.func)
-                path = f"{path.removesuffix('.home').removesuffix('.cwd')}" if "Path." in path else path
-                last = path.rpartition(".")[2]
-                return f"{path}()" if last[:1].isupper() or last in ("get_ipython", "open") else ""
-            case _:
-                return ""
-
-    def _path_of_name(self, name: str) -> str:
-        if name in self._paths:
-            return self._paths[name]
-        if self._is_local(name):
-            return ""
-        if name in self.namespace and not is_of_shell(name, self.namespace[name]):
-            return _path_of_value(self.namespace[name])
-        name = {"np": "numpy", "pd": "pandas"}.get(name, name)
-        candidates = (f"{module}.{name}" for module in self._star_modules)
-        return next((path for path in candidates if risks.entry(path)), name if name not in self.writes else "")
-
-    def text(self, node: ast.AST | None) -> str | None:  # noqa: PLR0911  (one arm for each kind)
-        """Return the constant text that an expression stands for, or None.
-
-        In an f-string, expressions without a constant text stay in braces.
-        """
-        match node:
-            case ast.Constant(value=str(text)):
-                return text
-            case ast.Name(id=name) if name in self._texts or self._is_local(name):
-                return self._texts.get(name)
-            case ast.Name(id=name):
-                value = self.namespace.get(name)
-                return value if type(value) is str else str(value) if isinstance(value, PurePath) else None
-            case ast.BinOp(op=ast.Add() | ast.Div() as op):
-                left, right = self.text(node.left), self.text(node.right)
-                mark = "/" if isinstance(op, ast.Div) else ""
-                return None if left is None or right is None else f"{left}{mark}{right}"
-            case ast.JoinedStr():
-                return "".join(self.text(part) or "" for part in node.values)
-            case ast.FormattedValue():
-                return (
-                    value_text
-                    if (value_text := self.text(node.value)) is not None
-                    else f"{{{ast.unparse(node.value)}}}"
-                )
-            case ast.List() | ast.Tuple() if node.elts:
-                parts = [self.text(part) for part in node.elts]
-                return " ".join(part or "…" for part in parts) if any(parts) else None
-            case ast.Call() if self.path(node.func).endswith(("Path", "path.join", ".text")) and node.args:
-                parts = [self.text(part) for part in node.args]
-                return None if None in parts else "/".join(cast("list[str]", parts))
-            case _:
-                return None
-
-    # -- names ---------------------------------------------------------------------------------
-
-    def _follow(self, target: ast.expr, value: ast.expr | None) -> None:
-        """Record the dotted path and the constant text of the value that is assigned to a name, if known."""
-        if isinstance(target, ast.Name):
-            path, text = self.path(value), self.text(value)
-            if path and not path.startswith("."):
-                self._paths[target.id] = path
-            self._texts[target.id] = text if self._texts.get(target.id, text) == text else None
-
-    def _bind(self, name: str) -> None:
-        is_inner = any(scope != "comprehension" or name in names for names, scope in self._scopes)
-        if name in self._globals or not is_inner:
-            self.writes.add(name)
-
-    @contextmanager
-    def _scope(self, names: Iterable[str], scope: Scope = "function") -> Generator[None]:
-        outer = set(self._globals)
-        self._scopes.append((set(names), scope))
-        try:
-            yield
-        finally:
-            self._scopes.pop()
-            self._globals = outer
+                self.record_risk(node.lineno, *act, f"from {module} import {alias.name}")
 
     @contextmanager
     def _function(self, parameters: ast.arguments, body_names: Iterable[str]) -> Generator[None]:
-        """Enter the scope of a function. Parameter defaults are visited first, because they are evaluated outside."""
-        all_parameters = [
-            *parameters.posonlyargs,
-            *parameters.args,
-            *parameters.kwonlyargs,
-            *filter(None, (parameters.vararg, parameters.kwarg)),
-        ]
-        self._all(
-            [
-                *parameters.defaults,
-                *filter(None, parameters.kw_defaults),
-                *filter(None, (parameter.annotation for parameter in all_parameters)),
-            ]
-        )
-        with self._scope([*body_names, *(parameter.arg for parameter in all_parameters)]):
+        """Enter the scope of a function. Defaults and annotations of parameters are visited outside."""
+        self._all(ast.iter_child_nodes(parameters))
+        own_names = [node.arg for node in ast.iter_child_nodes(parameters) if isinstance(node, ast.arg)]
+        with self._scope([*body_names, *own_names]):
             yield
+
+
+def _root(node: ast.expr) -> ast.expr:
+    """Return the expression of whose parts or items a part is."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node
 
 
 def _hands_on(node: ast.Call) -> bool:
     """Return whether a call passes arguments to a method named in a text, as in `apply("eval", expr=text)`."""
     return len(node.args) > 2 or any(keyword.arg in ("args", "expr", None) for keyword in node.keywords)  # noqa: PLR2004
-
-
-def _try_parse(code: str) -> ast.Module | None:
-    try:
-        return ast.parse(code.strip())
-    except (SyntaxError, ValueError):
-        return None
-
-
-def _path_of_value(value: object) -> str:
-    """Return the dotted path of a module, function or class. For another object, add "()" to that of its class.
-
-    The path is "" for a class or function of the notebook, and for an object of such a class or of a built-in one.
-    """
-    if isinstance(value, ModuleType):
-        return str(value.__name__)
-    is_named = isinstance(value, (type, FunctionType, BuiltinFunctionType))
-    kind: Any = value if is_named else type(value)
-    module = str(kind.__module__).partition(".")[0]
-    module, name = {"posix": "os", "nt": "os"}.get(module, module), str(kind.__name__)
-    if module in ("__main__", "builtins"):
-        return name if module == "builtins" and is_named else ""
-    name = "Path" if module == "pathlib" else name
-    return f"{module}.{name}{'' if is_named else '()'}"
 
 
 def _type_parameters(node: ast.AST) -> list[ast.AST]:

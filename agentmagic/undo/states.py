@@ -8,7 +8,7 @@ from functools import cache, partial
 from types import CellType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
-from agentmagic.undo import code_states, live_states
+from agentmagic.undo import array_states, code_states, live_states, table_states
 from agentmagic.undo.object_states import (
     CONTAINERS,
     HEAP_TYPE,
@@ -19,7 +19,6 @@ from agentmagic.undo.object_states import (
     with_attributes,
 )
 from agentmagic.undo.own import OUTSIDE, is_own
-from agentmagic.undo.table_states import library_maker
 
 Maker = Callable[[Any], ObjectState | None]
 
@@ -36,6 +35,7 @@ _NAMES = {
     "decimal": "Decimal",
     "fractions": "Fraction",
     "uuid": "UUID",
+    "os": "_Environ",
     "re": "Pattern Match",
     "weakref": "ReferenceType WeakMethod KeyedRef",
     "_abc": "_abc_data",
@@ -51,7 +51,7 @@ _NAMES = {
     "matplotlib": "RendererAgg FT2Font",
 }
 _UNCHANGING = frozenset((package, name) for package, names in _NAMES.items() for name in names.split())
-"""Types that undo ignores, each with its package: their objects are immutable, or not data of the notebook."""
+"""Types that undo ignores, with their packages: they are immutable, not data of the notebook, or states of packages."""
 _OFFSETS = "pandas._libs.tslibs.offsets"
 """Module of the time offsets of pandas, such as `Day`, which are immutable."""
 
@@ -83,6 +83,45 @@ def maker_of(kind: type[Any]) -> Maker | None:
 def can_change(things: Collection[Any]) -> bool:
     """Return whether one of these objects can change, or can hold an object that can change."""
     return any(map(_may_change, set(map(type, things))))
+
+
+@cache
+def library_maker(kind: type[Any]) -> Maker | None:  # noqa: PLR0911  (one return for each type)
+    """Return the function that makes states for a type of NumPy, pandas and so on, or None for another type."""
+    origins = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
+    match next((origin for origin in origins if origin[0] in _LIBRARIES), ("", "")):
+        case "numpy", _:
+            return _numpy_maker(kind)
+        case "pyarrow", _:
+            library = sys.modules["pyarrow.lib"]
+            data = (library.Buffer, library.Array, library.ChunkedArray, library.Table, library.RecordBatch)
+            return array_states.arrow_state if issubclass(kind, data) else None
+        case "pandas", "DataFrame" | "Series":
+            return table_states.table_state
+        case "pandas", name if name.endswith("Index"):
+            return table_states.index_state
+        case "pandas", _ if issubclass(kind, sys.modules["pandas"].api.extensions.ExtensionArray):
+            return table_states.extension_state
+        case "pandas", _ if kind.__module__.startswith("pandas.") and kind.__dictoffset__:
+            return table_states.holder_state
+        case "polars", "DataFrame" | "Series":
+            return table_states.polars_state
+        case "sklearn", _:
+            return live_states.compiled_maker(kind)
+        case _:
+            return None
+
+
+_LIBRARIES = frozenset({"numpy", "pandas", "polars", "pyarrow", "sklearn"})
+
+
+def _numpy_maker(kind: type[Any]) -> Maker | None:
+    numbers = sys.modules["numpy"]
+    if issubclass(kind, numbers.ndarray):
+        return array_states.array_state
+    if issubclass(kind, (numbers.random.Generator, numbers.random.RandomState, numbers.random.BitGenerator)):
+        return live_states.random_state
+    return array_states.dtype_state if issubclass(kind, numbers.dtype) else None
 
 
 def copy_into(thing: Any, value: Any) -> bool:

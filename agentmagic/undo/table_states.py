@@ -1,14 +1,11 @@
 """Makes the states (`ObjectState`) of pandas tables and polars frames, which undo compares and restores."""
 
 import sys
-from collections.abc import Collection, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Collection
+from typing import Any, cast
 
-from agentmagic.undo.array_states import LONGEST, Maker, form_of, numpy_maker, root_of
-from agentmagic.undo.arrow_states import arrow_memory, arrow_state, is_data_of_arrow
-from agentmagic.undo.compiled_states import compiled_maker
-from agentmagic.undo.object_states import MemoryBlock, ObjectState
+from agentmagic.undo.array_states import LONGEST, arrow_memory, form_of, root_of
+from agentmagic.undo.object_states import MemoryBlock, Named, ObjectState
 
 _CACHES = frozenset({"_mgr", "_cache", "_id", "_engine", "_flags", "_references"})
 """Attributes of tables and indexes that are not part of their value, or that are kept in another way."""
@@ -16,36 +13,40 @@ _ARRAYS = ("_ndarray", "_data", "_mask", "_left", "_right", "_sparse_values")
 """Attributes of pandas extension arrays that hold NumPy arrays."""
 
 
-class _TableState(ObjectState):
-    """The state of a pandas frame or series: axes, attributes, arrays of objects, and a copy that pandas never changes.
+class _Holder(Named):
+    """The state of a pandas object: its attributes without caches."""
 
-    `data` has the names of the attributes, the number of axes, the form of the blocks (arrays of columns), and
-    the copy.
-    """
-
-    def same(self, other: ObjectState) -> bool:
-        return self.data[:-1] == other.data[:-1] and self.same_refs(other)
-
-    def restore(self) -> None:
-        names, axes, (_, duplicates), (copy, columns) = self.data
-        self.thing.flags._allows_duplicate_labels = duplicates  # noqa: SLF001  (setting it checks the labels first)
-        _restore_attributes(self.thing, names, self.refs[axes:])
-        manager = copy.copy(deep=False)
-        manager.axes = list(self.refs[:axes])
-        for place, column in columns.items():
-            manager.blocks[place].values = column
-        self.thing.__dict__["_mgr"] = manager
-
-
-class _Holder(ObjectState):
-    """The state of another pandas object, such as an index: its attributes without caches; `data` are their names."""
-
-    def restore(self) -> None:
-        _restore_attributes(self.thing, self.data, self.refs)
+    @staticmethod
+    def read(thing: Any) -> dict[str, Any]:
+        return {name: value for name, value in thing.__dict__.items() if name not in _CACHES}
 
     def refresh(self) -> None:
         """Clear the caches of the pandas object, such as the engine that finds labels."""
         self.thing.__dict__.get("_cache", {}).clear()
+
+
+class _TableState(_Holder):
+    """The state of a pandas frame or series: attributes, axes, arrays of objects, and a copy that pandas never changes.
+
+    `form` is the form of the blocks (arrays of columns), and whether labels can stand twice. `copy` is the copy of the
+    manager of the blocks. `columns` are the blocks that Arrow holds, by their place.
+    """
+
+    form: tuple[Any, bool] = ((), True)
+    copy: Any = None
+    columns: dict[int, Any]
+
+    def same(self, other: ObjectState) -> bool:
+        return isinstance(other, _TableState) and self.form == other.form and super().same(other)
+
+    def restore(self) -> None:
+        self.thing.flags._allows_duplicate_labels = self.form[1]  # noqa: SLF001  (setting it checks the labels first)
+        super().restore()
+        manager = self.copy.copy(deep=False)
+        manager.axes = list(self.refs[len(self.data) :][: len(manager.axes)])
+        for place, column in self.columns.items():
+            manager.blocks[place].values = column
+        self.thing.__dict__["_mgr"] = manager
 
 
 class _Polars(ObjectState):
@@ -96,40 +97,8 @@ def _series_memory(series: Any) -> list[MemoryBlock]:
     return [(array.__array_interface__["data"][0], array.nbytes) for array in arrays]
 
 
-@cache
-def library_maker(kind: type[Any]) -> Maker | None:  # noqa: PLR0911  (one return for each type)
-    """Return the function that makes states for a type of NumPy, pandas and so on, or None for another type."""
-    match _origin(kind):
-        case "numpy", _:
-            return numpy_maker(kind)
-        case "pyarrow", _:
-            return arrow_state if is_data_of_arrow(kind) else None
-        case "pandas", "DataFrame" | "Series":
-            return _table
-        case "pandas", name if name.endswith("Index"):
-            return _index
-        case "pandas", _ if issubclass(kind, sys.modules["pandas"].api.extensions.ExtensionArray):
-            return _extension_array
-        case "pandas", _ if kind.__module__.startswith("pandas.") and kind.__dictoffset__:
-            return _holder
-        case "polars", "DataFrame" | "Series":
-            return _polars
-        case "sklearn", _:
-            return compiled_maker(kind)
-        case _:
-            return None
-
-
-def _origin(kind: type[Any]) -> tuple[str, str]:
-    """Return the library and the name of the first class in the MRO that belongs to a library in `_LIBRARIES`."""
-    origins = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
-    return next((origin for origin in origins if origin[0] in _LIBRARIES), ("", ""))
-
-
-_LIBRARIES = frozenset({"numpy", "pandas", "polars", "pyarrow", "sklearn"})
-
-
-def _table(thing: Any) -> ObjectState:
+def table_state(thing: Any) -> ObjectState:
+    """Return the state of a frame or series of pandas, for undo."""
     manager = thing._mgr  # noqa: SLF001  (pandas has no public way to put a table's content back)
     forms: list[Any] = []
     memory: list[Any] = []
@@ -150,38 +119,28 @@ def _table(thing: Any) -> ObjectState:
         objects += [part._pa_array for part in arrow]  # noqa: SLF001
         if arrow:
             columns[place] = block.values
-    attributes = _attributes(thing)
-    form = (forms, thing.flags.allows_duplicate_labels)
-    data = (tuple(attributes), len(manager.axes), form, (manager.copy(deep=False), columns))
-    return _TableState(
-        thing, (*manager.axes, *attributes.values(), *objects), data, arrays_copied_on_write=tuple(memory)
-    )
+    state = cast("_TableState", _TableState.of(thing, *manager.axes, *objects))
+    state.form, state.copy = (forms, thing.flags.allows_duplicate_labels), manager.copy(deep=False)
+    state.columns, state.arrays_copied_on_write = columns, tuple(memory)
+    return state
 
 
-def _attributes(thing: Any) -> dict[str, Any]:
-    return {name: value for name, value in thing.__dict__.items() if name not in _CACHES}
+holder_state = _Holder.of
+"""Makes the state of an object of pandas that holds others, such as a group."""
 
 
-def _restore_attributes(thing: Any, names: Sequence[str], values: Sequence[Any]) -> None:
-    for name in _attributes(thing).keys() - set(names):
-        del thing.__dict__[name]
-    thing.__dict__.update(zip(names, values, strict=False))
+def index_state(thing: Any) -> ObjectState:
+    """Return the state of an index of pandas, for undo."""
+    state = holder_state(thing)
+    parts = _parts(thing.__dict__.get("_data"))
+    state.arrays_copied_on_write = tuple(root_of(part) for part in parts if not _is_arrow(part))
+    return state
 
 
-def _holder(thing: Any) -> ObjectState:
-    attributes = _attributes(thing)
-    return _Holder(thing, tuple(attributes.values()), tuple(attributes))
-
-
-def _index(thing: Any) -> ObjectState:
-    attributes = _attributes(thing)
-    memory = tuple(root_of(part) for part in _parts(thing.__dict__.get("_data")) if not _is_arrow(part))
-    return _Holder(thing, tuple(attributes.values()), tuple(attributes), arrays_copied_on_write=memory)
-
-
-def _extension_array(thing: Any) -> ObjectState:
+def extension_state(thing: Any) -> ObjectState:
+    """Return the state of an extension array of pandas, for undo."""
     if _is_arrow(thing):
-        return _holder(thing)
+        return holder_state(thing)
     parts = _parts(thing)
     problem = "" if parts else f"it holds an array of {thing.dtype}, which cannot be kept"
     frequency = getattr(thing, "_freq", None)  # None in pandas 3: there, the index has the frequency
@@ -207,7 +166,8 @@ def _is_text(dtype: Any) -> bool:
     return dtype.kind == "O" and str(dtype).startswith("str")
 
 
-def _polars(thing: Any) -> ObjectState:
+def polars_state(thing: Any) -> ObjectState:
+    """Return the state of a frame or series of polars, for undo."""
     if any(str(series.dtype) == "Object" for series in _series_of(thing)):
         return ObjectState(thing, problem="it holds a column of Python objects, which polars does not copy")
     return _Polars(thing, data=thing.clone())

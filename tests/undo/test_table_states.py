@@ -214,7 +214,7 @@ def test_an_object_that_cannot_be_read_is_named_and_the_others_are_put_back(make
 
 def test_an_array_that_cannot_be_copied_is_named_and_the_others_are_put_back(monkeypatch: pytest.MonkeyPatch):
     def refuse(memory: Any, **_: bool) -> None:
-        if memory.array.size == 3:
+        if memory.thing.size == 3:
             raise MemoryError("no room")
         keep_memory(memory, **_)
 

@@ -16,7 +16,8 @@ from agentmagic.messages import ToolDef, ToolResult
 from agentmagic.text import clip, single_line
 from agentmagic.tools.base import NO_OUTPUT, Effects, Tool, ToolContext, result
 from agentmagic.tools.functions import function_tool
-from agentmagic.undo.program import TOOL_NAMESPACES, analyse
+from agentmagic.undo.program import analyse
+from agentmagic.undo.scopes import TOOL_NAMESPACES
 
 MOST_FUNCTIONS = 60
 """Maximum number of functions that the description of the tool lists."""
