@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import is_
+from operator import eq, is_
 from types import ModuleType
 from typing import Any, cast
 
@@ -61,7 +61,7 @@ class PackageState:
     read: Callable[[Any], Any]
     put: Callable[[Any, Any], None]
     set_by_imports: bool = False
-    same: Callable[[Any, Any], bool] = same_data
+    same: Callable[[Any, Any], bool] = eq
 
 
 # -- rows: each function gets the loaded module of its row -----------------------------------------------------
@@ -175,7 +175,9 @@ def _is_of_environment(name: str) -> bool:
 
 def _environment(_: Any) -> Any:
     variables = dict(os.environ)
-    return {name: value for name, value in variables.items() if _is_of_environment(name)}, time.tzname
+    if "polars" in sys.modules:
+        variables = {name: value for name, value in variables.items() if _is_of_environment(name)}
+    return variables, time.tzname
 
 
 def _put_environment(_: Any, state: Any) -> None:
@@ -220,9 +222,13 @@ _NEW_LOGGER = (0, False, True, (), ())
 
 def _logging(module: Any) -> Any:
     root = module.root
-    loggers = {name: one for name, one in dict(root.manager.loggerDict).items() if isinstance(one, module.Logger)}
-    states = {name: _logger(one) for name, one in loggers.items() if name.partition(".")[0] != "agentmagic"}
-    states = {"": _logger(root)} | {name: state for name, state in states.items() if state != _NEW_LOGGER}
+    states = {"": _logger(root)}
+    for name, one in dict(root.manager.loggerDict).items():
+        is_new = not isinstance(one, module.Logger) or (
+            not (one.level or one.disabled or one.handlers or one.filters) and one.propagate
+        )
+        if not is_new and name.partition(".")[0] != "agentmagic":
+            states[name] = _logger(one)
     return root.manager.disable, states, {one: one.level for state in states.values() for one in state[3]}
 
 
@@ -276,8 +282,8 @@ TABLE = (
     PackageState(
         "settings of matplotlib", "matplotlib", _matplotlib_settings, _put_matplotlib_settings, same=_same_settings
     ),
-    PackageState("options of pandas", "pandas", _pandas_options, _put_pandas_options),
-    PackageState("options of polars", "polars", _polars_options, _put_polars_options),
+    PackageState("options of pandas", "pandas", _pandas_options, _put_pandas_options, same=same_data),
+    PackageState("options of polars", "polars", _polars_options, _put_polars_options, same=same_data),
     PackageState(
         "settings of scikit-learn",
         "sklearn",
@@ -286,8 +292,8 @@ TABLE = (
         same=same_data,
     ),
     PackageState("environment variables", "os", _environment, _put_environment, set_by_imports=True),
-    PackageState("sys.path", "sys", lambda sys: _list_state(sys.path), _put_path, set_by_imports=True),
-    PackageState("warning filters", "warnings", _filters, _put_filters, set_by_imports=True),
+    PackageState("sys.path", "sys", lambda sys: _list_state(sys.path), _put_path, set_by_imports=True, same=same_data),
+    PackageState("warning filters", "warnings", _filters, _put_filters, set_by_imports=True, same=same_data),
     PackageState("logging levels and handlers", "logging", _logging, _put_logging, set_by_imports=True),
     PackageState("decimal context", "decimal", _decimal, _put_decimal),
     PackageState(

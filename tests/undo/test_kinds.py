@@ -83,6 +83,7 @@ PUT_BACK = [
     ("it = 1", "random.seed(5)", "random.getstate()"),
     ("def it(): return __import__('numpy').random.rand()", "it()", "str(np.random.get_state())"),
     ("it = 1", "os.environ['AGENTMAGIC_MADE'] = '1'", "os.environ.get('AGENTMAGIC_MADE')"),
+    ("it = os.environ", "it['AGENTMAGIC_MADE'] = '1'", "os.environ.get('AGENTMAGIC_MADE')"),
     ("it = 1", "plt.rcParams['figure.dpi'] = 33", "plt.rcParams['figure.dpi']"),
     ("it = 1", "pd.options.display.max_rows = 5", "pd.options.display.max_rows"),
     ("it = 1", "math.pi = 3", "math.pi"),
@@ -96,6 +97,7 @@ PUT_BACK = [
 CHANGED = "was changed and cannot be put back"
 NAMED = [
     ("it = threading.Lock()", "it.acquire()", f"it holds a lock, which {CHANGED}"),
+    ("it = threading.Thread()", "it.note = 1", f"it holds a Thread, which {CHANGED}"),
     ("it = queue.SimpleQueue()", "it.put(1)", "it holds a SimpleQueue, which cannot be watched"),
     ("it = sqlite3.connect(':memory:')", "it.commit()", "it holds a Connection, which cannot be watched"),
     ("it = (one for one in range(9))", "next(it)", f"it holds a generator, which {CHANGED}"),
