@@ -457,6 +457,13 @@ def check_schema(name: str, parameters: Mapping[str, Any]) -> str | None:
     return None
 
 
+def is_schema(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema has the form of JSON Schema 2020-12. Its references and patterns are not checked."""
+    import jsonschema_rs
+
+    return jsonschema_rs.meta.is_valid(dict(schema))
+
+
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0][:300]
 

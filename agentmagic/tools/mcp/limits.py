@@ -179,11 +179,12 @@ NAMED_SCHEMAS = frozenset(
 )
 """Keywords of JSON Schema whose value is an object of schemas, with keys that the server chooses."""
 _DEFINITION_KEYWORDS = frozenset({"$defs", "definitions"})
-_LIST_KEYWORDS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
-_SINGLE_KEYWORDS = frozenset(
-    {"not", "if", "then", "else", "items", "additionalProperties", "additionalItems", "contains"}
+LIST_KEYWORDS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+SINGLE_KEYWORDS = frozenset(
+    {"not", "if", "then", "else", "items", "additionalProperties", "contains"}
     | {"propertyNames", "unevaluatedProperties", "unevaluatedItems"}
 )
+"""Keywords whose value is a list of schemas, and those whose value is one schema."""
 # Schemas under these keywords check the same value as the schema around them. If one of them refers back to that
 # schema, the check never ends.
 _IN_PLACE = frozenset({"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"})
@@ -291,7 +292,7 @@ def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             continue  # Definitions are counted at each reference to them.
         if keyword in NAMED_SCHEMAS and isinstance(value, Mapping):
             yield from ((keyword, child) for child in cast("Mapping[str, Any]", value).values())
-        elif keyword in _LIST_KEYWORDS and isinstance(value, list):
+        elif isinstance(value, list) and keyword in LIST_KEYWORDS | {"items"}:
             yield from ((keyword, child) for child in cast("list[Any]", value))
-        elif keyword in _SINGLE_KEYWORDS:
+        elif keyword in SINGLE_KEYWORDS | {"additionalItems"}:
             yield keyword, value

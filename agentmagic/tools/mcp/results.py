@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from agentmagic.text import single_line
-from agentmagic.tools.mcp import keywords, limits
+from agentmagic.tools.mcp import limits
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -83,11 +83,6 @@ def _single_blocks(entries: list[Any]) -> Iterator[Any]:
 
 
 def _repair_call(result: Json, *, modern: bool) -> None:
-    if "isError" in result:
-        try:
-            result["isError"] = keywords.flag(result["isError"])
-        except keywords.Meaningless:
-            del result["isError"]
     content = result.get("structuredContent", {})
     if not modern and not isinstance(content, Mapping):
         result["structuredContent"] = {

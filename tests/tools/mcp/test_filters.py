@@ -187,7 +187,7 @@ def test_events_are_passed_on_one_by_one_each_within_its_limits_and_half_a_chara
 def test_a_schema_keeps_what_a_call_must_match_and_its_words_are_clean():
     hidden = "a\u200bb"
     schema = {
-        "description": [hidden, "c"],
+        "description": f"{hidden} c",
         "properties": {hidden: {"title": hidden, "const": hidden, "default": hidden}},
     }
     (tool,) = mended("tools/list", {}, {"tools": [{"name": "any", "inputSchema": schema}]})["tools"]

@@ -80,7 +80,6 @@ def test_a_block_out_of_shape_loses_only_what_is_wrong(given, left):
         ({"content": None, "isError": None, "structuredContent": None}, {"content": []}),
         ({"content": "words"}, {"content": [WORDS]}),
         ({"content": [None, WORDS]}, {"content": [WORDS]}),
-        ({"content": [], "isError": "true"}, {"content": [], "isError": True}),
         ({"content": [], "isError": "perhaps", "_meta": [], "resultType": 7}, {"content": []}),
         ({"structuredContent": {"a": 1}}, {"content": [], "structuredContent": {"a": 1}}),
         ({"structuredContent": [1]}, {"content": [], "structuredContent": {"result": [1]}}),
