@@ -116,7 +116,7 @@ class RunView(Protocol):
 
 
 class MapView(Protocol):
-    """The display of a map (one prompt for many rows), below the code that started it."""
+    """The display of a map, below the code that started it."""
 
     def begin(self, run: Any) -> None:
         """Start to show a `MapRun`."""
@@ -210,7 +210,7 @@ class Host(Protocol):
 
 
 class ScriptMapView(MapView):
-    """Displays a map (one prompt for many rows) as a progress bar in the terminal of a script."""
+    """Displays a map as a progress bar in the terminal of a script."""
 
     def __init__(self) -> None:
         self._bar = TerminalBar(sys.stderr)
@@ -237,7 +237,7 @@ class ScriptMapView(MapView):
 class ScriptHost(Host):
     """The host of a Python script: no runs are shown, nobody answers questions, and tools' output is not captured.
 
-    Only a map (one prompt for many rows) is shown, as a progress bar, if stderr is a terminal.
+    Only a map is shown, as a progress bar, if stderr is a terminal.
     """
 
     takes_tools = False

@@ -272,7 +272,7 @@ class Session:
 
     @property
     def running_map(self) -> MapRun | None:
-        """The map (one prompt for many rows) that was started last, if it is still running, else None."""
+        """The map that was started last, if it is still running, else None."""
         return None if self._map is None or self._map.done else self._map
 
     # -- proposed cells ------------------------------------------------------------------------
@@ -407,7 +407,7 @@ class Session:
 
     @property
     def last_map(self) -> MapResult | None:
-        """The results so far of the last map (one prompt for many rows), which may still run, or None without a map."""
+        """The results so far of the last map, which may still run, or None without a map."""
         return None if self._map is None else self._map.so_far()
 
     def begin_map(
@@ -419,7 +419,7 @@ class Session:
         toolsets: Sequence[Toolset] | None = None,
         view: MapView | None = None,
     ) -> MapRun:
-        """Start a map (one prompt for many rows) as `start_map` does, for a front end.
+        """Start a map as `start_map` does, for a front end.
 
         `toolsets` replaces the agent's sources of tools. `view` shows the map; by default, the host's view shows it.
         """

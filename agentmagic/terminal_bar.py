@@ -1,4 +1,4 @@
-"""A progress bar in a terminal for a map (one prompt for many rows)."""
+"""A progress bar in a terminal for a map."""
 
 from typing import Any, TextIO
 

@@ -72,7 +72,7 @@ class AgentTurnFields(TypedDict):
 
 
 class RowFields(TypedDict):
-    """The fields of `TurnContext` that belong to a row of a map (one prompt for many rows)."""
+    """The fields of `TurnContext` that belong to a row of a map."""
 
     model: Model
     prompt: Message

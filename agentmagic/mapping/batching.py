@@ -1,4 +1,4 @@
-"""Sends the rows of a map (one prompt for many rows) to the provider's batch API, at half the price.
+"""Sends the rows of a map to the provider's batch API, at half the price.
 
 The answers can be collected later, also by another kernel.
 """
@@ -32,7 +32,7 @@ WAIT_FACTOR = 1.5
 
 
 class BatchedRows:
-    """The rows of a map (one prompt for many rows) that are in a batch of the provider, or wait to be sent in one.
+    """The rows of a map that are in a batch of the provider, or wait to be sent in one.
 
     Raises UsageError if the provider has no batch API, if the map has tools, or if it has no file for the batch ids.
     """

@@ -1,4 +1,4 @@
-"""The costs of a map (one prompt for many rows): cost and tokens are reserved for the requests of its rows."""
+"""The costs of a map: cost and tokens are reserved for the requests of its rows."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from agentmagic.providers.registry import address_of, priced
 
 
 class Costs:
-    """Estimates the largest possible cost of a map's requests (one prompt for many rows), and reserves it in meters.
+    """Estimates the largest possible cost of a map's requests, and reserves it in meters.
 
     The most that a request can use is reserved before it is sent. If too little remains, the request waits until other
     requests end and release what they did not use. All methods must be called on one event loop.

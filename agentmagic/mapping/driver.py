@@ -1,4 +1,4 @@
-"""Asks the rows of a map (one prompt for many rows), each in its own turn.
+"""Asks the rows of a map, each in its own turn.
 
 Rows are asked on the engine thread, as many at a time as rate limits and budgets allow.
 """
@@ -41,7 +41,7 @@ LOOK_AHEAD = 2
 
 
 class Driver:
-    """Asks the rows of a map (one prompt for many rows) on the engine thread; their outcomes go to the `Ledger`."""
+    """Asks the rows of a map on the engine thread; their outcomes go to the `Ledger`."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.reader = RowReader(ledger.work, ledger.tally)

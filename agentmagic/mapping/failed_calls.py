@@ -1,4 +1,4 @@
-"""Says which calls of tools failed in the rows of a map (one prompt for many rows). Such a row can have an answer."""
+"""Says which calls of tools failed in the rows of a map. Such a row can have an answer."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""The file that stores the answers of a map (one prompt for many rows), so that no answer is paid for twice.
+"""The file that stores the answers of a map, so that no answer is paid for twice.
 
 Each line is JSON. The first line describes the request that all rows share. If a later line does so too, all rows were
 asked again from there. The key of a row is written before it is asked, its events and outcome when it has ended. Lines
@@ -75,7 +75,7 @@ class RowAsked:
 
 @dataclass(frozen=True, slots=True)
 class RowLog:
-    """A line of a map's file (one prompt for many rows): the events of a row whose turn has ended."""
+    """A line of a map's file: the events of a row whose turn has ended."""
 
     type: ClassVar[str] = "row_log"
     key: str
@@ -121,7 +121,7 @@ def _lines() -> "SchemaValidator":
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The request that all rows of a map (one prompt for many rows) share. `parts` has a digest of each part."""
+    """The request that all rows of a map share. `parts` has a digest of each part."""
 
     prompt: str
     model: str
@@ -139,7 +139,7 @@ class Recipe:
 
 
 class MapFile:
-    """The file of one map (one prompt for many rows), open for appending, and its content for the current request.
+    """The file of one map, open for appending, and its content for the current request.
 
     `outcomes` has the last outcome of each row, by key. `doubtful_keys` has the keys of rows that were asked and have
     no outcome, `repeated_keys` the keys of rows that were asked again after that. `batches` has the keys of rows that
@@ -308,7 +308,7 @@ def decode_line(text: bytes) -> Line | None:
 
 
 def _is_map_file(path: Path) -> bool:
-    """Return whether a file stores a map (one prompt for many rows).
+    """Return whether a file stores a map.
 
     False for a file that is missing or empty, or that has only a part of its first line. Raises UsageError if the file
     has other content, or is from a newer agentmagic.

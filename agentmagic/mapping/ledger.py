@@ -1,4 +1,4 @@
-"""Collects the outcomes of a map's rows (one prompt for many rows), for its result, file and progress reports."""
+"""Collects the outcomes of a map's rows, for its result, file and progress reports."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ INTERVAL = 0.1
 
 
 class Ledger:
-    """Collects the outcomes of the rows of a map (one prompt for many rows). It is used on the engine thread.
+    """Collects the outcomes of the rows of a map. It is used on the engine thread.
 
     `rows` are the rows that have an outcome, by their number in the input. `finished` are the same rows in the order in
     which they ended. `earlier` are the rows that an earlier run has asked without an answer, each with its prompt and
@@ -147,7 +147,7 @@ class Ledger:
             raise
 
     def end(self, error: AgentMagicError) -> None:
-        """End the map (one prompt for many rows) with an error. Does nothing if the map has an error already."""
+        """End the map with an error. Does nothing if the map has an error already."""
         if self.error is None:
             self.error = error
             if self.main is not None:
@@ -166,6 +166,6 @@ class Ledger:
         self._on_progress(self.progress())
 
     def progress(self) -> MapProgress:
-        """Return the current progress of the map (one prompt for many rows)."""
+        """Return the current progress of the map."""
         file = "" if self.work.path is None else str(self.work.path)
         return self.tally.progress(self.running, file, self.pieces)

@@ -1,4 +1,4 @@
-"""The options of a map (one prompt for many rows), with their defaults."""
+"""The options of a map, with their defaults."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ OnError = Literal["keep", "stop"]
 
 
 class MapOptions(TypedDict, total=False):
-    """The options of a map (one prompt for many rows).
+    """The options of a map.
 
     `as_` is the type or JSON Schema of each answer. `to` is the file that stores the answers: if the map runs again, it
     continues with this file, and asks no answered row again. With `again`, all rows are asked again if the prompt, the
@@ -45,7 +45,7 @@ class MapOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapSettings(KeywordSettings):
-    """The options of a map (one prompt for many rows): the caller's values or the defaults, checked.
+    """The options of a map: the caller's values or the defaults, checked.
 
     Raises UsageError for an invalid value.
     """

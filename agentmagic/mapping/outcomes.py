@@ -1,4 +1,4 @@
-"""The result of a map (one prompt for many rows): an object for each row, and a data frame of all rows."""
+"""The result of a map: an object for each row, and a data frame of all rows."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ ANSWER = "answer"
 
 @value_class
 class MapRow:
-    """The outcome of one row of a map (one prompt for many rows).
+    """The outcome of one row of a map.
 
     `index` is the row's label in the input frame, or its number (`place`) in the input list. `value` is the answer: a
     value of the requested type, or a text if no type was requested. It is None if there is no answer. `error` says in a
@@ -46,7 +46,7 @@ class MapRow:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MapResult:
-    """The result of a map (one prompt for many rows), so far or at the end.
+    """The result of a map, so far or at the end.
 
     `rows` are the rows with an outcome, in the order of the input. A row is `doubtful` if it was asked before, so that
     its answer may be paid for twice, or if its tools may have run already. `estimate` is the cost and time of all rows,

@@ -1,4 +1,4 @@
-"""Records a map (one prompt for many rows) to a cassette file, and replays it: its rows, and then its totals."""
+"""Records a map to a cassette file, and replays it: its rows, and then its totals."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from agentmagic.tools.base import Tool
 
 
 class Playback:
-    """Replays and records a map (one prompt for many rows).
+    """Replays and records a map.
 
     If the recording lacks some rows, `rows` has the recorded outcomes to use, by row key.
     """
@@ -144,7 +144,7 @@ class Playback:
 
 
 class _RecordedRows:
-    """The recorded outcomes of a map's rows (one prompt for many rows), by row key, in the order of their ends.
+    """The recorded outcomes of a map's rows, by row key, in the order of their ends.
 
     If the rows are stored in the map's own file, `file` is this file, open for reading. Raises CassetteError if
     this file is missing and the replay mode does not record, or if a row cannot be read.

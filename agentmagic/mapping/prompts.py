@@ -1,4 +1,4 @@
-"""The prompts for the rows of a map (one prompt for many rows): `{column}` stands for a value of the row."""
+"""The prompts for the rows of a map: `{column}` stands for a value of the row."""
 
 import hashlib
 import re
@@ -30,7 +30,7 @@ _BRACES = re.compile(r"\{([^{}!:\n]{1,80})[^{}\n]*\}")
 
 @dataclass(frozen=True, slots=True)
 class RowPrompt:
-    """The prompt of one row of a map (one prompt for many rows). `place` is the number of the row.
+    """The prompt of one row of a map. `place` is the number of the row.
 
     The `key` is computed from the row's own values in the prompt. It stays the same if the row moves, or if the words
     around the values change. The second of two equal rows gets a different key. If the row cannot be asked, `prompt` is

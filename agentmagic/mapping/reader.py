@@ -1,4 +1,4 @@
-"""Reads the rows of a map (one prompt for many rows): makes their prompts, and chooses the rows to ask."""
+"""Reads the rows of a map: makes their prompts, and chooses the rows to ask."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from functools import partial
@@ -17,7 +17,7 @@ TOGETHER = 64
 
 
 class RowReader:
-    """Reads the rows of a map (one prompt for many rows), or of a sample of the rows.
+    """Reads the rows of a map, or of a sample of the rows.
 
     `sample_places` has the numbers of the rows in the sample, and is None if all rows are asked. With a sample, `sizes`
     has the sizes of all prompts.

@@ -1,4 +1,4 @@
-"""The rows of a map (one prompt for many rows), from frames, lists or iterators, and a frame with their answers."""
+"""The rows of a map, from frames, lists or iterators, and a frame with their answers."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -20,7 +20,7 @@ Answers = Mapping[str, Column]
 
 
 class Rows:
-    """The rows of a map (one prompt for many rows). Each row is a mapping of names to values.
+    """The rows of a map. Each row is a mapping of names to values.
 
     `names` are the column names that a prompt can use. `total` is the number of rows; it is None for an iterator until
     all rows were read. Rows of an iterator are stored as they are read.

@@ -28,7 +28,7 @@ AT_BEST = 10
 
 
 class MapRun:
-    """A running map (one prompt for many rows).
+    """A running map.
 
     The caller can await it, iterate over its rows as they end, stop it, or read `frame` with the rows so far. The map
     starts at once on the engine thread, in a copy of the caller's context variables. If no `view` shows the map to the
@@ -53,7 +53,7 @@ class MapRun:
 
     @property
     def progress(self) -> MapProgress:
-        """The current progress of the map (one prompt for many rows)."""
+        """The current progress of the map."""
         return self._ledger.progress()
 
     @property
@@ -62,7 +62,7 @@ class MapRun:
         return self.so_far().frame
 
     def stop(self) -> None:
-        """Stop the map (one prompt for many rows), from any thread. Cancel the running rows, and keep the answers."""
+        """Stop the map, from any thread. Cancel the running rows, and keep the answers."""
         self._stopped = True
         engine().loop.call_soon_threadsafe(self._cancel)
 

@@ -1,4 +1,4 @@
-"""Estimates the cost of all rows of a map (one prompt for many rows) from a sample of the rows."""
+"""Estimates the cost of all rows of a map from a sample of the rows."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ STUDENT = (63.66, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """An estimate of the cost and time of a map (one prompt for many rows).
+    """An estimate of the cost and time of a map.
 
     `rows` is the number of all rows. The estimate is made from a sample: the rows that were `asked`.
 

@@ -1,4 +1,4 @@
-"""Counts the progress of a map (one prompt for many rows): rows, costs, rows per minute, and kinds of errors."""
+"""Counts the progress of a map: rows, costs, rows per minute, and kinds of errors."""
 
 import time
 from collections import Counter, deque
@@ -25,7 +25,7 @@ Origin = Literal["asked", "kept", "earlier"]
 
 @dataclass
 class Tally:
-    """The progress counts of a map (one prompt for many rows).
+    """The progress counts of a map.
 
     `kept_count` rows have an answer from an earlier run. `asked_count` and `run_usage` are from this run alone.
     """
@@ -82,7 +82,7 @@ class Tally:
             examples += [row] if len(examples) < MOST_EXAMPLES else []
 
     def progress(self, running: int, file: str, pieces: Mapping[int, str]) -> MapProgress:
-        """Return the current progress of the map (one prompt for many rows).
+        """Return the current progress of the map.
 
         `pieces` are short pieces of the failed rows, by the number of the row.
         """

@@ -1,4 +1,4 @@
-"""Asks the rows of a map (one prompt for many rows), each in its own turn and task, and saves their outcomes."""
+"""Asks the rows of a map, each in its own turn and task, and saves their outcomes."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The parts that a map (one prompt for many rows) is made of, and the error that a failed map raises."""
+"""The parts that a map is made of, and the error that a failed map raises."""
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from agentmagic.runtime.engine import void
 
 
 class MapFailed(AgentMagicError):
-    """Raised when an error ended a map (one prompt for many rows). `result` has the rows that were answered."""
+    """Raised when an error ended a map. `result` has the rows that were answered."""
 
     code = "map-failed"
 
 
 @dataclass(frozen=True, slots=True)
 class MapWork:
-    """The parts that a map (one prompt for many rows) is made of.
+    """The parts that a map is made of.
 
     `turn` is the context of each row's turn, except for the prompt. `within` wraps the coroutine of a row's turn, so
     that the user's async functions run on the session's event loop. `meters` limit the whole map. `on_usage` is called

@@ -408,4 +408,4 @@ class BatchedModel:
                 yield event
 
     async def aclose(self) -> None:
-        """Do nothing: the model is shared with the other rows of a map (one prompt for many rows)."""
+        """Do nothing: the model is shared with the other rows of a map."""

@@ -193,7 +193,7 @@ class Window(Ceiling):
         self._rounds = 0
 
     def full(self) -> None:
-        """Record that a row of a map (one prompt for many rows) waits, because too many requests have no answer yet."""
+        """Record that a row of a map waits, because too many requests have no answer yet."""
         self._full = self.binding = True
 
     def _grow(self) -> None:

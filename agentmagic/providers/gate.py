@@ -1,6 +1,6 @@
 """Decides when each request to a provider can be sent.
 
-A map (one prompt for many rows) sends many requests. They should come as fast as the provider allows, but not faster.
+A map sends many requests. They should come as fast as the provider allows, but not faster.
 So requests are sent at a limited rate, and only a limited number is under way at the same time.
 
 If the server names a rate limit, that is the rate. Otherwise the rate grows as long as no request is refused, and
@@ -151,13 +151,13 @@ class ProviderGate:
         """Return an asynchronous context manager for one request, which waits until the request can be sent.
 
         The caller sends it inside the `async with`, and only once. `tokens` is an estimate of its input and output
-        tokens. `row` is True if the request is for one row of a map (one prompt for many rows). Any other request
+        tokens. `row` is True if the request is for one row of a map. Any other request
         waits only while rows are waiting, and is sent before them.
         """
         return Ticket(self, tokens, row=row)
 
     async def room(self) -> None:
-        """Wait until a row of a map (one prompt for many rows) can begin, so that its request will not wait long."""
+        """Wait until a row of a map can begin, so that its request will not wait long."""
         now = self._now()
         if self._rooms or not self._has_room():
             future = asyncio.get_running_loop().create_future()

@@ -77,7 +77,7 @@ def _place(value: Any) -> bool:
 
 
 def _rows(value: Any) -> bool:
-    """Return whether each line of a text is JSON that says how a row of a map (one prompt for many rows) ended."""
+    """Return whether each line of a text is JSON that says how a row of a map ended."""
     try:
         return all(isinstance(json.loads(line)["key"], str) for line in value.split("\n"))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
@@ -303,7 +303,7 @@ def _order_problems(documents: Sequence[Json]) -> Iterator[str]:
         yield "two results have the same place"
     if "end" in kinds[:-1]:
         yield "a document stands behind the end"
-    if "map" in kinds:  # a map (one prompt for many rows) has row outcomes in place of answers
+    if "map" in kinds:  # a map has row outcomes in place of answers
         return
     # Without an `end` document, the last request may lack its answer, because the process may have been killed.
     missing = set(range(1, request_count + (kinds[-1:] == ["end"]))) - answer_numbers
@@ -325,7 +325,7 @@ class Edit:
 def digest_of(document: Json) -> str:
     """Return a short digest of a document. For an answer, a digest of its texts follows, because a user may edit them.
 
-    For rows of a map (one prompt for many rows), return one digest per row. Return "" for requests, for lists of tools
+    For rows of a map, return one digest per row. Return "" for requests, for lists of tools
     (covered by the digests in the requests), and for a normal end.
     """
     if kind_of(document) == AGENT:

@@ -208,7 +208,7 @@ class Deck:
         cleared: bool,
         mode: Replay | None = None,
     ) -> MapTape | None:
-        """Return the recorder and player for the next map (one prompt for many rows), or None if neither is needed.
+        """Return the recorder and player for the next map, or None if neither is needed.
 
         The map has a position among the turns on the cassette, but is not counted as a turn.
 
@@ -325,7 +325,7 @@ class Deck:
             kinds = [f"a map: {take.prompt}" if take.is_map else take.prompt]
             kinds += [f"a map: {head['turn']}" if head.get("map") else str(head["turn"])]
             raise mismatch(cassette, take, 1, [Difference("prompt", "prompt", *kinds)], str(head["turn"]))
-        # A recorded map (one prompt for many rows) is always played: its `MapTape` asks the model only missing rows.
+        # A recorded map is always played: its `MapTape` asks the model only missing rows.
         goes_live = not exact or (not take.is_map and (self._forked or is_incomplete(take)))
         return None if self._turn_mode == "auto" and goes_live else index
 
@@ -356,7 +356,7 @@ class Deck:
         """Return whether a recorded turn can be recorded again.
 
         This is true if this session has not played it, or if its cell runs again after the session was cleared. For a
-        map (one prompt for many rows), it is true whenever its cell runs again.
+        map, it is true whenever its cell runs again.
         """
         (cell, number), (now, run) = (self._past_runs | self._runs).get(index, ("", 0)), current_host().cell
         runs_again = cell == now != "" and number != run

@@ -1,4 +1,4 @@
-"""The recording of one map (one prompt for many rows): the request that all rows share, and a line for each row.
+"""The recording of one map: the request that all rows share, and a line for each row.
 
 A line is the outcome of a row as JSON. The cassette file stores the lines, up to a hundred in a document. If the map
 has a file of its own, that file stores the lines, and the cassette only their digest.
@@ -45,7 +45,7 @@ _NO_BLOCK = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 class RecordedModel:
-    """Stands for the model in a replayed map (one prompt for many rows). No request may be sent to it."""
+    """Stands for the model in a replayed map. No request may be sent to it."""
 
     def __init__(self, name: str, head: Json) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class RecordedModel:
 
 @dataclass(kw_only=True)
 class MapTape:
-    """Records or replays one map (one prompt for many rows).
+    """Records or replays one map.
 
     `take` is the recording to play, or None. `record` creates the recorder, given the values in the prompt of all rows;
     it is None if nothing is recorded. `real` creates the live model. `name` is the model's name in the map. `records`

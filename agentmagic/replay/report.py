@@ -73,7 +73,7 @@ def _lines(document: Json, number: int) -> Iterator[str]:  # noqa: C901  (one ar
 
 
 def _row(row: Json) -> str:
-    """Return one line of text for the recorded outcome of a row of a map (one prompt for many rows)."""
+    """Return one line of text for the recorded outcome of a row of a map."""
     answer = row.get("answer") or row.get("error") or row.get("value")
     return f"{row.get('row')}: {row.get('status')} {answer}"
 
@@ -121,7 +121,7 @@ def _between(old: Cassette, before: Take, new: Cassette, after: Take) -> Iterato
 
 
 def _between_rows(before: Take, after: Take) -> Iterator[str]:
-    """Yield lines on how the rows of two recordings of a map (one prompt for many rows) differ."""
+    """Yield lines on how the rows of two recordings of a map differ."""
     one, other = ({key: _row(json.loads(line)) for key, line in rows_of_take(take).items()} for take in (before, after))
     for key in one | other:
         if key not in one or key not in other:

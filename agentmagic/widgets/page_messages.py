@@ -99,13 +99,13 @@ class StopTurn(PageMessage):
 
 
 class StopMap(PageMessage):
-    """The user ends the running map (one prompt for many rows); the answers so far are kept."""
+    """The user ends the running map; the answers so far are kept."""
 
     type: Literal["stop-map"] = "stop-map"
 
 
 class AskRows(PageMessage):
-    """The user has the failed rows of a map (one prompt for many rows) asked again."""
+    """The user has the failed rows of a map asked again."""
 
     type: Literal["ask-rows"] = "ask-rows"
 

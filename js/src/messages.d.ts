@@ -446,7 +446,7 @@ export interface LeaveSetup {
   type: "leave"
 }
 
-/** The user ends the running map (one prompt for many rows); the answers so far are kept. */
+/** The user ends the running map; the answers so far are kept. */
 export interface StopMap {
   type: "stop-map"
 }
@@ -606,7 +606,7 @@ export interface AllowTools {
   name?: string
 }
 
-/** The user has the failed rows of a map (one prompt for many rows) asked again. */
+/** The user has the failed rows of a map asked again. */
 export interface AskRows {
   type: "ask-rows"
 }

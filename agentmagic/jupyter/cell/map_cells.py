@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class BarScreen(TurnScreen):
-    """Shows a progress bar in a terminal while a map (one prompt for many rows) runs, and prints the outcome."""
+    """Shows a progress bar in a terminal while a map runs, and prints the outcome."""
 
     def __init__(self) -> None:
         self._bar = TerminalBar(sys.stderr) if sys.stderr.isatty() else None
@@ -62,13 +62,13 @@ class BarScreen(TurnScreen):
             bar.close()
 
     def finish(self) -> None:
-        """Print the outcome of the map (one prompt for many rows)."""
+        """Print the outcome of the map."""
         self.close_bar()
         say(terminal.render(self.transcript))
 
 
 class MapCellView(MapView):
-    """Shows a map (one prompt for many rows) in the running cell.
+    """Shows a map in the running cell.
 
     `owner` is the name of the session's variable. If the map is stopped, a printed message says that the rows are in
     `last_map` of this variable. If `owner` is "", no message is printed. With the `setup` of a `%%agent` cell, a button

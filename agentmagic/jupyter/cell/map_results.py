@@ -1,4 +1,4 @@
-"""Shows the result of a map (one prompt for many rows) in a cell: rows, tokens, cost, and the first answers."""
+"""Shows the result of a map in a cell: rows, tokens, cost, and the first answers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast

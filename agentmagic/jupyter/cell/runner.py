@@ -110,7 +110,7 @@ def short_error(function: Callable[P, T]) -> Callable[P, T]:
 
 @dataclass(frozen=True)
 class CellSetup:
-    """The objects with which a cell runs a turn or a map (one prompt for many rows).
+    """The objects with which a cell runs a turn or a map.
 
     `recipe` is the session's agent with the cell's options, and `settings` are the cell's options of the turn. `answer`
     is the variable to which the answer is bound. The first call of `view` creates the cell's view.
