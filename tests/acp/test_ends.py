@@ -12,7 +12,6 @@ import pytest
 
 from agentmagic import Session
 from agentmagic.acp import bounds, process
-from agentmagic.acp import turn as turns
 from agentmagic.acp.late_words import LastWord, LateWords
 from agentmagic.acp.model import OutsideModel
 from agentmagic.acp.updates import CallNews, CostNews, PlanNews
@@ -411,7 +410,7 @@ def test_without_a_timeout_the_start_has_its_own_limit(
 
 @pytest.mark.slow
 def test_the_default_timeout_begins_with_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "TIMEOUT", 2.0)
+    monkeypatch.setattr("agentmagic.agent.TIMEOUT", 2.0)
     session = plain("--opening", "2.5", timeout=2.0)
     assert text_of(ask(session, ["say", "Hello"], END)) == "Hello"
     run = ask(session, ["say", "one"], ["stopped"])
