@@ -450,9 +450,9 @@ class Session:
             )
             notices = tuple(self._noted.new(override_notes(turn.model.name, _chosen_model(recipe), settings.replay)))
             within = self._connections.with_loop
-            caps = self._caps(turn.model.name, is_paid=tape is None or tape.mode not in OFFLINE_MODES)
-            notices += tuple(filter(None, (cap.warning() for cap in caps)))
-            work = MapWork(turn, row_source, prompts, settings, caps, within, self._count, notices, tape, self._count)
+            meters = self._shared_meters(turn.model.name, is_paid=tape is None or tape.mode not in OFFLINE_MODES)
+            notices += tuple(filter(None, (meter.warning() for meter in meters)))
+            work = MapWork(turn, row_source, prompts, settings, meters, within, self._count, notices, tape, self._count)
             run = self._begin_map(work, view or current_host().map_view(self))
         if run.view is not None:
             run.view.begin(run)
@@ -469,8 +469,8 @@ class Session:
             if (work := run.work_again()) is None:
                 raise UsageError("These rows cannot be asked again from here. Run the cell of the map again.")
             learn_secrets()
-            caps = self._caps(work.turn.model.name)
-            return self._begin_map(replace(work, meters=caps, notices=()), run.view)
+            meters = self._shared_meters(work.turn.model.name)
+            return self._begin_map(replace(work, meters=meters, notices=()), run.view)
 
     def _begin_map(self, work: MapWork, view: MapView | None) -> MapRun:
         run = self._map = MapRun(work, view)
@@ -510,8 +510,8 @@ class Session:
         row = turn_of_row(turn, model=turn.model, prompt=first.prompt, values=first.values, row=None)
         return engine().call(preview(row)), first.values
 
-    def _caps(self, model: str, *, is_paid: bool = True) -> tuple[Meter, ...]:
-        """Return the budgets that many turns share: those of the session, a classroom's kernel, the day, and the month.
+    def _shared_meters(self, model: str, *, is_paid: bool = True) -> tuple[Meter, ...]:
+        """Return the meters that many turns share: those of the session, a classroom's kernel, the day, and the month.
 
         The budgets of day and month do not limit a model that costs nothing. They are left out if the turn is replayed
         (`is_paid` is false).
@@ -706,7 +706,7 @@ class Session:
             learn_secrets()
             turn = self._context(self.agent, self.toolsets(), COMPACT)
             project = _project(self.agent, TurnSettings())
-            turn = replace(turn, view=self._view, meters=self._caps(turn.model.name), project=project)
+            turn = replace(turn, view=self._view, meters=self._shared_meters(turn.model.name), project=project)
             try:
                 compaction = engine().call(self._connections.with_loop(compact(turn)))
             except BudgetExhausted as spent:
@@ -1038,7 +1038,7 @@ class Session:
             turn = replace(
                 self._context(recipe, sources, message, model, driver),
                 view=self._view if driver is None else driver.view,
-                meters=(*own, *self._caps(model.name, is_paid=is_paid)),
+                meters=(*own, *self._shared_meters(model.name, is_paid=is_paid)),
                 notices=self._notices,
                 plan=plan,
                 step=settings.step and bool(settings.attended),

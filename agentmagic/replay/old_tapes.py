@@ -26,9 +26,8 @@ def upgraded(head: Json, old_documents: Sequence[Json]) -> list[Json]:
         whole.pop()
     new = list(_present(whole))
     if whole and isinstance(check := whole[-1].get("check"), str):
-        with suppress(
-            AttributeError, KeyError, TypeError, ValueError
-        ):  # raised for a bad document, which is refused later
+        # These are raised for a bad document, which is refused later.
+        with suppress(AttributeError, KeyError, TypeError, ValueError):
             old = "".join(map(_digest_of, (head, *whole)))
             new[-1] = {**new[-1], "check": checks.renewed(check, old, checks.digests_of((head, *new)))}
     return new
